@@ -17,9 +17,11 @@ from .devices import in_forked_process
 try:
     import fcntl
 except ImportError:  # Windows
-    import msvcrt
-
     fcntl = None
+try:
+    import msvcrt
+except ImportError:  # anywhere else; in a browser both are missing, and nobody else writes
+    msvcrt = None
 
 PATIENCE = 3.0
 """Seconds for which to wait while another program or thread writes a result to the file."""
@@ -34,11 +36,12 @@ _held = {}  # files that are held: by which thread, and the open file that has t
 def holding(path, patience=0.0):
     """Within the ``with`` block only this thread writes to ``path``; for None there is nothing to lock.
 
-    Raises OSError if another program or thread holds the lock for longer than ``patience`` seconds. On a file system
-    without locks it does nothing.
+    Raises OSError if another program or thread holds the lock for longer than ``patience`` seconds. On a system, or a
+    file system, without locks it does nothing.
     """
     path = None if path is None else target(path)
-    if path is None or is_stream(path) or (path in _held and _held[path][0] == threading.get_ident()):
+    is_mine = path in _held and _held[path][0] == threading.get_ident()
+    if path is None or is_stream(path) or is_mine or (fcntl is None and msvcrt is None):
         yield
         return
     lock = _wait_for_lock(path, time.monotonic() + patience)

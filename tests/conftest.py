@@ -7,7 +7,8 @@ two cards.
 Tests marked ``long`` take longer than their part in what everybody should run is worth.
 ``pytest --all`` runs them, too; ``pytest --rest`` runs what the last run did not: continuous integration types
 ``pytest``, then this. Tests marked ``timing`` measure time, and fail where another program has the cores: they are
-tried twice. No test that is there to find races is marked so.
+tried twice. No test that is there to find races is marked so. Where devices have no threads (D2LMGPU_THREADS=0, and
+under WebAssembly) tests marked ``threads`` are left out, and what needs stand-ins for cards or processes is skipped.
 """
 
 import contextlib
@@ -35,6 +36,7 @@ from d2lmgpu import exact, fashion_mnist
 from d2lmgpu.devices import choose, find_gpus
 from d2lmgpu.devices.discovery import count_cores
 from d2lmgpu.devices.trials import forget_trials
+from d2lmgpu.devices.workers import THREADS
 
 for folder in "docs", "benchmarks":  # what makes the website, and ways to train
     sys.path.append(str(Path(__file__).resolve().parents[1] / folder))
@@ -100,6 +102,8 @@ def pytest_collection_modifyitems(config, items):
     leave_out = {} if cards else {"real_gpu": f"of real GPUs ({reason})"}
     if not config.getoption("all") and not config.getoption("rest"):
         leave_out["long"] = "that take long (pytest --all runs them, too)"
+    if not THREADS:
+        leave_out["threads"] = "about threads, GPUs or clusters"
     config.stash[LEFT_OUT] = []
     if config.getoption("rest"):
         _leave_out_what_passed(config, items)

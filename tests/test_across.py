@@ -22,6 +22,8 @@ from d2lmgpu.training import load_run
 from d2lmgpu.training.copies import Copy
 from d2lmgpu.training.splits import PIPELINES, SPLITS as SPLIT_NAMES
 
+pytestmark = pytest.mark.threads
+
 
 def top_3(outputs, y):
     return (np.argsort(outputs, axis=1)[:, -3:] == y[:, None]).any(axis=1).sum()

@@ -13,6 +13,8 @@ from d2lmgpu.data import first_examples
 from d2lmgpu.schedules import learning_rates
 from d2lmgpu.training import History
 
+pytestmark = pytest.mark.threads
+
 
 class Watch(d2l.Callback):
     """Keeps what is learned after each epoch, and the learning rate of each step."""

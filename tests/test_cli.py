@@ -62,7 +62,7 @@ def test_devices(tmp_path, capsys):
     assert {"name", "kind", "memory_free", "memory_total", "compute_capability"} <= set(rows[0])
     out = capsys.readouterr().out
     assert all(row["name"] in out for row in rows)
-    assert ("no GPU: CuPy" in out) == (find_gpus()[0] == 0)
+    assert ("no GPU: " in out) == (find_gpus()[0] == 0)
 
 
 def test_allreduce(tmp_path, capsys):
@@ -274,6 +274,7 @@ def test_an_output_that_has_not_all_characters(tmp_path):
         assert done.returncode == 0 and done.stdout.decode(encoding).startswith(f"{mark} he_std: "), done
 
 
+@pytest.mark.threads
 @pytest.mark.packages
 def test_nine_gpus_where_there_are_none(capsys):
     if find_gpus()[0]:

@@ -21,6 +21,8 @@ from d2lmgpu.cluster.supervisor import LAUNCHERS
 from d2lmgpu.collectives import ALGORITHMS, Transfer, execute
 from d2lmgpu.collectives.program import compile_schedule
 
+pytestmark = pytest.mark.threads
+
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 SPLITS = [
     (1,),

@@ -10,6 +10,8 @@ from mpi_in_threads import comms
 from d2lmgpu.cluster import HangError, agree, checksum_of_code, rendezvous
 from d2lmgpu.cluster.communicator import most_tags
 
+pytestmark = pytest.mark.threads
+
 
 def answers(*whats, times=1):
     """What each rank is told: an error's text, or None."""

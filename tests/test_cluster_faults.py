@@ -18,6 +18,8 @@ from d2lmgpu.cluster import ending, watch
 from d2lmgpu.cluster.communicator import Waiting
 from d2lmgpu.cluster.watch import Watch
 
+pytestmark = pytest.mark.threads
+
 FAULTS = {
     "kill": [r"rank {} \(\S+\) was killed by signal 9 \(SIGKILL\); the job ends"],
     "any-kill": [r"rank {} \(\S+\) was killed by signal 9 \(SIGKILL\); the job ends"],

@@ -23,6 +23,8 @@ from d2lmgpu.cluster.launch import share_cards
 from d2lmgpu.collectives import ALGORITHMS
 from d2lmgpu.networks import Conv2d, Dense, Flatten, ReLU, sequential
 
+pytestmark = pytest.mark.threads
+
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 
 

@@ -12,6 +12,8 @@ from d2lmgpu.collectives import ALGORITHMS, simulate
 from d2lmgpu.collectives.hierarchical import hierarchical
 from d2lmgpu.measuring import fit
 
+pytestmark = pytest.mark.threads
+
 WIRES = Wires(
     1e-3, {"process": 1e-6, "host": 1e-5, "hosts": 1e-4}, {"process": 1e-10, "host": 1e-9, "hosts": 1e-8}, 0.0
 )

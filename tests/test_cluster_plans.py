@@ -28,6 +28,8 @@ from d2lmgpu.plans.whole import give_back, whole_state
 from d2lmgpu.training import load_run
 from d2lmgpu.training.splits import WITH_LOADS
 
+pytestmark = pytest.mark.threads
+
 PROCESSES = [(1, 1), (2, 1), (1, 1, 1), (2, 2), (1, 3), (1, 1, 1, 1), (1, 2, 1)]
 """How many devices each has."""
 

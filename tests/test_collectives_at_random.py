@@ -95,6 +95,7 @@ def test_either_thread_gives_the_same_bits(algorithm, rng, monkeypatch):
     assert len(results) == 1
 
 
+@pytest.mark.threads
 def test_a_collective_waits_for_its_turn():
     """Devices with work to do are not overtaken by the host program's thread."""
     devices = [d2l.cpu(i) for i in range(3)]

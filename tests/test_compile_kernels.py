@@ -12,6 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import compile_kernels
 from gpu_model import every_launch, launches, sass
 
+pytestmark = pytest.mark.threads
+
 LOG = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'one' for 'sm_90'
 ptxas info    : Function properties for one

@@ -23,6 +23,8 @@ from d2lmgpu.networks import (
     loss_and_grads_as_written,
 )
 
+pytestmark = pytest.mark.threads
+
 NORMS = [
     Norm(C=3, H=5, W=6, S=2, relu=True),  # a row that is in no square
     Norm(C=2, H=9, W=7, S=2, max_pool=True, relu=True),

@@ -13,6 +13,8 @@ from d2lmgpu.plans import BATCH_STATISTICS
 from d2lmgpu.plans.graphs import Recorder
 from d2lmgpu.training.graph_step import GraphStep
 
+pytestmark = pytest.mark.threads
+
 # No bias comes right before batch norm: its gradient would be rounding alone, which Adam makes steps of.
 NETWORK = Network(
     [norm(1), conv(3, 1, 2, 3), RELU, norm(3), RELU, AVERAGE, FLATTEN, dense(36, 5), RELU, dense(5, 4)], (1, 9, 8), 4

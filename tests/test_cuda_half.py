@@ -23,6 +23,8 @@ from d2lmgpu.layers import make_sync_statistics
 from d2lmgpu.networks import Network, channels, half_weights, in_half, init_params
 from d2lmgpu.networks.as_written import as_written
 
+pytestmark = pytest.mark.threads
+
 LARGEST = 65504
 
 

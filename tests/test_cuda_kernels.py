@@ -25,6 +25,8 @@ from d2lmgpu.kernels.cuda.dense import dense
 from d2lmgpu.kernels.cuda.head import head
 from d2lmgpu.kernels.cuda.launch import ceil_div
 
+pytestmark = pytest.mark.threads
+
 LENET_1 = Convolution(C=1, H=28, W=28, O=20, KH=3, KW=3, S=2, relu=True)
 LENET_2 = Convolution(C=20, H=13, W=13, O=50, KH=5, KW=5, S=2, relu=True)
 ODD = Convolution(C=2, H=12, W=11, O=5, KH=1, KW=2, S=3, max_pool=True, relu=True)

@@ -12,6 +12,8 @@ from d2lmgpu.kernels.cuda import PRECISIONS, convolution, launch
 from d2lmgpu.kernels.cuda.dense import dense
 from d2lmgpu.kernels.cuda.head import head
 
+pytestmark = pytest.mark.threads
+
 
 @pytest.mark.parametrize("precision, tolerance", [("float32", 1e-5), *long(("tf32", 1e-2))])
 def test_a_step_of_lenet(machine, rng, precision, tolerance):

@@ -25,6 +25,8 @@ from d2lmgpu.parallel import loss_scale
 from d2lmgpu.parallel.shards import shard_bounds
 from d2lmgpu.plans import BATCH_STATISTICS
 
+pytestmark = pytest.mark.threads
+
 NETWORKS = {
     "lenet": lenet_network(0.4, input_shape=(1, 17, 16), classes=6),
     "lenet-bn": lenet_network(0.4, batch_norm=True, input_shape=(1, 17, 16), classes=6),

@@ -4,6 +4,8 @@ import cuda_on_cpu
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.threads
+
 CODE = """
 extern "C" __global__ void __launch_bounds__(SIZE) reverse(const float* __restrict__ x, float* y, int n)
 {

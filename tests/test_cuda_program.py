@@ -33,6 +33,8 @@ from d2lmgpu.parallel import check_precision
 from d2lmgpu.parallel.graph_limits import can_be_graph, in_one_graph
 from d2lmgpu.training.graph_step import GraphStep
 
+pytestmark = pytest.mark.threads
+
 NETWORKS = {
     "LeNet": ((1, 28, 28), LENET),
     "max pooling": ((2, 9, 8), [conv(3, 2, 3, 2), RELU, MAX, FLATTEN, dense(27, 5), RELU, dense(5, 4)]),

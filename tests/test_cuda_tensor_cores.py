@@ -14,6 +14,8 @@ from d2lmgpu.kernels.cuda import read, tensor_cores
 from d2lmgpu.kernels.cuda.dense import dense
 from d2lmgpu.kernels.cuda.launch import Launch, macros
 
+pytestmark = pytest.mark.threads
+
 
 @pytest.mark.parametrize("file", SOURCES)
 def test_needs_no_header_that_cupy_does_not_bring(file):

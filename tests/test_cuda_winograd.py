@@ -11,6 +11,8 @@ from d2lmgpu.kernels.cuda import Convolution, convolution, winograd
 from d2lmgpu.kernels.cuda.winograd import Winograd
 from d2lmgpu.kernels.winograd import simple_transforms
 
+pytestmark = pytest.mark.threads
+
 CASES = [  # images, convolution, outputs of a tile
     (3, LENET_2, (4, 4)),
     (5, Convolution(C=3, H=9, W=14, O=7, KH=3, KW=3), (2, 4)),

@@ -173,6 +173,7 @@ def test_arguments_that_do_not_fit(make_devices):
             call()
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("flat", [False, True])
 def test_train_batch_from_several_host_threads(rng, flat):
     """Each on its own parameters, on the same devices: as if alone, bit for bit. One does not learn at all."""

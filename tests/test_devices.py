@@ -168,6 +168,7 @@ def test_put_takes_views_and_any_dtype(make_devices):
     assert moved.dtype == np.uint8 and d2l.put(3.5, one).shape == ()
 
 
+@pytest.mark.threads
 def test_devices_work_at_the_same_time(make_devices):
     """Each task waits for the other one to have started: in turn, they would wait for ever."""
     devices = make_devices(3)
@@ -311,6 +312,7 @@ def test_try_gpu_never_mixes_kinds(device_kind):
         assert [device.card for device in devices] == [i % gpus for i in range(3)]
 
 
+@pytest.mark.threads
 @pytest.mark.packages
 def test_gpu_says_why_there_is_none():
     if find_gpus()[0]:
@@ -319,6 +321,7 @@ def test_gpu_says_why_there_is_none():
         d2l.gpu(1)
 
 
+@pytest.mark.threads
 @pytest.mark.packages
 def test_choosing_devices(device_kind):
     gpus = find_gpus()[0]

@@ -17,6 +17,8 @@ import d2lmgpu as d2l
 from d2lmgpu.kernels.cuda import early, read
 from d2lmgpu.networks import LENET
 
+pytestmark = pytest.mark.threads
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 EARLY = [file for file in SOURCES if "void wait_for_previous()" in read(file)]
 KERNEL = re.compile(r'extern "C" __global__ void[^{;]*?(\w+)\(([^{;]*)\)\s*\{\s*(.*)')

@@ -20,6 +20,8 @@ import d2lmgpu as d2l
 from d2lmgpu.training import Settings
 from d2lmgpu.training.checks import elastic_settings
 
+pytestmark = pytest.mark.threads
+
 LEARNED = "final_parameters_sha256", "train_loss", "train_accuracy", "test_accuracy", "learning_rates"
 
 

@@ -82,6 +82,7 @@ class Frozen:
         self.thaw.wait(60)
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("name, split", few(CASES, *CASES[::4]))
 @pytest.mark.parametrize("step", few([2, 5], 5))
 def test_what_is_written_goes_on_as_if_nothing_had_been(name, split, step, small, emergencies, monkeypatch, tmp_path):
@@ -131,6 +132,7 @@ def test_what_is_written_goes_on_as_if_nothing_had_been(name, split, step, small
         assert [learned(result) for result in again] == [learned(result) for result in whole]
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_device_ahead_of_another_of_its_process_or_amid_an_update(begun, small, emergencies, monkeypatch, tmp_path):
     found, told = [], []
@@ -184,6 +186,7 @@ def test_at_any_moment_what_is_written_is_whole(name, small, emergencies, tmp_pa
         assert [learned(result) for result in again] == [learned(result) for result in whole]
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize(
     "settings, why",
     [
@@ -213,6 +216,7 @@ def test_what_cannot_be_had(settings, why, small, emergencies, tmp_path):
     assert not (tmp_path / "run.hang").exists()
 
 
+@pytest.mark.threads
 def test_without_a_checkpoint_there_is_nothing_to_say(small, emergencies):
     run((1, 1), some(small), None, num_epochs=1)
     assert emergencies[0].in_emergency() is None

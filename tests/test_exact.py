@@ -138,6 +138,7 @@ ACROSS = [("SGD", {}), ("SGD", {"algorithm": "hierarchical", "split": "data"}), 
 ACROSS += [("lenet-bn", {"split": "zero2"}), ("dropout", {"split": "layers", "pipeline": "1f1b", "micro_batches": 3})]
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("split", [(1, 1), (2, 1), (1, 1, 1)])
 @pytest.mark.parametrize("run, way", ACROSS)
 def test_processes_get_the_bits_of_one_device(run, way, split):
@@ -256,6 +257,7 @@ def test_a_bad_example_is_an_error_before_any_device_has_updated(way):
     assert unchanged(execution.stores, params)
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("split", [(1, 1), (2, 1)])
 def test_no_process_updates_where_another_has_a_bad_example(split):
     (X, y, params), executions = too_large_in_the_first_layer(), {}
@@ -318,6 +320,7 @@ def test_evaluation_has_the_bits_of_one_device(k, small):
 # Going on:
 
 
+@pytest.mark.threads
 def test_a_run_goes_on_on_another_number_of_devices_and_another_split(tmp_path, small):
     """Two devices, then three processes, then one device."""
     how = {"data": small, "init": "he", "lr": 0.1, "sums": "exact", "optimizer": "momentum", "progress": False}

@@ -26,6 +26,8 @@ from d2lmgpu.training import Settings
 from d2lmgpu.training.graph_step import GraphStep
 from d2lmgpu.training.splits import plan_of
 
+pytestmark = pytest.mark.threads
+
 
 @pytest.fixture(autouse=True)
 def tiny_granules(monkeypatch):

@@ -19,6 +19,8 @@ from mpiexec import mpiexec
 from d2lmgpu.cluster import communicator, exchange, watch
 from d2lmgpu.collectives import ALGORITHMS
 
+pytestmark = pytest.mark.threads
+
 TOGETHER = 6
 """Cases at a time: they only wait."""
 

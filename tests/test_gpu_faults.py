@@ -18,6 +18,8 @@ from test_cuda_program import TINY_NETWORK
 
 import d2lmgpu as d2l
 
+pytestmark = pytest.mark.threads
+
 PATIENCE = 120
 """Seconds after which a run is said to hang; it takes less than one."""
 

@@ -15,6 +15,8 @@ from d2lmgpu.kernels.cuda.add import add
 from d2lmgpu.plans.graphs import Recorder
 from d2lmgpu.training.graph_step import GraphStep
 
+pytestmark = pytest.mark.threads
+
 CUDARuntimeError = standin_driver.CUDARuntimeError
 
 

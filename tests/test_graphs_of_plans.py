@@ -13,6 +13,8 @@ from d2lmgpu.collectives import Transfer
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 from d2lmgpu.training.graph_step import GraphStep
 
+pytestmark = pytest.mark.threads
+
 NETWORK = sequential(
     (1, 9, 8), Conv2d(3, 3), ReLU(), MaxPool2d(), Conv2d(5, 2), ReLU(), Flatten(), Dense(6), ReLU(), Dense(4)
 )

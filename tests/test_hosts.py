@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.threads
+
 ROOT = Path(__file__).resolve().parents[1]
 MINUTE = 60
 TRAIN = "train --environment parallel --init he --batch-size 64 --limit 320".split()

@@ -19,6 +19,8 @@ from d2lmgpu.monitor import stop_on_interrupt
 from d2lmgpu.plans import Execution
 from d2lmgpu.training.plan_step import PlanStep
 
+pytestmark = pytest.mark.threads
+
 
 @pytest.fixture
 def sigint():

@@ -200,6 +200,7 @@ WAYS = {
 CASES = [(way, split) for way in WAYS for split in ((1, 1), (1, 2), (2, 1, 3))]
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("way, split", few(CASES, *CASES[1::3]))
 def test_processes_do_what_one_does_bit_for_bit(way, split):
     network, optimizer, how = WAYS[way]
@@ -220,6 +221,7 @@ def test_processes_do_what_one_does_bit_for_bit(way, split):
     assert sum((bits for _, bits in found), []) == expected
 
 
+@pytest.mark.threads
 def test_an_allreduce_across_may_be_given():
     (X, y), *_ = minibatches(OWN, np.float32)
 

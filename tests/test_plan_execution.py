@@ -304,6 +304,7 @@ def test_zero3_holds_its_part_to_the_element():
             assert max(between) - min(between) <= 4 * 3 * 8  # one element of each of at most 8 stages
 
 
+@pytest.mark.threads
 def test_devices_work_at_the_same_time():
     """Stage 0 is at micro-batch 1 while stage 1 is at micro-batch 0: each waits until the other has begun."""
     plan, begun = PLANS["gpipe"](2, 2), [threading.Event(), threading.Event()]

@@ -74,6 +74,7 @@ def test_the_kernels_of_gpus(standin):
     assert_same(learned(plan, devices, True, (3, 2)), learned(plan, devices, False, (3, 2)))
 
 
+@pytest.mark.threads
 def test_processes():
     plan = make_data(3, 1, buckets=True)
     expected = learned(plan, [d2l.cpu(i) for i in range(3)], False)
@@ -81,6 +82,7 @@ def test_processes():
         assert_same(found, expected)
 
 
+@pytest.mark.threads
 def test_the_last_layers_gradients_are_exchanged_before_the_first_ones_are_there(monkeypatch):
     """Backward waits for the exchange in the midst of its way: if that came later, it would wait for ever."""
     done, teller, note, waited = threading.Event(), Store._teller, Step._note_exchange, []

@@ -205,7 +205,7 @@ def test_a_browser_plays_it(width, tmp_path):
     found = driven(tmp_path / "plan.html", DRIVE.replace("MIDDLE", repr(middle)), width)
 
     def at(time):
-        doing = [str(e.action) for i in (0, 1) for e in computed if e.devices == (i,) and e.start <= time < e.end]
+        doing = [str(e.action) for i in (0, 1) for e in computed if e.action.device == i and e.start <= time < e.end]
         return doing, sum(m.start <= time < m.end for m in told.messages)
 
     moments = sorted({0, *(t for e in (*computed, *told.messages) for t in (e.start, e.end))})
@@ -225,7 +225,7 @@ def test_a_browser_plays_it(width, tmp_path):
     assert at(middle)[1] >= 1 and end[2] == ["has finished"] * 2
     assert "F of stage 0, micro-batch 1" in one[4] and "Time 1.00 s of" in one[4]
     assert found["rows"] == 1 + len(told.events) + len(told.messages)
-    assert found["boxes"] == sum(len(e.devices) for e in told.events if e.action.what in ("F", "B", "update"))
+    assert found["boxes"] == sum(1 for e in told.events if e.action.what in ("F", "B", "update"))
     assert found["wide"] <= width
 
 

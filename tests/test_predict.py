@@ -41,6 +41,7 @@ def test_probabilities_in_the_images_order(make_devices, small, monkeypatch, net
         predict(params, X[:, :, 1:], devices, network)
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("split", [(1, 1), (1, 3, 1), *long([2, 1], [1, 1, 1])])
 def test_on_a_cluster_all_processes_get_all(small, monkeypatch, split):
     """Parts of 13 images, then one of 4, which are fewer than five devices: what one process gives, bit for bit."""

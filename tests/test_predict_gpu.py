@@ -17,6 +17,8 @@ from gpu_model import arithmetic, multiprocessor, sass, step, warps
 from gpu_model.launches import record_step
 from gpu_model.recorder import Memory, Node
 
+pytestmark = pytest.mark.threads
+
 LOOP = """
 extern "C" __global__ void loop(const float* __restrict__ x, const int* __restrict__ count, float* y, int n)
 {

@@ -138,6 +138,7 @@ def test_statistics_of_a_plan(statistics, differs, small, monkeypatch):
         train(devices, data(small), **way)
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("split, rank, device", [((1, 1, 1), 2, 0), ((2, 1), 0, 1), *long(((1, 3, 1), 1, 2))])
 def test_all_processes_know_who_differs(split, rank, device, small, flip):
     flip(lambda found: odd and found is odd[0], 3)

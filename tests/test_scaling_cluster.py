@@ -13,6 +13,8 @@ from d2lmgpu.cluster import Wires, network_of
 from d2lmgpu.scaling import Compute, machines, measure_cluster_scaling, predict_scaling
 from d2lmgpu.scaling.turns import Turn
 
+pytestmark = pytest.mark.threads
+
 WIRES = Wires(1e-5, {"hosts": 1e-4, "process": 1e-6}, {"hosts": 1e-8, "process": 1e-9}, 1e-10)
 
 

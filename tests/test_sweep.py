@@ -33,6 +33,8 @@ from d2lmgpu.sweeps.results import document
 from d2lmgpu.sweeps.trial import CURVES, make_row
 from d2lmgpu.sweeps.trials import complete_trials
 
+pytestmark = pytest.mark.threads
+
 QUICK = {"batch_size": 64, "num_epochs": 1, "init": "he", "environment": "cpu"}
 TIMES = ("seconds_per_epoch", "examples_per_second", "phases", "utilisation")
 

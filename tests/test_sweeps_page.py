@@ -11,6 +11,8 @@ from test_sweep import find_program
 
 import d2lmgpu as d2l
 
+pytestmark = pytest.mark.threads
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
 WAYS = dict(re.findall(r"^## (By .*?)\n(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL))

@@ -27,6 +27,7 @@ def held():
     d2l.synchronize([device])
 
 
+@pytest.mark.threads
 def test_waiting_may_end_early(held):
     device, gate, running = held
     later = device.run(lambda: 7)
@@ -47,6 +48,7 @@ def _raise(error):
     raise error
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize(
     "error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), StopIteration(), Odd(), MemoryError()]
 )

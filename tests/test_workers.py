@@ -11,6 +11,8 @@ from d2lmgpu.devices import Batch, Task, current_device
 from d2lmgpu.devices.device import Device
 from d2lmgpu.devices.workers import Workers
 
+pytestmark = pytest.mark.threads
+
 
 class Place(Device):
     """A device with nothing but a queue."""

@@ -26,7 +26,8 @@ def _list():
     rows = device_table()
     print(f"{'device':<8} {'memory free':>12} {'total':>9} {'busy':>5}  {'compute':<7}  description")
     for row in rows:
-        free, total = (f"{size / 2**30:.1f} GiB" for size in (row.memory_free, row.memory_total))
+        sizes = row.memory_free, row.memory_total
+        free, total = ("?" if size is None else f"{size / 2**30:.1f} GiB" for size in sizes)
         busy = "?" if row.busy is None else f"{row.busy:.0f}%"
         print(f"{row.name:<8} {free:>12} {total:>9} {busy:>5}  {row.compute_capability or '-':<7}  {row.description}")
     print("cpu devices are virtual: one a core is listed, any number works, and all share the memory.")

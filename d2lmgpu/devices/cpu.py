@@ -20,13 +20,13 @@ from .device import Device
 from .discovery import count_cores
 from .errors import DeviceMemoryError
 from .trials import works
-from .workers import Workers
+from .workers import make_workers
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """The values of these constants in glibc's malloc.h."""
 
-_workers = Workers(count_cores())
-_comm_workers = Workers(count_cores())
+_workers = make_workers(count_cores())
+_comm_workers = make_workers(count_cores())
 """Comm streams have workers of their own, just as a GPU has copy engines beside its multiprocessors.
 
 With shared workers, an exchange could not begin before a worker has finished what it computes for some device.

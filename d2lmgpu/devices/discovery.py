@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from ..arguments import in_a_clone
 from .errors import DeviceError
+from .workers import THREADS
 
 CUDA_IS_GONE = "this process is a fork of one that used CUDA, which does not survive that; start it with 'spawn'"
 GLANCE = 0.1
@@ -33,6 +34,8 @@ def find_gpus():
     global _has_cuda
     if _has_cuda not in (None, os.getpid()):
         raise DeviceError(CUDA_IS_GONE)
+    if not THREADS:
+        return 0, "a GPU needs a thread, and this program has none (in a browser, or with D2LMGPU_THREADS=0)"
     try:
         import cupy
     except ImportError:
@@ -67,8 +70,8 @@ class DeviceRow:
     name: str
     kind: str
     description: str
-    memory_free: int
-    memory_total: int
+    memory_free: int | None
+    memory_total: int | None
     busy: float = None
     compute_capability: str = None
     card: int = None
@@ -78,17 +81,24 @@ class DeviceRow:
 
 def device_table() -> list[DeviceRow]:
     """A `DeviceRow` for each GPU and for each CPU core this process may use."""
-    import psutil
-
-    memory = psutil.virtual_memory()
-    busy = psutil.cpu_percent(GLANCE, percpu=True)
+    free, total, busy = _memory_and_busy()
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(count_cores())
     name = processor_name()
     cpus = [
-        DeviceRow(f"cpu({i})", "cpu", name, memory.available, memory.total, busy[core] if core < len(busy) else None)
+        DeviceRow(f"cpu({i})", "cpu", name, free, total, busy[core] if core < len(busy) else None)
         for i, core in enumerate(cores)
     ]
     return [_gpu_row(i) for i in range(find_gpus()[0])] + cpus
+
+
+def _memory_and_busy():
+    """The free and the total memory, and how busy each core is; None, None and [] without psutil, as in a browser."""
+    try:
+        import psutil
+    except ImportError:
+        return None, None, []
+    memory = psutil.virtual_memory()
+    return memory.available, memory.total, psutil.cpu_percent(GLANCE, percpu=True)
 
 
 def _gpu_row(index):

@@ -16,7 +16,7 @@ import itertools
 import threading
 
 from .errors import DeviceError
-from .workers import current_device, moment
+from .workers import THREADS, current_device, moment, no_threads
 
 
 class Task:
@@ -75,6 +75,8 @@ class Task:
             return True
         if current_device() in self.devices:
             raise DeviceError(f"work running on {current_device()} waits for work that comes after it: {self!r}")
+        if not THREADS:
+            return self._catch_up(timeout)
         bell = threading.Lock()
         bell.acquire()
         self._bells.append(bell)
@@ -83,6 +85,17 @@ class Task:
             if not bell.acquire(timeout=-1 if timeout is None else max(0, timeout)):
                 with contextlib.suppress(ValueError):  # the worker has just removed it, to ring it
                     self._bells.remove(bell)
+        return self._is_done
+
+    def _catch_up(self, timeout):
+        """`wait` without threads: what is not done after all that can be done, nobody does later."""
+        self.wake()
+        no_threads.catch_up()
+        if not self._is_done and timeout is None:
+            raise DeviceError(
+                f"{self!r} is waited for, but will never be done: without threads nothing else runs meanwhile; what it "
+                "waits for must be submitted, or its event completed (finish), before the wait"
+            )
         return self._is_done
 
     def done(self):

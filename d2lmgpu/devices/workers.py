@@ -8,16 +8,26 @@ There may be many more virtual devices than cores. With a thread for each, the c
 all the time, every exchange would wake threads, and the threads would push each other's data out of the cores' caches.
 Instead a thread takes a device, does its work until none is left or it must wait for another device, and takes the next
 device.
+
+Where there can be no threads, as in a browser's tab, whoever submits work to virtual devices does it: the same tasks by
+the same rules, but nothing happens at the same time, and there are no GPUs. The environment variable D2LMGPU_THREADS=0
+has the same effect anywhere.
 """
 
 import _thread
+import collections
 import contextlib
 import itertools
+import os
 import queue
+import sys
 import threading
 import time
 
 from . import forks
+
+THREADS = os.environ.get("D2LMGPU_THREADS") != "0" and sys.platform not in ("emscripten", "wasi")
+"""Whether devices can have threads that do their work."""
 
 PATIENCE = 0.1
 """Seconds without progress after which threads are added.
@@ -134,3 +144,47 @@ class Workers:
                             self._add_thread()
                 before = self._progress
                 time.sleep(PATIENCE)
+
+
+class NoThreads:
+    """In place of `Workers`, for all devices together: the host program does their work, when it submits it."""
+
+    def __init__(self):
+        self.after_fork()
+        forks.renew(self)
+
+    def after_fork(self):
+        self._in_line = collections.deque()  # devices with work to do
+        self._at_work = False
+
+    def join(self, device):
+        """Add a device to those that are served."""
+
+    def serve(self, device):
+        """Call ``device.work()`` until it returns False, then those of other devices that this has woken.
+
+        What work submits, or wakes, waits in line until that work has ended.
+        """
+        self._in_line.append(device)
+        if not self._at_work:
+            self.catch_up()
+
+    def catch_up(self):
+        """Do all that can be done now, also while a device's work, which waits for another device, is under way."""
+        before, self._at_work = self._at_work, True
+        try:
+            while self._in_line:
+                device = self._in_line.popleft()
+                with working_for(device):
+                    while device.work():
+                        pass
+        finally:
+            self._at_work = before
+
+
+no_threads = NoThreads()
+
+
+def make_workers(count):
+    """Of virtual devices: `Workers`, or what takes their place where there are no threads."""
+    return Workers(count) if THREADS else no_threads

@@ -21,8 +21,6 @@ import sys
 import threading
 import time
 
-import psutil
-
 from .jobs import ENVIRONMENT, PATIENCE, RESULT_LIMIT, Outcome, end_all, late, supervise
 from .time_limit import SECONDS, check_seconds
 
@@ -90,6 +88,8 @@ class Supervisor:
         """Kill the supervisor's process, and all processes that it has started."""
         process, started = self._process, []
         if process is not None and process.is_alive():
+            import psutil
+
             with contextlib.suppress(psutil.Error):
                 started = psutil.Process(process.pid).children(recursive=True)
             end_all([*started, process])

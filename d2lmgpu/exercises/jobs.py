@@ -17,8 +17,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import psutil
-
 from ..cluster.supervisor import PR_SET_PDEATHSIG, how_it_ended
 from ..devices.cpu import libc
 
@@ -167,6 +165,8 @@ def _listen(process, results, word, seconds):
 
 def _end_group(process):
     """End a job's process, the leader of its group (`_work`), and all processes that it has started."""
+    import psutil
+
     with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
         os.killpg(process, signal.SIGKILL)
         os.waitpid(process, 0)
@@ -178,6 +178,8 @@ def _end_group(process):
 
 def end_all(processes):
     """Kill processes; some may have ended already."""
+    import psutil  # which a browser does not have, nor processes
+
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()

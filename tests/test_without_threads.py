@@ -1,0 +1,125 @@
+"""Devices without threads, as in a browser: whoever submits work does it, and waits that never end say so.
+
+Such devices are made here beside usual ones. That all else works with them, too, is seen by running the tests with
+D2LMGPU_THREADS=0, and some of them under WebAssembly.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu.devices import DeviceError, Task, workers
+from d2lmgpu.devices.cpu import CPU
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """A function that makes devices without threads."""
+    monkeypatch.setattr("d2lmgpu.devices.task.THREADS", False)
+    monkeypatch.setattr(sys.modules[CPU.__module__], "_comm_workers", workers.no_threads)
+    return lambda k: [CPU(i, workers.no_threads) for i in range(k)]
+
+
+def test_work_is_done_when_it_is_submitted_by_who_submits_it(alone):
+    (device,) = alone(1)
+    task = device.run(lambda: (threading.get_ident(), d2l.devices.current_device()))
+    assert task.done() and task.value == (threading.get_ident(), device)
+    assert d2l.devices.current_device() is None
+
+
+def test_work_that_waits_is_done_when_what_it_waits_for_has_happened(alone):
+    one, other = alone(2)
+    gate, done = Task(), []
+    one.wait(gate)
+    first = one.run(done.append, "one")
+    other.wait(first)
+    second = other.run(done.append, "other")
+    assert not done and not second.done()
+    gate.finish(None)
+    second.result()
+    assert done == ["one", "other"]
+
+
+@pytest.mark.parametrize("wait", [Task.result, Task.wait, Task.exception])
+def test_a_wait_that_never_ends_says_so(alone, wait):
+    (device,) = alone(1)
+    gate = Task()
+    device.wait(gate)
+    task = device.run(lambda: 7)
+    with pytest.raises(DeviceError, match=r"Task of cpu\(0\): not done> is waited for, but will never be done"):
+        wait(task)
+    assert not task.wait(0)
+    with pytest.raises(TimeoutError):
+        task.result(60)  # at once
+    gate.finish(None)
+    assert task.result() == 7
+
+
+def test_work_within_work_may_wait_for_another_device(alone):
+    """The other's work is in line until then."""
+    one, other = alone(2)
+    gate = Task()
+    other.wait(gate)
+    event = other.run(lambda: d2l.devices.current_device())
+
+    def inside():
+        gate.finish(None)  # which only puts the other device in line
+        assert not event.done()
+        one.wait(event)
+        return one.run(lambda: d2l.devices.current_device()).result(), d2l.devices.current_device()
+
+    assert one.run(inside).result() == (one, one) and event.result() is other
+
+
+def test_errors_are_kept_and_later_work_goes_on(alone):
+    (device,) = alone(1)
+    bad, good = device.run(lambda: 1 / 0), device.run(lambda: 1)
+    assert good.result() == 1
+    with pytest.raises(ZeroDivisionError):
+        bad.result()
+
+
+@pytest.mark.parametrize("algorithm", ["naive", "ring", "hierarchical", "tree"])
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+def test_collectives(alone, rng, algorithm, k):
+    devices, values = alone(k), [rng.standard_normal(11).astype(np.float32) for _ in range(k)]
+    arrays = [d2l.put(value, device) for value, device in zip(values, devices, strict=True)]
+    d2l.allreduce(arrays, algorithm)
+    for array in arrays:
+        np.testing.assert_allclose(d2l.to_host(array), sum(values), rtol=1e-6, atol=1e-6)
+
+
+PROGRAM = """
+import threading
+import d2lmgpu as d2l
+started, start = [], threading.Thread.start
+threading.Thread.start = lambda self: (started.append(self.name), start(self))
+data = [part[:64] for part in d2l.load_fashion_mnist()]
+run = d2l.train({devices}, data=data, num_epochs=1, batch_size=32, seed=3, progress=False, algorithm="ring")
+print(run.history.final_parameters_sha256, len([name for name in started if "d2lmgpu" in name]))
+"""
+
+
+@pytest.mark.threads
+def test_a_run_without_threads_has_the_bits_of_one_with_them():
+    said = {}
+    for threads in "01":
+        command = [sys.executable, "-c", PROGRAM.format(devices=3)]
+        run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "D2LMGPU_THREADS": threads})
+        assert run.returncode == 0, run.stderr
+        said[threads] = run.stdout.split()
+    assert said["0"][0] == said["1"][0] and said["0"][1] == "0" and int(said["1"][1]) > 0
+
+
+@pytest.mark.threads
+def test_there_are_no_gpus_without_threads():
+    program = "import d2lmgpu as d2l\nd2l.gpu(0)"
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "D2LMGPU_THREADS": "0"}
+    )
+    assert run.returncode and "a GPU needs a thread" in run.stderr
