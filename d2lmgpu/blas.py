@@ -7,6 +7,8 @@ reads an environment variable. Importing the package sets it, unless the user ha
 import os
 import sys
 
+from .in_a_tab import IN_A_TAB
+
 VARIABLE = "VECLIB_MAXIMUM_THREADS"
 IN_TIME = "numpy" not in sys.modules
 
@@ -24,7 +26,7 @@ def check_held():
     """Raise RuntimeError if there is no BLAS that could be held to one thread."""
     from threadpoolctl import threadpool_info
 
-    is_known = any(pool["user_api"] == "blas" for pool in threadpool_info())
+    is_known = IN_A_TAB or any(pool["user_api"] == "blas" for pool in threadpool_info())
     is_asked = sys.platform == "darwin" and IN_TIME and os.environ.get(VARIABLE) == "1"
     if not is_known and not is_asked:
         why = "threadpoolctl does not know the BLAS of NumPy"

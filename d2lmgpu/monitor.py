@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from .arguments import check_flag, in_a_clone
+from .in_a_tab import IN_A_TAB
 from .locks import naming
 from .signals import listened_to, note
 from .words import REACHED, figures, several
@@ -194,6 +195,8 @@ class Progress:
         self._examples = done
         # None: hidden wherever standard error is not a terminal
         how = {"unit": " examples", "leave": False, "disable": None if self.visible and sys.stderr else True}
+        if IN_A_TAB:
+            tqdm.monitor_interval = 0  # its monitor is a thread
         self._bar = tqdm(total=self.num_examples, initial=done, desc=self._epoch, **how)
 
     def step(self, num_examples, loss, accuracy=None):

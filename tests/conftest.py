@@ -103,7 +103,7 @@ def pytest_collection_modifyitems(config, items):
     if not config.getoption("all") and not config.getoption("rest"):
         leave_out["long"] = "that take long (pytest --all runs them, too)"
     if not THREADS:
-        leave_out["threads"] = "about threads, GPUs or clusters"
+        leave_out["threads"] = "about threads, processes, GPUs or clusters"
     config.stash[LEFT_OUT] = []
     if config.getoption("rest"):
         _leave_out_what_passed(config, items)

@@ -177,6 +177,7 @@ def test_devices_work_at_the_same_time(make_devices):
         task.result(timeout=60)
 
 
+@pytest.mark.threads
 def test_a_queue_keeps_its_order(make_devices):
     (device,) = make_devices(1)
     a = d2l.put(np.zeros(1), device)
@@ -205,6 +206,7 @@ def test_reading_one_element_waits_for_its_turn(make_devices):
     assert float(element) == 8 and number.shape == (1,) and element.shape == ()
 
 
+@pytest.mark.threads
 def test_a_transfer_is_ordered_with_both_queues(make_devices):
     """It must see earlier work of the source, and later work must not overwrite it while it travels."""
     one, other = make_devices(2)

@@ -81,6 +81,7 @@ def test_a_right_answer_is_told_its_time_beside_others(name):
     assert found.bound < yours < 1.1 * found.bound and yours < found.seconds < both
 
 
+@pytest.mark.threads
 def test_threads_may_wait_for_a_device_each():
     """Calls that wait, each on a thread of its own, are devices that compute at the same time."""
 
@@ -109,6 +110,7 @@ def test_an_exercise_that_there_is_not():
         check("alreduce")
 
 
+@pytest.mark.threads
 def test_on_the_command_line(tmp_path, capsys):
     file, verdict = tmp_path / "mine.py", tmp_path / "verdict.json"
     solutions = next((ROOT / "notebooks" / "solutions").glob("04_*.py"))
@@ -123,6 +125,7 @@ def test_on_the_command_line(tmp_path, capsys):
     assert capsys.readouterr().out == EXERCISES["allreduce"].asks + "\n"
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize(
     "content, message",
     [

@@ -12,6 +12,8 @@ import pytest
 import d2lmgpu as d2l
 from d2lmgpu.devices import current_device, nothing_left_behind
 
+pytestmark = pytest.mark.threads
+
 PATIENCE = 60
 
 
@@ -27,7 +29,6 @@ def held():
     d2l.synchronize([device])
 
 
-@pytest.mark.threads
 def test_waiting_may_end_early(held):
     device, gate, running = held
     later = device.run(lambda: 7)
@@ -48,7 +49,6 @@ def _raise(error):
     raise error
 
 
-@pytest.mark.threads
 @pytest.mark.parametrize(
     "error", [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), StopIteration(), Odd(), MemoryError()]
 )

@@ -20,13 +20,13 @@ import contextlib
 import itertools
 import os
 import queue
-import sys
 import threading
 import time
 
+from ..in_a_tab import IN_A_TAB
 from . import forks
 
-THREADS = os.environ.get("D2LMGPU_THREADS") != "0" and sys.platform not in ("emscripten", "wasi")
+THREADS = os.environ.get("D2LMGPU_THREADS") != "0" and not IN_A_TAB
 """Whether devices can have threads that do their work."""
 
 PATIENCE = 0.1

