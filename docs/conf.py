@@ -14,6 +14,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 import site_player  # noqa: E402
 import site_slides  # noqa: E402
 import site_sources  # noqa: E402
+import site_tab  # noqa: E402
 from docutils import nodes  # noqa: E402
 from latex2mathml.converter import convert  # noqa: E402
 
@@ -26,7 +27,8 @@ html_theme = "furo"
 html_show_copyright = False
 html_title = "d2lmgpu"
 html_static_path = ["site"]
-html_css_files = ["site.css"]
+html_css_files = ["site.css", "tab/tab.css"]
+html_js_files = [("tab/cells.js", {"type": "module"})]
 
 nb_execution_mode = "off"
 nb_merge_streams = True
@@ -54,6 +56,7 @@ def finish(app, error):
     if error is None and app.builder.format == "html":
         site_player.write_pages(Path(app.outdir) / "player")
         site_slides.write_html(Path(app.outdir) / "slides.html")
+        site_tab.write(Path(app.outdir))
         site_sources.mend_links_back(Path(app.outdir))
 
 

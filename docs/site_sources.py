@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 
 import site_player
+import site_tab
 import tables
 
 REPOSITORY = Path(__file__).parent.parent
@@ -42,7 +43,9 @@ def on_source_read(app, docname, source):
     if docname.startswith("notebooks/"):
         source[0] = notebook(source[0], docname)
     elif docname == "index":
-        source[0] = with_site_links((REPOSITORY / "README.md").read_text("utf-8"), "README.md", docname) + contents()
+        title, text = (REPOSITORY / "README.md").read_text("utf-8").split("\n", 1)
+        front = f"{title}\n\n```{{raw}} html\n{site_tab.playground()}```\n{text}"
+        source[0] = with_site_links(front, "README.md", docname) + contents()
     else:
         text = tables.filled(source[0]).replace(tables.FILES, tables.files())
         source[0] = with_site_links(text, f"docs/{docname}.md", docname)

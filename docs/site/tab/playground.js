@@ -1,0 +1,241 @@
+// The playground: a wiring that is drawn, an allreduce for it as code, and what Python says of the two.
+//
+// The wiring is a text, a wire a line ("0-1: 25 GB/s"); drawing changes that text, and the text is drawn.
+
+import { editor } from "./editor.js";
+import { Output, Session } from "./session.js";
+
+const WIRE = /^\s*(\d+)\s*-\s*(\d+)\s*:\s*([\d.]+)\s*GB\/s\s*$/;
+const SPEEDS = [25, 100, 10, 1]; // GB/s: a wire that is clicked takes the next one, and after the last it is gone
+const PRESETS = {
+  "a ring of 4": [[0, 1], [1, 2], [2, 3], [3, 0]],
+  "a line of 4": [[0, 1], [1, 2], [2, 3]],
+  "a star of 5": [[0, 1], [0, 2], [0, 3], [0, 4]],
+  "two rings, joined": [[0, 1], [1, 2], [2, 0], [3, 4], [4, 5], [5, 3], [0, 3, 10], [1, 4, 10]],
+  "a grid of 2 × 3": [[0, 1], [1, 2], [3, 4], [4, 5], [0, 3], [1, 4], [2, 5]],
+  "a cube": [[0, 1], [2, 3], [4, 5], [6, 7], [0, 2], [1, 3], [4, 6], [5, 7], [0, 4], [1, 5], [2, 6], [3, 7]],
+};
+const INVENT = `def schedule(k, n):
+    """Found for the wiring, and proved."""
+    return invent(network, n)
+`;
+const SVG = "http://www.w3.org/2000/svg";
+
+function make(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+function drawn(tag, attributes, text = "") {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.textContent = text;
+  return made;
+}
+
+const textOf = wires => wires.map(([a, b, speed = 25]) => `${a}-${b}: ${speed} GB/s\n`).join("");
+
+// The wires of a text: of each its line, its ends and its speed.
+function wiresOf(text) {
+  const found = text.split("\n").map((line, i) => [i, line.match(WIRE)]);
+  return found.filter(([, match]) => match).map(([line, [, a, b, speed]]) => ({ line, a: +a, b: +b, speed: +speed }));
+}
+
+// A link has the wiring and the code in its part after #, which is never sent anywhere.
+const packed = state => btoa(String.fromCharCode(...new TextEncoder().encode(JSON.stringify(state))));
+const unpacked = text => JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(text), sign => sign.charCodeAt(0))));
+
+class Playground {
+  constructor(place, first) {
+    this.session = new Session("playground", (text, progress) => this.state(text, progress));
+    this.picture = drawn("svg", { viewBox: "0 0 300 300", role: "img", "aria-label": "the wiring; its text is below" });
+    this.picture.addEventListener("pointerdown", event => this.grab(event));
+    this.wiring = make("textarea", { value: first.wiring, rows: 4, spellcheck: false, oninput: () => this.draw() });
+    this.wiring.setAttribute("aria-label", "the wiring, a wire a line");
+    this.preset = make("select", { onchange: () => this.take(this.preset.value) }, make("option", { textContent: "a wiring …", value: "" }));
+    this.preset.append(...Object.keys(PRESETS).map(name => make("option", { textContent: name })));
+    this.preset.setAttribute("aria-label", "choose a wiring");
+    this.code = editor(first.code, "the schedule, in Python", () => this.look());
+    this.said = make("span", { textContent: "Python is loaded when you ask for it: 34 MB, once." });
+    this.said.setAttribute("role", "status");
+    this.stopper = button("■ Stop", () => this.session.stop());
+    this.stopper.disabled = true;
+    this.verdict = make("div", { className: "tab-verdict" });
+    this.output = make("div", { className: "tab-output" });
+    const left = make("div", {}, this.picture, make("p", {}, "Drag from one device to another for a wire; click a wire for another speed."),
+      make("div", { className: "tab-bar" }, this.preset, button("+ device", () => this.add()), button("− device", () => this.remove())), this.wiring);
+    const main = button("▶ Prove and play", () => this.look());
+    main.className = "tab-main";
+    const right = make("div", {}, this.code,
+      make("div", { className: "tab-bar" }, main, button("Train LeNet with it", () => this.run("train")), button("Invent one", () => this.invent()),
+        this.stopper, button("Copy link", () => this.link())), make("div", { className: "tab-bar" }, this.said));
+    place.replaceChildren(make("div", { className: "tab-two" }, left, right), this.verdict, this.output);
+    this.draw();
+    if (!this.fromLink()) {
+      for (const told of first.told) this.show(new Output(this.output), told);
+      const film = make("iframe", { src: first.film, loading: "lazy", title: "the ring of four devices, played" });
+      film.style.height = "36em";
+      this.output.append(film);
+    }
+    addEventListener("hashchange", () => this.fromLink());
+  }
+
+  state(text, progress) {
+    this.said.textContent = text;
+    this.stopper.disabled = progress === undefined && !this.session.runs.size;
+  }
+
+  // What came with a link is shown, and not run before the reader asks for it.
+  fromLink() {
+    const [, text] = location.hash.split("#play=");
+    if (!text) return false;
+    try {
+      const { wiring, code } = unpacked(text);
+      if (typeof wiring !== "string" || typeof code !== "string") throw Error();
+      this.wiring.value = wiring;
+      this.code.set(code);
+      this.verdict.replaceChildren(make("p", {}, "This wiring and this code came with the link. Read the code; then run it."));
+      this.output.replaceChildren();
+    } catch {
+      this.state("the link is damaged; nothing of it was taken");
+      return false;
+    }
+    this.draw();
+    return true;
+  }
+
+  async link() {
+    location.hash = `play=${packed({ wiring: this.wiring.value, code: this.code.field.value })}`;
+    await navigator.clipboard?.writeText(location.href).catch(() => {});
+    this.state("the address of this page has the wiring and the code now; it was copied if the browser allows it");
+  }
+
+  take(name) {
+    if (PRESETS[name]) this.change(textOf(PRESETS[name]));
+    this.preset.value = "";
+  }
+
+  get devices() {
+    return Math.max(1, ...wiresOf(this.wiring.value).flatMap(({ a, b }) => [a + 1, b + 1]));
+  }
+
+  add() {
+    const k = this.devices;
+    if (k < 16) this.change(`${this.wiring.value.trimEnd()}\n${k - 1}-${k}: 25 GB/s\n`);
+  }
+
+  remove() {
+    const last = this.devices - 1, lines = this.wiring.value.split("\n");
+    const gone = new Set(wiresOf(this.wiring.value).filter(({ a, b }) => a === last || b === last).map(({ line }) => line));
+    if (last > 1) this.change(lines.filter((_, i) => !gone.has(i)).join("\n"));
+  }
+
+  change(text) {
+    this.wiring.value = text;
+    this.draw();
+  }
+
+  place(i, k) {
+    const angle = (2 * Math.PI * i) / k - Math.PI / 2 - (k === 4 ? Math.PI / 4 : 0);
+    return [150 + 112 * Math.cos(angle), 150 + 112 * Math.sin(angle)];
+  }
+
+  draw() {
+    const k = this.devices, wires = wiresOf(this.wiring.value);
+    this.wiring.rows = Math.min(8, this.wiring.value.split("\n").length);
+    const parts = [];
+    for (const { line, a, b, speed } of wires) {
+      const [[x1, y1], [x2, y2]] = [this.place(a, k), this.place(b, k)];
+      const group = drawn("g", { class: "tab-wire", "data-line": line });
+      const width = 2 + Math.min(6, Math.log2(1 + speed / 4));
+      group.append(drawn("line", { x1, y1, x2, y2, "stroke-width": 18, class: "tab-near" }), drawn("line", { x1, y1, x2, y2, "stroke-width": width }),
+        drawn("text", { x: (3 * x1 + 2 * x2) / 5, y: (3 * y1 + 2 * y2) / 5 + 4 }, `${speed}`), drawn("title", {}, `${a}-${b}: ${speed} GB/s`));
+      parts.push(group);
+    }
+    for (let i = 0; i < k; i++) {
+      const [cx, cy] = this.place(i, k), group = drawn("g", { class: "tab-device", "data-device": i });
+      group.append(drawn("circle", { cx, cy, r: 19 }), drawn("text", { x: cx, y: cy + 5 }, `${i}`));
+      parts.push(group);
+    }
+    this.picture.replaceChildren(...parts);
+  }
+
+  // Drag from a device to another: a wire. Click a wire: its next speed, or gone.
+  grab(event) {
+    const device = event.target.closest("[data-device]"), wire = event.target.closest("[data-line]");
+    if (wire && !device) return this.turn(+wire.dataset.line);
+    if (!device) return;
+    event.preventDefault();
+    const k = this.devices, from = +device.dataset.device, [x1, y1] = this.place(from, k);
+    const line = drawn("line", { x1, y1, x2: x1, y2: y1, class: "tab-new" });
+    this.picture.prepend(line);
+    const move = ({ clientX, clientY }) => {
+      const at = new DOMPoint(clientX, clientY).matrixTransform(this.picture.getScreenCTM().inverse());
+      line.setAttribute("x2", at.x);
+      line.setAttribute("y2", at.y);
+    };
+    const drop = ({ clientX, clientY, type }) => {
+      removeEventListener("pointermove", move);
+      removeEventListener("pointerup", drop);
+      removeEventListener("pointercancel", drop);
+      line.remove();
+      const to = document.elementFromPoint(clientX, clientY)?.closest?.("[data-device]")?.dataset.device;
+      const same = ({ a, b }) => (a === from && b === +to) || (a === +to && b === from);
+      if (type !== "pointerup" || to === undefined || +to === from || wiresOf(this.wiring.value).some(same)) return;
+      this.change(`${this.wiring.value.trimEnd()}\n${from}-${to}: 25 GB/s\n`);
+    };
+    device.releasePointerCapture?.(event.pointerId);
+    addEventListener("pointermove", move);
+    addEventListener("pointerup", drop);
+    addEventListener("pointercancel", drop);
+  }
+
+  turn(number) {
+    const lines = this.wiring.value.split("\n"), { a, b, speed } = wiresOf(this.wiring.value).find(({ line }) => line === number);
+    const next = SPEEDS[SPEEDS.indexOf(speed) + 1];
+    if (next) lines[number] = `${a}-${b}: ${next} GB/s`;
+    else lines.splice(number, 1);
+    this.change(lines.join("\n"));
+  }
+
+  look() {
+    return this.run("look");
+  }
+
+  invent() {
+    this.code.set(INVENT);
+    return this.run("look");
+  }
+
+  async run(what) {
+    if (this.session.runs.size) return this.state("one thing after the other: it is still running; Stop ends it");
+    const given = [this.wiring.value, this.code.field.value].map(text => JSON.stringify(text)).join(", ");
+    this.verdict.replaceChildren();
+    const output = new Output(this.output);
+    this.stopper.disabled = false;
+    const name = what === "look" ? "your schedule" : "the training";
+    await this.session.run(`import tab_playground\ntab_playground.${what}(${given})`, name, told => this.show(output, told)).catch(() => false);
+    this.stopper.disabled = true;
+  }
+
+  show(output, told) {
+    if (!told.verdict) return output.show(told);
+    const { proved, says, rows } = told.verdict, most = Math.max(...rows.map(([, seconds]) => seconds));
+    const said = make("p", { className: proved ? "tab-proved" : "tab-refuted" }, `${proved ? "✓" : "✗"} ${says}`);
+    const bars = rows.map(([name, seconds]) => {
+      const bar = make("div", { className: "tab-time" }, make("span", {}, name), make("i"), make("b", {}, `${(1e6 * seconds).toPrecision(3)} µs`));
+      bar.children[1].style.width = `${(50 * seconds) / most}%`;
+      return bar;
+    });
+    const title = make("p", {}, "Simulated on the wiring, for LeNet's gradients:");
+    this.verdict.replaceChildren(said, ...(rows.length ? [title, ...bars] : []));
+  }
+}
+
+function button(textContent, onclick) {
+  return make("button", { textContent, onclick, type: "button" });
+}
+
+const place = document.getElementById("playground");
+if (place) globalThis.playground = new Playground(place, JSON.parse(document.getElementById("playground-first").textContent));

@@ -1,0 +1,96 @@
+"""The playground of the website's first page: a wiring, an allreduce for it, and what becomes of the two.
+
+`look` and `train` run in the reader's browser, called by site/tab/playground.js; beside what cells tell (tab_cells.py)
+they tell ``verdict``: whether the schedule is proved, what is said of it, and rows of a name and simulated seconds.
+What the page shows at first, the website's builder finds with the same `look`.
+"""
+
+import inspect
+import linecache
+
+import tab_cells
+
+import d2lmgpu as d2l
+from d2lmgpu.collectives import ALGORITHMS, ScheduleError, Transfer, bound, invent, prove, ring_along, simulate
+from d2lmgpu.collectives.wires import read_wires
+from d2lmgpu.fashion_mnist import find_file
+from d2lmgpu.idx import read_idx
+from d2lmgpu.language.actions import chunk_bounds
+from d2lmgpu.words import several
+
+N = sum(array.size for array in d2l.init_params())
+"""The numbers of an array: LeNet's gradients."""
+
+WIRING = "0-1: 25 GB/s\n1-2: 25 GB/s\n2-3: 25 GB/s\n3-0: 25 GB/s\n"
+CODE = '''def schedule(k, n):
+    """A ring: chunks go round to be summed, then to all."""
+    chunks, steps = chunk_bounds(n, k), []
+    for op, first in (("add", -1), ("copy", 0)):
+        for s in range(k - 1):
+            steps.append([
+                Transfer(i, (i + 1) % k, *chunks[(i + first - s) % k], op)
+                for i in range(k)
+            ])
+    return steps
+'''
+GIVEN = {"d2l": d2l, "Transfer": Transfer, "chunk_bounds": chunk_bounds, "ALGORITHMS": ALGORITHMS, "invent": invent}
+"""Names that the reader's code may use, beside ``network``."""
+
+EXAMPLES, TESTS = 4_000, 1_000
+"""Of the 10,000 test images, which are loaded sooner than all: with so many the playground trains, and tests."""
+
+
+SETTINGS = {"num_epochs": 3, "batch_size": 100, "lr": 0.02, "optimizer": "momentum", "init": "he"}
+
+
+def schedule_of(wiring, code):
+    """The `Network` of a wiring's text, and the function ``schedule`` of the reader's code."""
+    network, name = read_wires(wiring, "your wiring"), "<your schedule>"
+    linecache.cache[name] = len(code), None, code.splitlines(keepends=True), name
+    names = {"__name__": "schedule", "network": network, **GIVEN}
+    exec(compile(code, name, "exec"), names)
+    if not inspect.isfunction(names.get("schedule")):
+        raise NameError("there is no function schedule; write def schedule(k, n): ... that returns a list of steps")
+    return network, names["schedule"]
+
+
+def look(wiring, code):
+    """Prove the reader's schedule for LeNet's gradients, time it, and play it."""
+    network, function = schedule_of(wiring, code)
+    k, schedule = network.k, function(network.k, N)
+    try:
+        proof, says = prove(schedule, k, N), None
+    except ScheduleError as error:
+        proof, says = None, f"Not an allreduce: {error}"
+    if proof is not None:
+        busiest, least = 4 * max(proof.sent), 8 * (k - 1) / k * N
+        says = f"Proved: all {k} devices end with the sum of all {N:,} gradients, in {several(proof.steps, 'step')}. "
+        says += f"The busiest device sends {busiest / 1e3:,.0f} kB; no allreduce of {k} devices can do with less than "
+        says += " ".join([f"{least / 1e3:,.0f} kB.", *proof.wasted])
+    rows = [[name, simulate(found(k, N), network).seconds] for name, found in _others(network).items()]
+    rows.append(["no allreduce is faster than", bound(network, N)])
+    if proof is not None:
+        rows.insert(0, ["yours", simulate(schedule, network).seconds])
+    tab_cells.tell(verdict={"proved": proof is not None, "says": says, "rows": rows})
+    tab_cells.show(d2l.play(schedule, network, k=k, n=N, title="your schedule"))
+
+
+def _others(network):
+    return {
+        "the textbook's, through device 0": ALGORITHMS["naive"],
+        "a ring along the wires": ring_along(network),
+        "invented for the wiring": lambda k, n: invent(network, n),
+    }
+
+
+def train(wiring, code):
+    """Train LeNet on as many devices as the wiring has, which sum their gradients by the reader's schedule."""
+    network, function = schedule_of(wiring, code)
+    prove(function(network.k, N), network.k, N)
+    X, y = (read_idx(find_file(f"t10k-{name}-ubyte.gz")) for name in ("images-idx3", "labels-idx1"))
+    parts = slice(EXAMPLES), slice(EXAMPLES, EXAMPLES + TESTS)
+    data = [array[part] for part in parts for array in (X[:, None], y)]
+    print(f"{several(network.k, 'device')}, {EXAMPLES:,} images, {several(SETTINGS['num_epochs'], 'epoch')}")
+    run = d2l.train(network.k, data=data, algorithm=function, progress=False, **SETTINGS)
+    print(f"Of {TESTS:,} other images {run.history.test_accuracy[-1]:.0%} are named right.")
+    d2l.plots.plot_history(run.history)
