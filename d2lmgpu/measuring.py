@@ -18,9 +18,6 @@ LEAST, MOST = 5, 1000
 PAUSE, COST = 0.5, 0.05
 """Seconds from one time that something is shown to the next, at least, and the part of the time for it."""
 
-STEP = time.get_clock_info("perf_counter").resolution
-"""Seconds of the clock's step; nothing takes less, though a browser's clock may not see it move."""
-
 REWEIGHTED, SMALL_ERROR = 50, 1e-3
 """How often the errors of a fit are weighed anew, and the relative error below which they weigh the same."""
 
@@ -31,7 +28,7 @@ def seconds_of(work, finish=lambda: None):
     begin = time.perf_counter()
     work()
     finish()
-    return max(time.perf_counter() - begin, STEP)
+    return time.perf_counter() - begin
 
 
 def take_rounds(contenders, repeats):

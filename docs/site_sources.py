@@ -44,7 +44,7 @@ def on_source_read(app, docname, source):
         source[0] = notebook(source[0], docname)
     elif docname == "index":
         title, text = (REPOSITORY / "README.md").read_text("utf-8").split("\n", 1)
-        front = f"{title}\n\n```{{raw}} html\n{site_tab.playground()}```\n{text}"
+        front = f"{title}\n\n```{{raw}} html\n{site_tab.playground()}\n```\n{text}"
         source[0] = with_site_links(front, "README.md", docname) + contents()
     else:
         text = tables.filled(source[0]).replace(tables.FILES, tables.files())

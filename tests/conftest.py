@@ -29,6 +29,7 @@ import cuda_on_cpu
 import numpy as np
 import pytest
 import standin_cupy
+import website
 from _pytest.runner import runtestprotocol
 
 import d2lmgpu as d2l
@@ -40,6 +41,8 @@ from d2lmgpu.devices.workers import THREADS
 
 for folder in "docs", "benchmarks":  # what makes the website, and ways to train
     sys.path.append(str(Path(__file__).resolve().parents[1] / folder))
+
+site, browser = website.site, website.browser  # fixtures
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests send it; jobs of a shell's `&` begin with it ignored
 

@@ -1,28 +1,20 @@
 """The course's website: links, folded answers, docstrings; built whole, and looked at in a browser, with --all."""
 
-import functools
 import html
-import http.server
 import json
 import math
 import re
-import subprocess
-import sys
-import threading
-import time
 import urllib.parse
 from pathlib import Path
 
 import pytest
 import site_player
 import site_sources
-from browser import Browser
-from chromium import find_chromium
+from website import DOCS, wait_for
 
 from d2lmgpu import plans
 
 REPOSITORY = Path(__file__).parent.parent
-DOCS = REPOSITORY / "docs"
 
 
 @pytest.mark.parametrize(
@@ -108,17 +100,6 @@ def test_what_the_player_offers(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {names[5], names[-1]}
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The whole site. Sphinx's warnings are errors: a link into the void, a picture that is not there."""
-    pytest.importorskip("myst_nb", reason="MyST-NB is missing (pip install -e '.[docs]')")
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-E", str(DOCS), str(folder)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=590)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return folder
-
-
 def error_boxes(page):
     """The tags of an HTML page by which docutils or the theme says that its source is wrong.
 
@@ -196,22 +177,6 @@ LOOK = """(() => {
 """What is wrong with a page. Contrast is that of WCAG 2.2, which asks for 3 of large text; what is below vanishes."""
 
 
-@pytest.fixture(scope="module")
-def browser(site, tmp_path_factory):
-    """A `Browser`, and the address of the site, which has a server."""
-    chromium = find_chromium()
-    if chromium is None:
-        pytest.skip("there is no chromium, the browser of this test")
-    handler = functools.partial(Quiet, directory=str(site))
-    with (
-        http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server,
-        Browser(chromium, tmp_path_factory.mktemp("profile")) as browser,
-    ):
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield browser, f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-
-
 @pytest.mark.long
 def test_what_is_wrong_is_seen(browser):
     """`LOOK` finds text that vanishes, in one of both schemes only, and what is too wide, broken, or says nothing."""
@@ -247,13 +212,6 @@ def test_every_page_in_a_browser(site, browser):
             assert not seen["faint"], f"{where}: {seen['faint'][:5]}"
             assert seen["wide"] <= width, f"{where} is {seen['wide']} wide"
             assert not seen["broken"] and not seen["unsaid"] and not seen["unnamed"], (where, seen)
-
-
-def wait_for(browser, code):
-    """Until a JavaScript expression is true."""
-    deadline = time.monotonic() + 60
-    while not browser.evaluate(code):
-        assert time.monotonic() < deadline, f"{code} does not become true"
 
 
 @pytest.mark.long
@@ -312,8 +270,3 @@ def test_the_slides_by_keyboard(browser):
     for key, slide in (("ArrowRight", 2), (" ", 3), ("ArrowLeft", 2)):
         browser.press(key)
         wait_for(browser, f"Math.abs({top.format(slide)}) < 2")
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args):
-        pass

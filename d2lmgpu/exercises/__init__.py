@@ -22,7 +22,7 @@ from .framework import (
     my_framework as my_framework,
     write_my_page as write_my_page,
 )
-from .mine import FILE, keep as keep, try_to_keep
+from .mine import FILE as FILE, keep as keep, try_to_keep
 from .predictions import compare as compare, look_back as look_back
 from .results import Wrong as Wrong
 from .time_limit import SECONDS, check_seconds

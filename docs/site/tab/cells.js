@@ -123,11 +123,20 @@ function make(tag, properties) {
   return Object.assign(document.createElement(tag), properties);
 }
 
-const cells = document.querySelectorAll("div.cell:has(.cell_input)");
-if (cells.length) {
+const NOT_HERE = {
+  "14_many_machines": "This notebook starts several processes, which a browser does not have: run it from a clone.",
+  "15_in_pytorch_and_jax": "This notebook uses PyTorch and JAX, which a browser does not have: run it from a clone.",
+};
+
+// A cell that a tab cannot run keeps what it showed where the notebook was run.
+for (const cell of document.querySelectorAll("div.cell.tag_not-in-a-tab"))
+  cell.append(make("p", { className: "tab-not-here", textContent: "In a browser this cell is not run: it starts other processes." }));
+const cells = document.querySelectorAll("div.cell:not(.tag_not-in-a-tab):has(.cell_input)");
+if (NOT_HERE[NAME]) document.querySelector("h1").after(make("div", { className: "tab-top", textContent: NOT_HERE[NAME] }));
+else if (cells.length) {
   const bar = make("div", { className: "tab-top" });
   const notebook = new Notebook(cells, bar);
-  const text = "Change and run this page's code here, in your browser: 33 MB are loaded once, nothing is sent.";
+  const text = "Change and run this page's code here, in your browser: 34 MB are loaded once, nothing is sent.";
   bar.append(make("button", { textContent: "▶ Try it", onclick: () => notebook.open() }), make("span", { textContent: text }));
   document.querySelector("h1").after(bar);
   globalThis.notebook = notebook; // for tests

@@ -25,7 +25,7 @@ export class Session {
     const number = ++this.number;
     await keepForTheNextVisit();
     if (number !== this.number) throw Error("stopped");
-    const runtime = document.querySelector("meta[name=d2lmgpu-python]")?.content || "wasi";
+    const runtime = document.querySelector("meta[name=d2lmgpu-python]").content;
     this.worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
     return new Promise((resolve, reject) => {
       this.worker.onmessage = ({ data }) => this.#got(data, resolve, reject);

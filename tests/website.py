@@ -1,0 +1,55 @@
+"""The whole website, and a browser for it: fixtures of the tests that look at it, of which conftest.py tells pytest."""
+
+import functools
+import http.server
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The whole site. Sphinx's warnings are errors: a link into the void, a picture that is not there."""
+    pytest.importorskip("myst_nb", reason="MyST-NB is missing (pip install -e '.[docs]')")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-E", str(DOCS), str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=590)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def browser(site, tmp_path_factory):
+    """A `Browser`, and the address of the site, which has a server."""
+    from browser import Browser  # not under WebAssembly
+    from chromium import find_chromium
+
+    chromium = find_chromium()
+    if chromium is None:
+        pytest.skip("there is no chromium, the browser of this test")
+    handler = functools.partial(Quiet, directory=str(site))
+    with (
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server,
+        Browser(chromium, tmp_path_factory.mktemp("profile")) as browser,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield browser, f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def wait_for(browser, code, seconds=60):
+    """Until a JavaScript expression is true."""
+    deadline = time.monotonic() + seconds
+    while not browser.evaluate(code):
+        assert time.monotonic() < deadline, f"{code} does not become true"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
