@@ -17,7 +17,7 @@ import tables
 
 REPOSITORY = Path(__file__).parent.parent
 
-PAGES = "player guide names documents commands settings splits performance colab gpu cluster sweeps".split()
+PAGES = "player in_a_tab guide names documents commands settings splits performance colab gpu cluster sweeps".split()
 PAGES += "same_bits inventing pytorch teaching comparison design reference".split()
 
 SLIDES = '```{raw} html\n<p><a href="slides.html">The slides.</a></p>\n```'

@@ -259,6 +259,18 @@ def test_the_search_beside_the_fewest_steps_as_it_was_tried():
     assert f"the fewest steps on {first['0']}, one step more on {first['1']}; the best of twenty" in text
 
 
+def test_the_tab_as_it_was_measured():
+    found = json.loads(read(RESULTS / "tab.json"))
+    text = section("in_a_tab.md", "## How long it takes")
+    _, first, second, *others = rows(text)
+    for cells, which in ((first, "first"), (second, "second")):
+        ready = found[which]["ready"]
+        assert cells == [f"ready, {which} visit", *(f"{ready[key]:.3g} s" for key in ("median", "least", "most"))]
+    for name, *cells in others:
+        assert cells == [f"{1e3 * found['second'][name][key]:.3g} ms" for key in ("median", "least", "most")]
+    assert len(others) == 3 and f"Loaded once: {found['bytes'] / 1e6:.1f} MB" in text and found["rounds"] >= 5
+
+
 @pytest.mark.parametrize("results, column", [("cpu_pytorch", 1), ("cpu_pytorch_intel", 3)])
 def test_the_figures_beside_pytorch(results, column):
     ratios = json.loads(read(RESULTS / f"{results}.json"))["times_as_fast"]
