@@ -93,12 +93,11 @@ def table(result):
     for name, found, unit, scale in rows:
         values = (f"{scale * found[key]:.3g} {unit}" for key in ("median", "least", "most"))
         lines.append(f"| {' | '.join([name, *values])} |")
-    about = (
-        f"{result['rounds']} rounds in {result['browser']} on {result['machine']}, from a server on the same machine, "
-    )
-    about += f"{result['date']}, commit {result['commit']}. Loaded once: {result['bytes'] / 1e6:.1f} MB, and "
-    about += f"{result['bytes of Fashion-MNIST'] / 1e6:.1f} MB of Fashion-MNIST by cells that read all of it. Python's memory "
-    about += f"after these cells: {second['memory']['median'] / 1e6:.0f} MB."
+    loaded, data, memory = result["bytes"], result["bytes of Fashion-MNIST"], second["memory"]["median"]
+    about = f"{result['rounds']} rounds in {result['browser']} on {result['machine']}, from a server on the same "
+    about += f"machine, {result['date']}, commit {result['commit']}. Loaded once: {loaded / 1e6:.1f} MB, and "
+    about += f"{data / 1e6:.1f} MB of Fashion-MNIST by cells that read all of it. Python's memory after these cells: "
+    about += f"{memory / 1e6:.0f} MB."
     return "\n".join(lines) + "\n\n" + about
 
 

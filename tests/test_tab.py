@@ -24,6 +24,7 @@ def cell(monkeypatch, tmp_path):
     """A function: run a cell, and return whether it went well, and what it told."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tab_cells, "_known", {})
+    monkeypatch.setattr(tab_cells.linecache, "cache", {})
     told, names = [], {}
     monkeypatch.setattr(tab_cells, "tell", lambda **shown: told.append(shown))
 
@@ -59,6 +60,13 @@ def test_cells_share_their_names_and_functions_have_a_source(cell):
         True,
         [{"text": "def double(x):\n"}, {"text": "    return 2 * x\n"}, {"text": "42\n"}],
     )
+
+
+def test_a_function_keeps_its_source_when_its_cell_is_run_again(cell):
+    cell("def first(): return 1")
+    cell("import inspect\ndef second(): return 2")
+    well, shown = cell("print(inspect.getsource(first), inspect.getsource(second))", "cell 2")
+    assert well and "".join(part["text"] for part in shown) == "def first(): return 1 def second(): return 2\n"
 
 
 def test_lines_are_told_at_once_and_progress_bars_too():

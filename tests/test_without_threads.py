@@ -84,6 +84,18 @@ def test_errors_are_kept_and_later_work_goes_on(alone):
         bad.result()
 
 
+@pytest.mark.threads
+def test_threads_of_the_program_take_turns(alone):
+    """One that would work while another does waits for its turn, and leaves nothing behind that looks like work."""
+    (one, other), begun, end = alone(2), threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: other.run(lambda: begun.set() or end.wait(0.5)).result())
+    one.run(lambda: thread.start() or begun.wait(0.2)).result()
+    end.set()
+    thread.join()
+    assert begun.is_set()
+    test_work_is_done_when_it_is_submitted_by_who_submits_it(alone)
+
+
 @pytest.mark.parametrize("algorithm", ["naive", "ring", "hierarchical", "tree"])
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
 def test_collectives(alone, rng, algorithm, k):

@@ -155,6 +155,7 @@ class NoThreads:
 
     def after_fork(self):
         self._in_line = collections.deque()  # devices with work to do
+        self._turn = threading.RLock()  # of threads that the host program has started
         self._at_work = False
 
     def join(self, device):
@@ -171,15 +172,16 @@ class NoThreads:
 
     def catch_up(self):
         """Do all that can be done now, also while a device's work, which waits for another device, is under way."""
-        before, self._at_work = self._at_work, True
-        try:
-            while self._in_line:
-                device = self._in_line.popleft()
-                with working_for(device):
-                    while device.work():
-                        pass
-        finally:
-            self._at_work = before
+        with self._turn:
+            before, self._at_work = self._at_work, True
+            try:
+                while self._in_line:
+                    device = self._in_line.popleft()
+                    with working_for(device):
+                        while device.work():
+                            pass
+            finally:
+                self._at_work = before
 
 
 no_threads = NoThreads()
