@@ -49,7 +49,7 @@ const unpacked = text => JSON.parse(new TextDecoder().decode(Uint8Array.from(ato
 class Playground {
   constructor(place, first) {
     this.session = new Session("playground", (text, progress) => this.state(text, progress));
-    this.picture = drawn("svg", { viewBox: "0 0 300 300", role: "img", "aria-label": "the wiring; its text is below" });
+    this.picture = drawn("svg", { viewBox: "16 16 268 268", role: "img", "aria-label": "the wiring; its text is below" });
     this.picture.addEventListener("pointerdown", event => this.grab(event));
     this.wiring = make("textarea", { value: first.wiring, rows: 4, spellcheck: false, oninput: () => this.draw() });
     this.wiring.setAttribute("aria-label", "the wiring, a wire a line");
@@ -155,7 +155,7 @@ class Playground {
     }
     for (let i = 0; i < k; i++) {
       const [cx, cy] = this.place(i, k), group = drawn("g", { class: "tab-device", "data-device": i });
-      group.append(drawn("circle", { cx, cy, r: 19 }), drawn("text", { x: cx, y: cy + 5 }, `${i}`));
+      group.append(drawn("circle", { cx, cy, r: 19 }), drawn("text", { x: cx, y: cy + 5, class: "in-box" }, `${i}`));
       parts.push(group);
     }
     this.picture.replaceChildren(...parts);
@@ -229,7 +229,8 @@ class Playground {
       return bar;
     });
     const title = make("p", {}, "Simulated on the wiring, for LeNet's gradients:");
-    this.verdict.replaceChildren(said, ...(rows.length ? [title, ...bars] : []));
+    this.verdict.replaceChildren(said, title, ...bars);
+    if (this.session.count) this.verdict.scrollIntoView({ block: "nearest" });
   }
 }
 

@@ -3,8 +3,20 @@
 const ROOT = new URL("../../", import.meta.url); // of the site
 const KEPT = "d2lmgpu files"; // in the browser's storage: the reader's files, such as mine.py, by name
 
-export const load = key => JSON.parse(localStorage.getItem(key) || "{}");
-export const save = (key, value) => localStorage.setItem(key, JSON.stringify(value));
+// The browser's storage may be forbidden, full, or damaged: then nothing is kept, and all else works.
+export function load(key) {
+  try {
+    return JSON.parse(localStorage.getItem(key)) || {};
+  } catch {
+    return {};
+  }
+}
+
+export function save(key, value) {
+  try {
+    localStorage.setItem(key, JSON.stringify(value));
+  } catch {}
+}
 
 export class Session {
   // name: of the page, under which predictions are kept. onState(text, progress): what goes on, for the reader.
@@ -67,8 +79,9 @@ export class Session {
       this.onState(`Python is ready, after ${data.ready.seconds.toFixed(1)} s`);
       resolve();
     } else if (data.failed) {
-      this.#end({ error: `Python ended: ${data.failed}` });
-      this.onState(`Python ended: ${data.failed}`);
+      const old = data.failed.includes("CompileError") ? "; this browser is too old for it, a current one is needed" : "";
+      this.#end({ error: `Python ended: ${data.failed}${old}` });
+      this.onState(`Python ended: ${data.failed}${old}`);
       reject(Error(data.failed));
     } else if (data.done !== undefined) {
       this.measured = { ...this.measured, memory: data.memory };
@@ -95,8 +108,12 @@ async function keepForTheNextVisit() {
 }
 
 const POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
-const TELL_HEIGHT = `<script>new ResizeObserver(() => parent.postMessage({height: document.documentElement.offsetHeight}, "*"))
-  .observe(document.documentElement)</script>`;
+const TELL_HEIGHT = `<script>{
+  const tell = () => parent.postMessage({height: document.documentElement.offsetHeight}, "*");
+  tell(); // what is out of sight has no ResizeObserver
+  addEventListener("load", tell);
+  new ResizeObserver(tell).observe(document.documentElement);
+}</script>`;
 
 // Where a cell's output goes. HTML that the reader's code has made gets a frame of its own, which cannot touch the page.
 export class Output {
@@ -129,7 +146,7 @@ export class Output {
   #frame(html) {
     const frame = this.#add("iframe", { title: "the cell's output", srcdoc: "" });
     frame.setAttribute("sandbox", "allow-scripts");
-    frame.srcdoc = `<!doctype html><meta http-equiv="Content-Security-Policy" content="${POLICY}"><body style="margin:0">${html}${TELL_HEIGHT}`;
+    frame.srcdoc = `<!doctype html><meta http-equiv="Content-Security-Policy" content="${POLICY}"><meta name="color-scheme" content="light dark"><body style="margin:0">${html}${TELL_HEIGHT}`;
     addEventListener("message", ({ source, data }) => {
       if (source === frame.contentWindow && data.height) frame.style.height = `${Math.min(data.height, 1200)}px`;
     });
