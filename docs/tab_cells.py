@@ -22,7 +22,7 @@ import traceback
 import warnings
 from pathlib import Path
 
-COMMAND = re.compile(r"^[ \t]*[%!].*$", re.MULTILINE)
+COMMAND = re.compile(r"^[ \t]*[%!]{1,2}[a-z].*$", re.MULTILINE)
 """A line for IPython, such as %matplotlib inline, which is left out."""
 
 LARGEST = 200_000
@@ -118,6 +118,7 @@ def show(value):
         if html is None:
             print(repr(value))
         else:
+            sys.stdout.flush()
             tell(html=html)
 
 
@@ -125,6 +126,7 @@ def show_figures():
     """Tell the open figures of pyplot, and close them."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     figures = [pyplot.figure(number) for number in pyplot.get_fignums()] if pyplot else []
+    sys.stdout.flush()
     for figure in figures:
         pyplot.close(figure)
         show_figure(figure)

@@ -1,11 +1,13 @@
 """The rules of devices: arrays of two places do not mix, queues run at the same time, transfers are recorded."""
 
+import sys
 import threading
 
 import numpy as np
 import pytest
 
 import d2lmgpu as d2l
+from d2lmgpu import cli
 from d2lmgpu.devices import Device, DeviceArray, choose_indices, count_cores, current_device, find_gpus
 
 MIXED = {
@@ -368,6 +370,15 @@ def test_device_table(device_kind):
         assert (row.compute_capability is None) == (row.kind == "cpu") and row.description
         assert row.busy is None or 0 <= row.busy <= 100
     assert rows[-1].busy is not None
+
+
+def test_the_table_without_psutil(monkeypatch, capsys):
+    """As in a browser: what nobody can tell is a question mark."""
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    row = d2l.devices.device_table()[-1]
+    assert (row.memory_free, row.memory_total, row.busy) == (None, None, None)
+    assert cli.main(["devices"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[1:4] == ["?", "?", "?"]
 
 
 def test_how_busy_a_gpu_is_says_nvidias_tool(standin, tmp_path, monkeypatch):

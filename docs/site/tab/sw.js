@@ -1,6 +1,7 @@
 // The service worker keeps what the reader has loaded: the second visit is faster, and needs no network.
 //
-// Python and its library come from the cache, in the version of the site; pages come from the network, if there is one.
+// Python and its library, whose addresses name their version, come from the cache; all else from the network, if there
+// is one.
 
 const VERSION = "d2lmgpu {{VERSION}}";
 const FIXED = new URL("tab/", registration.scope).href;
@@ -28,7 +29,8 @@ addEventListener("message", event =>
 
 addEventListener("fetch", event => {
   const { method, url } = event.request;
-  if (method === "GET" && url.startsWith(registration.scope)) event.respondWith(answer(event.request, url.startsWith(FIXED)));
+  const isFixed = url.startsWith(FIXED) && !url.endsWith("files.json");
+  if (method === "GET" && url.startsWith(registration.scope)) event.respondWith(answer(event.request, isFixed));
 });
 
 async function answer(request, isFixed) {

@@ -7,12 +7,13 @@ const HOME = "usr/local/lib/python315.zip"; // where it looks for its library: e
 
 export async function start(base, progress, tell, env) {
   const { WASI, File, OpenFile, ConsoleStdout, PreopenDirectory, Directory } = await import(base + "wasi/index.js");
-  const { sizes } = await (await fetch(base + "files.json")).json();
+  const { version, sizes } = await (await fetch(base + "files.json")).json();
+  const address = name => `${base}${name}?${version}`; // of this version, whatever else was kept
   const loaded = {}, all = sizes["python.wasm.gz"] + sizes["library.tar.gz"];
 
   // The bytes of a packed file, unpacked as they come.
   const unpacked = async name => {
-    const answer = await fetch(base + name);
+    const answer = await fetch(address(name));
     if (!answer.ok) throw Error(`${name}: ${answer.status} ${answer.statusText}`);
     const count = new TransformStream({
       transform(part, rest) {
@@ -41,7 +42,7 @@ export async function start(base, progress, tell, env) {
       if (this.far !== undefined) {
         tell({ waits: `loading ${this.path.split("/").pop()}, ${(this.far / 1e6).toFixed(1)} MB` });
         const request = new XMLHttpRequest();
-        request.open("GET", base + this.path, false);
+        request.open("GET", address(this.path), false);
         request.responseType = "arraybuffer";
         request.send();
         tell({ waits: "" });
