@@ -174,14 +174,15 @@ def playground():
         tab_playground.look(tab_playground.WIRING, tab_playground.CODE)
     finally:
         tab_cells.tell = tell
-    first = {"wiring": tab_playground.WIRING, "code": tab_playground.CODE, "film": "player/ring-4-none.html"}
-    first["told"] = [shown for shown in told if "verdict" in shown]
-    (verdict,) = first["told"]
+    first = {"wiring": tab_playground.WIRING, "code": tab_playground.CODE, "told": told}
     text = json.dumps(first).replace("<", "\\u003c")
-    return PLAYGROUND.format(html.escape(first["code"]), html.escape(verdict["verdict"]["says"]), text)
+    return PLAYGROUND.format(html.escape(first["code"]), html.escape(told[0]["verdict"]["says"]), text)
 
 
-PLAYGROUND = """<p>Draw a wiring, write an allreduce for it, see it proved, timed and played: here, in your browser.</p>
+PLAYGROUND = """<p>How do several devices train one network? Here is a small framework that really does it, and
+a course on it, <a href="notebooks/01_devices.html">starting with notebook 1</a>, whose code runs in your browser. Try
+the heart of it, an allreduce, which gives every device the sum of all devices' gradients: draw a wiring, write a
+schedule for it, and see it proved, timed and played.</p>
 <div id="playground"><pre>{}</pre><p>{}</p></div>
 <script type="application/json" id="playground-first">{}</script>
 <script type="module" src="_static/tab/playground.js"></script>

@@ -140,12 +140,16 @@ def show_figure(figure):
     tell(png=base64.b64encode(file.getvalue()).decode(), width=round(width / SHARPNESS))
 
 
-def told(error):
-    """A traceback's text, from the cell on."""
+def told(error, since=None):
+    """A traceback's text, from the cell on, or from the first line of a file ``since`` on; without one, the message."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and _is_before(trace.tb_frame.f_code.co_filename, since):
         trace = trace.tb_next
     return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+
+
+def _is_before(file, since):
+    return file == __file__ if since is None else file != since
 
 
 def _files():

@@ -5,6 +5,7 @@ they tell ``verdict``: whether the schedule is proved, what is said of it, and r
 What the page shows at first, the website's builder finds with the same `look`.
 """
 
+import functools
 import inspect
 import linecache
 
@@ -23,18 +24,22 @@ N = sum(array.size for array in d2l.init_params())
 
 WIRING = "0-1: 25 GB/s\n1-2: 25 GB/s\n2-3: 25 GB/s\n3-0: 25 GB/s\n"
 CODE = '''def schedule(k, n):
-    """A ring: chunks go round to be summed, then to all."""
+    """Chunks go round: summed first, then to all."""
     chunks, steps = chunk_bounds(n, k), []
-    for op, first in (("add", -1), ("copy", 0)):
+    for op, first in ("add", -1), ("copy", 0):
         for s in range(k - 1):
-            steps.append([
-                Transfer(i, (i + 1) % k, *chunks[(i + first - s) % k], op)
-                for i in range(k)
-            ])
+            step = []
+            for i in range(k):
+                to, chunk = (i + 1) % k, chunks[(i + first - s) % k]
+                step.append(Transfer(i, to, *chunk, op))
+            steps.append(step)
     return steps
 '''
 GIVEN = {"d2l": d2l, "Transfer": Transfer, "chunk_bounds": chunk_bounds, "ALGORITHMS": ALGORITHMS, "invent": invent}
 """Names that the reader's code may use, beside ``network``."""
+
+HEIGHT = 640
+"""Of the player, in pixels; what is below scrolls in it."""
 
 EXAMPLES, TESTS = 4_000, 1_000
 """Of the 10,000 test images, which are loaded sooner than all: with so many the playground trains, and tests."""
@@ -43,17 +48,33 @@ EXAMPLES, TESTS = 4_000, 1_000
 SETTINGS = {"num_epochs": 3, "batch_size": 100, "lr": 0.02, "optimizer": "momentum", "init": "he"}
 
 
+FILE = "<your schedule>"
+"""The name of the reader's code in tracebacks, which begin there."""
+
+
+def errors_from_the_schedule_on(function):
+    @functools.wraps(function)
+    def told(wiring, code):
+        try:
+            function(wiring, code)
+        except Exception as error:
+            tab_cells.tell(error=tab_cells.told(error, FILE))
+
+    return told
+
+
 def schedule_of(wiring, code):
     """The `Network` of a wiring's text, and the function ``schedule`` of the reader's code."""
-    network, name = read_wires(wiring, "your wiring"), "<your schedule>"
-    linecache.cache[name] = len(code), None, code.splitlines(keepends=True), name
+    network = read_wires(wiring, "your wiring")
+    linecache.cache[FILE] = len(code), None, code.splitlines(keepends=True), FILE
     names = {"__name__": "schedule", "network": network, **GIVEN}
-    exec(compile(code, name, "exec"), names)
+    exec(compile(code, FILE, "exec"), names)
     if not inspect.isfunction(names.get("schedule")):
         raise NameError("there is no function schedule; write def schedule(k, n): ... that returns a list of steps")
     return network, names["schedule"]
 
 
+@errors_from_the_schedule_on
 def look(wiring, code):
     """Prove the reader's schedule for LeNet's gradients, time it, and play it."""
     network, function = schedule_of(wiring, code)
@@ -65,14 +86,14 @@ def look(wiring, code):
     if proof is not None:
         busiest, least = 4 * max(proof.sent), 8 * (k - 1) / k * N
         says = f"Proved: all {k} devices end with the sum of all {N:,} gradients, in {several(proof.steps, 'step')}. "
-        says += f"The busiest device sends {busiest / 1e3:,.0f} kB; no allreduce of {k} devices can do with less than "
-        says += " ".join([f"{least / 1e3:,.0f} kB.", *proof.wasted])
+        says += f"The busiest device sends {busiest / 1e3:,.0f} kB; no allreduce of {k} devices can manage with less "
+        says += " ".join([f"than {least / 1e3:,.0f} kB.", *proof.wasted])
     rows = [[name, simulate(found(k, N), network).seconds] for name, found in _others(network).items()]
-    rows.append(["no allreduce is faster than", bound(network, N)])
+    rows.append(["lower bound for any allreduce", bound(network, N)])
     if proof is not None:
         rows.insert(0, ["yours", simulate(schedule, network).seconds])
     tab_cells.tell(verdict={"proved": proof is not None, "says": says, "rows": rows})
-    tab_cells.show(d2l.play(schedule, network, k=k, n=N, title="your schedule"))
+    tab_cells.show(d2l.play(schedule, network, k=k, n=N, title="your schedule", height=HEIGHT))
 
 
 def _others(network):
@@ -83,6 +104,7 @@ def _others(network):
     }
 
 
+@errors_from_the_schedule_on
 def train(wiring, code):
     """Train LeNet on as many devices as the wiring has, which sum their gradients by the reader's schedule."""
     network, function = schedule_of(wiring, code)

@@ -156,6 +156,9 @@ def drag(browser, start, end):
         browser.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=1)
 
 
+STOP = "#playground .tab-stop"
+
+
 def device(i):
     return f'[data-device="{i}"] circle'
 
@@ -171,7 +174,7 @@ def write(browser, code):
 
 
 def settled(browser):
-    wait_for(browser, "!playground.session.runs.size && playground.verdict.textContent", 120)
+    wait_for(browser, "!playground.running && playground.verdict.textContent", 120)
     return browser.evaluate("playground.verdict.innerText")
 
 
@@ -191,12 +194,23 @@ def test_the_playground(page):
     click(browser, "Invent one")
     assert "Proved: all 5 devices" in settled(browser)
     assert "invented for the wiring" in browser.evaluate("playground.verdict.innerText")
+    click(browser, "My code again")
+    assert browser.evaluate("playground.code.field.value").startswith('def schedule(k, n):\n    """Chunks go round')
+    write(browser, "def schedule(k, n):\n    while True: pass")
+    click(browser, "▶ Prove and play")
+    wait_for(browser, "playground.said.textContent.startsWith('running')")
+    click(browser, "Invent one")
+    assert "still running" in browser.evaluate("playground.said.textContent")
+    assert "while True" in browser.evaluate("playground.code.field.value"), "nothing is lost"
+    drag(browser, STOP, STOP)
+    wait_for(browser, "!playground.running")
+    assert "stopped" in browser.evaluate("playground.said.textContent")
     write(browser, "def schedule(k, n):\n    return [[Transfer(1, 0, 0, n, 'add')]]")
     click(browser, "▶ Prove and play")
     assert "Not an allreduce: device 0" in settled(browser)
     write(browser, "def schedule(k, n):\n    return ALGORITHMS['tree'](k, n)")
     click(browser, "Train LeNet with it")
-    wait_for(browser, "!playground.session.runs.size", 120)
+    wait_for(browser, "!playground.running", 120)
     assert "5 devices, 4,000 images" in browser.evaluate("playground.output.innerText")
     assert browser.evaluate("document.querySelectorAll('#playground img').length") == 1
 

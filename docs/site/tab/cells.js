@@ -112,7 +112,7 @@ class Notebook {
 
   download() {
     const text = this.session.files["mine.py"];
-    if (!text) return this.state("mine.py is empty yet: check keeps right answers there");
+    if (!text) return this.state("mine.py is still empty: check saves right answers there");
     const link = make("a", { href: URL.createObjectURL(new Blob([text], { type: "text/x-python" })), download: "mine.py" });
     link.click();
     URL.revokeObjectURL(link.href);

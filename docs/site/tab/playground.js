@@ -16,9 +16,10 @@ const PRESETS = {
   "a cube": [[0, 1], [2, 3], [4, 5], [6, 7], [0, 2], [1, 3], [4, 6], [5, 7], [0, 4], [1, 5], [2, 6], [3, 7]],
 };
 const INVENT = `def schedule(k, n):
-    """Found for the wiring, and proved."""
+    """Found for the wiring; the player shows its steps."""
     return invent(network, n)
 `;
+const BUSY = "still running: wait, or press Stop";
 const SVG = "http://www.w3.org/2000/svg";
 
 function make(tag, properties = {}, ...children) {
@@ -51,39 +52,41 @@ class Playground {
     this.session = new Session("playground", (text, progress) => this.state(text, progress));
     this.picture = drawn("svg", { viewBox: "16 16 268 268", role: "img", "aria-label": "the wiring; its text is below" });
     this.picture.addEventListener("pointerdown", event => this.grab(event));
-    this.wiring = make("textarea", { value: first.wiring, rows: 4, spellcheck: false, oninput: () => this.draw() });
+    this.wiring = make("textarea", { value: first.wiring, rows: 4, spellcheck: false, oninput: () => (this.draw(), this.stale()) });
     this.wiring.setAttribute("aria-label", "the wiring, a wire a line");
-    this.preset = make("select", { onchange: () => this.take(this.preset.value) }, make("option", { textContent: "a wiring …", value: "" }));
+    this.preset = make("select", { onchange: () => this.take(this.preset.value) }, make("option", { textContent: "choose a wiring …", value: "" }));
     this.preset.append(...Object.keys(PRESETS).map(name => make("option", { textContent: name })));
     this.preset.setAttribute("aria-label", "choose a wiring");
-    this.code = editor(first.code, "the schedule, in Python", () => this.look());
+    this.code = editor(first.code, "the schedule, in Python", () => this.look(), () => this.stale());
     this.said = make("span", { textContent: "Python is loaded when you ask for it: 34 MB, once." });
     this.said.setAttribute("role", "status");
     this.stopper = button("■ Stop", () => this.session.stop());
     this.stopper.disabled = true;
+    this.stopper.className = "tab-stop";
+    this.back = button("My code again", () => this.restore());
+    this.back.hidden = true;
     this.verdict = make("div", { className: "tab-verdict" });
     this.output = make("div", { className: "tab-output" });
-    const left = make("div", {}, this.picture, make("p", {}, "Drag from one device to another for a wire; click a wire for another speed."),
-      make("div", { className: "tab-bar" }, this.preset, button("+ device", () => this.add()), button("− device", () => this.remove())), this.wiring);
+    const left = make("div", {}, this.picture, make("p", {}, "Drag from device to device to add a wire. Click a wire to change its GB/s, and at last to remove it."),
+      make("div", { className: "tab-bar" }, this.preset, button("+ device", () => this.add()), button("− device", () => this.remove())),
+      make("details", {}, make("summary", {}, "the wiring as text"), this.wiring));
     const main = button("▶ Prove and play", () => this.look());
     main.className = "tab-main";
     const right = make("div", {}, this.code,
       make("div", { className: "tab-bar" }, main, button("Train LeNet with it", () => this.run("train")), button("Invent one", () => this.invent()),
-        this.stopper, button("Copy link", () => this.link())), make("div", { className: "tab-bar" }, this.said));
+        this.back, this.stopper, button("Copy link", () => this.link())), make("div", { className: "tab-bar" }, this.said), help());
     place.replaceChildren(make("div", { className: "tab-two" }, left, right), this.verdict, this.output);
     this.draw();
     if (!this.fromLink()) {
-      for (const told of first.told) this.show(new Output(this.output), told);
-      const film = make("iframe", { src: first.film, loading: "lazy", title: "the ring of four devices, played" });
-      film.style.height = "36em";
-      this.output.append(film);
+      const output = new Output(this.output);
+      for (const told of first.told) this.show(output, told);
     }
     addEventListener("hashchange", () => this.fromLink());
   }
 
   state(text, progress) {
     this.said.textContent = text;
-    this.stopper.disabled = progress === undefined && !this.session.runs.size;
+    this.stopper.disabled = !this.running;
   }
 
   // What came with a link is shown, and not run before the reader asks for it.
@@ -107,8 +110,8 @@ class Playground {
 
   async link() {
     location.hash = `play=${packed({ wiring: this.wiring.value, code: this.code.field.value })}`;
-    await navigator.clipboard?.writeText(location.href).catch(() => {});
-    this.state("the address of this page has the wiring and the code now; it was copied if the browser allows it");
+    const copied = navigator.clipboard?.writeText(location.href) ?? Promise.reject();
+    this.state(await copied.then(() => "link copied", () => "copy this page's address: it has the wiring and the code"));
   }
 
   take(name) {
@@ -134,6 +137,12 @@ class Playground {
   change(text) {
     this.wiring.value = text;
     this.draw();
+    this.stale();
+  }
+
+  // What is shown belongs to what was there before.
+  stale() {
+    this.verdict.classList.add("tab-stale");
   }
 
   place(i, k) {
@@ -204,19 +213,32 @@ class Playground {
   }
 
   invent() {
+    if (this.running) return this.state(BUSY);
+    if (this.code.field.value !== INVENT) this.before = this.code.field.value;
+    this.back.hidden = !this.before;
     this.code.set(INVENT);
     return this.run("look");
   }
 
+  restore() {
+    this.code.set(this.before);
+    this.back.hidden = true;
+    this.stale();
+  }
+
   async run(what) {
-    if (this.session.runs.size) return this.state("one thing after the other: it is still running; Stop ends it");
+    if (this.running) return this.state(BUSY);
     const given = [this.wiring.value, this.code.field.value].map(text => JSON.stringify(text)).join(", ");
-    this.verdict.replaceChildren();
+    const name = what === "look" ? "your schedule" : "the training", [said] = this.verdict.children;
+    this.stale();
+    this.running = true;
+    this.output.style.minHeight = `${this.output.offsetHeight}px`; // the page below stays where it is
     const output = new Output(this.output);
-    this.stopper.disabled = false;
-    const name = what === "look" ? "your schedule" : "the training";
     await this.session.run(`import tab_playground\ntab_playground.${what}(${given})`, name, told => this.show(output, told)).catch(() => false);
+    this.running = false;
     this.stopper.disabled = true;
+    this.output.style.minHeight = "";
+    if (what === "look" && this.verdict.children[0] === said) this.verdict.replaceChildren();
   }
 
   show(output, told) {
@@ -229,9 +251,17 @@ class Playground {
       return bar;
     });
     const title = make("p", {}, "Simulated on the wiring, for LeNet's gradients:");
+    this.verdict.classList.remove("tab-stale");
     this.verdict.replaceChildren(said, title, ...bars);
     if (this.session.count) this.verdict.scrollIntoView({ block: "nearest" });
   }
+}
+
+function help() {
+  const link = make("a", { href: "notebooks/06_better_allreduce.html", textContent: "Notebook 6" });
+  return make("p", {}, "A schedule for k devices, each with n numbers, is a list of steps, done in turn. A step is a list of ",
+    make("code", {}, "Transfer(source, destination, start, stop, op)"), ", done at the same time: numbers start to stop go from one device to another, ",
+    'where they are added ("add") or replace what is there ("copy"). ', link, " explains it.");
 }
 
 function button(textContent, onclick) {
