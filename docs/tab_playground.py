@@ -30,8 +30,8 @@ CODE = '''def schedule(k, n):
         for s in range(k - 1):
             step = []
             for i in range(k):
-                to, chunk = (i + 1) % k, chunks[(i + first - s) % k]
-                step.append(Transfer(i, to, *chunk, op))
+                chunk = chunks[(i + first - s) % k]
+                step.append(Transfer(i, (i + 1) % k, *chunk, op))
             steps.append(step)
     return steps
 '''
