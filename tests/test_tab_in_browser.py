@@ -4,6 +4,7 @@ import functools
 import http.server
 import json
 import queue
+import re
 import shutil
 import subprocess
 import tempfile
@@ -15,12 +16,16 @@ from website import Quiet, wait_for
 
 from d2lmgpu.exercises import EXERCISES
 
-pytestmark = pytest.mark.long
-
 ROOT = Path(__file__).resolve().parents[1]
 CORE = """01_devices 01b_what_a_transfer_costs 02_lenet_by_hand 02b_the_whole_network 02c_where_the_work_is
 04_copies_and_synchronisation 04b_is_it_right 05_training_on_k_devices 05b_is_it_faster 06_better_allreduce
 06c_your_own_framework""".split()
+
+
+def test_the_core_path_is_the_readmes():
+    """The notebooks that the README has in bold are those that are run here."""
+    bold = re.findall(r"\*\*\[\w+\]\(notebooks/(\w+)\.ipynb\)\*\*", (ROOT / "README.md").read_text("utf-8"))
+    assert bold == CORE
 
 
 @pytest.fixture
@@ -60,6 +65,7 @@ def sources(folder):
     return [path.read_text("utf-8") for path in sorted((ROOT / folder).glob("*.py"))]
 
 
+@pytest.mark.long
 def test_all_solutions_pass_and_wrong_answers_get_their_hints(page):
     """All in one Python. A wrong answer's docstring is a part of what should be said."""
     browser = page("notebooks/06_better_allreduce.html")
@@ -91,6 +97,7 @@ def test_all_solutions_pass_and_wrong_answers_get_their_hints(page):
     assert run(browser, "import mine\nprint(callable(mine.ring))")["text"] == "True\n", "for the next visit, too"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CORE)
 def test_a_notebook_runs_from_top_to_bottom(page, name):
     browser = page(f"notebooks/{name}.html")
@@ -103,6 +110,7 @@ def test_a_notebook_runs_from_top_to_bottom(page, name):
     assert browser.evaluate("document.documentElement.scrollWidth") <= 1200
 
 
+@pytest.mark.long
 def test_cells_are_changed_stopped_and_run_again(page):
     browser = page("notebooks/06_better_allreduce.html")
     text = "document.querySelectorAll('.cell_output')[0].innerText"
@@ -128,6 +136,7 @@ def test_cells_are_changed_stopped_and_run_again(page):
     assert browser.evaluate("notebook.cells[1].source").startswith("print(*naive(3, 6)")
 
 
+@pytest.mark.long
 def test_the_readers_code_cannot_touch_the_page(page):
     """HTML that it makes is shown in a frame that has no access, and no network."""
     browser = page("notebooks/06_better_allreduce.html")
@@ -178,6 +187,7 @@ def settled(browser):
     return browser.evaluate("playground.verdict.innerText")
 
 
+@pytest.mark.long
 def test_the_playground(page):
     browser = page("index.html")
     assert "Proved: all 4 devices" in browser.evaluate("playground.verdict.innerText"), "before anything is loaded"
@@ -215,6 +225,7 @@ def test_the_playground(page):
     assert browser.evaluate("document.querySelectorAll('#playground img').length") == 1
 
 
+@pytest.mark.long
 def test_a_link_keeps_wiring_and_code_and_runs_nothing(page):
     browser = page("index.html")
     browser.evaluate("playground.change('0-1: 7 GB/s\\n')")
@@ -235,6 +246,7 @@ def test_a_link_keeps_wiring_and_code_and_runs_nothing(page):
     assert "Proved" in browser.evaluate("playground.verdict.innerText"), "the ring of four is there instead"
 
 
+@pytest.mark.long
 def test_the_second_visit_needs_no_network(site, browser):
     """The server is gone then. A browser of its own: what was kept for another address does not count."""
     from browser import Browser
@@ -290,6 +302,7 @@ class Told(Quiet):
         self.end_headers()
 
 
+@pytest.mark.long
 def test_in_firefox(site, tmp_path):
     firefox = shutil.which("firefox-esr") or shutil.which("firefox")
     if firefox is None:
@@ -318,6 +331,7 @@ BAR = "(r => [r.top, r.bottom, r.width])(document.querySelector('.tab-open').get
 COLUMNS = "new Set([...document.querySelectorAll('.tab-two > div')].map(e => e.getBoundingClientRect().x)).size"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["index.html", "notebooks/06_better_allreduce.html"])
 def test_on_a_phone(page, path):
     """One column, nothing wider than the screen; the buttons stay within reach."""
