@@ -82,6 +82,7 @@ def test_training_and_blas_in_a_forked_process(small, used):
     assert train()[1] == {1}
 
 
+@pytest.mark.threads
 def test_what_was_under_way_is_the_parents(used):
     (device, other, _), (x, *_) = used
     gate = threading.Event()
