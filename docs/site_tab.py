@@ -168,12 +168,8 @@ def playground():
     """The HTML of the playground: what it says at first is found here, and without a script it is all there is."""
     if not POSSIBLE:
         return ""
-    told, tell = [], tab_cells.tell
-    tab_cells.tell = lambda **shown: told.append(shown)
-    try:
+    with tab_cells.heard() as told:
         tab_playground.look(tab_playground.WIRING, tab_playground.CODE)
-    finally:
-        tab_cells.tell = tell
     first = {"wiring": tab_playground.WIRING, "code": tab_playground.CODE, "told": told}
     text = json.dumps(first).replace("<", "\\u003c")
     return PLAYGROUND.format(html.escape(first["code"]), html.escape(told[0]["verdict"]["says"]), text)

@@ -41,6 +41,18 @@ def tell(**shown):
     sys.__stdout__.flush()
 
 
+@contextlib.contextmanager
+def heard():
+    """In the ``with`` block: a list that gets what is told, instead of the worker."""
+    global tell
+    told, before = [], tell
+    tell = lambda **shown: told.append(shown)  # noqa: E731
+    try:
+        yield told
+    finally:
+        tell = before
+
+
 class Printed(io.TextIOBase):
     """Standard output, and standard error, of cells: whole lines are told at once."""
 

@@ -12,11 +12,10 @@ import linecache
 import tab_cells
 
 import d2lmgpu as d2l
-from d2lmgpu.collectives import ALGORITHMS, ScheduleError, Transfer, bound, invent, prove, ring_along, simulate
+from d2lmgpu.collectives import ALGORITHMS, ScheduleError, Transfer, chunk_bounds, invent, prove, simulate
 from d2lmgpu.collectives.wires import read_wires
 from d2lmgpu.fashion_mnist import find_file
 from d2lmgpu.idx import read_idx
-from d2lmgpu.language.actions import chunk_bounds
 from d2lmgpu.words import several
 
 N = sum(array.size for array in d2l.init_params())
@@ -88,20 +87,17 @@ def look(wiring, code):
         says = f"Proved: all {k} devices end with the sum of all {N:,} gradients, in {several(proof.steps, 'step')}. "
         says += f"The busiest device sends {busiest / 1e3:,.0f} kB; no allreduce of {k} devices can manage with less "
         says += " ".join([f"than {least / 1e3:,.0f} kB.", *proof.wasted])
-    rows = [[name, simulate(found(k, N), network).seconds] for name, found in _others(network).items()]
-    rows.append(["lower bound for any allreduce", bound(network, N)])
+    found = invent(network, N)
+    rows = [
+        ["the textbook's, through device 0", found.considered["naive"]],
+        ["a ring along the wires", found.considered["ring along"]],
+        ["invented for the wiring", found.seconds],
+        ["lower bound for any allreduce", found.bound],
+    ]
     if proof is not None:
         rows.insert(0, ["yours", simulate(schedule, network).seconds])
     tab_cells.tell(verdict={"proved": proof is not None, "says": says, "rows": rows})
     tab_cells.show(d2l.play(schedule, network, k=k, n=N, title="your schedule", height=HEIGHT))
-
-
-def _others(network):
-    return {
-        "the textbook's, through device 0": ALGORITHMS["naive"],
-        "a ring along the wires": ring_along(network),
-        "invented for the wiring": lambda k, n: invent(network, n),
-    }
 
 
 @errors_from_the_schedule_on

@@ -72,18 +72,14 @@ def test_a_function_keeps_its_source_when_its_cell_is_run_again(cell):
 
 
 def test_lines_are_told_at_once_and_progress_bars_too():
-    told, tell = [], tab_cells.tell
-    tab_cells.tell = lambda **shown: told.append(shown["text"])
-    try:
+    with tab_cells.heard() as told:
         printed = tab_cells.Printed()
         for text in ("a", "b\nc", "\r10%", "\r20%"):
             printed.write(text)
-        assert told == ["ab\n", "c\r", "10%\r"]
+        assert [shown["text"] for shown in told] == ["ab\n", "c\r", "10%\r"]
         printed.flush()
         printed.flush()
-    finally:
-        tab_cells.tell = tell
-    assert told[3:] == ["20%"]
+    assert told[3:] == [{"text": "20%"}]
 
 
 @pytest.mark.parametrize(
@@ -131,12 +127,8 @@ def test_files_of_the_course_are_told_when_they_change(cell):
 
 
 def look(wiring, code, function=tab_playground.look):
-    told, tell = [], tab_cells.tell
-    tab_cells.tell = lambda **shown: told.append(shown)
-    try:
+    with tab_cells.heard() as told:
         function(wiring, code)
-    finally:
-        tab_cells.tell = tell
     return told
 
 

@@ -1,7 +1,7 @@
 // "Try it": a notebook's page becomes one whose cells run, when the reader asks for it; until then nothing is loaded.
 
 import { editor } from "./editor.js";
-import { Output, Session, load, save } from "./session.js";
+import { Output, Session, load, make, save } from "./session.js";
 
 const NAME = location.pathname.split("/").pop().replace(/\.html$/, "") || "index";
 const KEY = `d2lmgpu cells of ${NAME}`; // the reader's changes: by a cell's number its source
@@ -23,11 +23,11 @@ class Cell {
   open(changed) {
     this.editor = editor(changed ?? this.original, this.name, () => this.notebook.run(this), text => this.notebook.keep(this, text));
     const bar = make("div", { className: "tab-bar" });
-    this.button = make("button", { textContent: "▶ Run", onclick: () => this.notebook.run(this) });
+    const button = make("button", { textContent: "▶ Run", onclick: () => this.notebook.run(this) });
     this.reset = make("button", { textContent: "As it was", hidden: changed === undefined, onclick: () => this.restore() });
     this.said = make("span", { textContent: "" });
     this.said.setAttribute("role", "status");
-    bar.append(this.button, this.reset, this.said);
+    bar.append(button, this.reset, this.said);
     this.input.replaceChildren(this.editor, bar);
   }
 
@@ -93,7 +93,6 @@ class Notebook {
     while (this.queue.length) {
       const [next] = this.queue, output = next.clear(), begun = performance.now();
       next.said.textContent = "runs …";
-      this.current = next;
       const well = await this.session.run(next.source, next.name, output.show).catch(() => false);
       next.said.textContent = well ? `✓ ${((performance.now() - begun) / 1000).toFixed(1)} s` : "ended with an error";
       if (well) this.done.add(next);
@@ -117,10 +116,6 @@ class Notebook {
     link.click();
     URL.revokeObjectURL(link.href);
   }
-}
-
-function make(tag, properties) {
-  return Object.assign(document.createElement(tag), properties);
 }
 
 const NOT_HERE = {

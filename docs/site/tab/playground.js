@@ -3,7 +3,7 @@
 // The wiring is a text, a wire a line ("0-1: 25 GB/s"); drawing changes that text, and the text is drawn.
 
 import { editor } from "./editor.js";
-import { Output, Session } from "./session.js";
+import { Output, Session, make } from "./session.js";
 
 const WIRE = /^\s*(\d+)\s*-\s*(\d+)\s*:\s*([\d.]+)\s*GB\/s\s*$/;
 const SPEEDS = [25, 100, 10, 1]; // GB/s: a wire that is clicked takes the next one, and after the last it is gone
@@ -21,12 +21,6 @@ const INVENT = `def schedule(k, n):
 `;
 const BUSY = "still running: wait, or press Stop";
 const SVG = "http://www.w3.org/2000/svg";
-
-function make(tag, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children);
-  return made;
-}
 
 function drawn(tag, attributes, text = "") {
   const made = document.createElementNS(SVG, tag);
@@ -49,7 +43,7 @@ const unpacked = text => JSON.parse(new TextDecoder().decode(Uint8Array.from(ato
 
 class Playground {
   constructor(place, first) {
-    this.session = new Session("playground", (text, progress) => this.state(text, progress));
+    this.session = new Session("playground", text => this.state(text));
     this.picture = drawn("svg", { viewBox: "16 16 268 268", role: "img", "aria-label": "the wiring; its text is below" });
     this.picture.addEventListener("pointerdown", event => this.grab(event));
     this.wiring = make("textarea", { value: first.wiring, rows: 4, spellcheck: false, oninput: () => (this.draw(), this.stale()) });
@@ -84,7 +78,7 @@ class Playground {
     addEventListener("hashchange", () => this.fromLink());
   }
 
-  state(text, progress) {
+  state(text) {
     this.said.textContent = text;
     this.stopper.disabled = !this.running;
   }

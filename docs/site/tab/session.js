@@ -3,6 +3,12 @@
 const ROOT = new URL("../../", import.meta.url); // of the site
 const KEPT = "d2lmgpu files"; // in the browser's storage: the reader's files, such as mine.py, by name
 
+export function make(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
 // The browser's storage may be forbidden, full, or damaged: then nothing is kept, and all else works.
 export function load(key) {
   try {
@@ -131,14 +137,13 @@ export class Output {
 
   #add(tag, properties) {
     this.text = undefined;
-    const made = Object.assign(document.createElement(tag), properties);
+    const made = make(tag, properties);
     this.element.append(made);
     return made;
   }
 
   #print(text) {
-    if (!this.text) this.text = this.#add("pre", {});
-    this.text = this.element.lastChild;
+    this.text ??= this.#add("pre", {});
     const shown = this.text.textContent + text;
     this.text.textContent = shown.replace(/^.*\r(?!\n)(?=.)/gm, "").slice(-100_000); // progress bars write over themselves
   }

@@ -80,7 +80,8 @@ export async function start(base, progress, tell, env) {
   }
   const lines = file => ConsoleStdout.lineBuffered(line => tell(read(line, file)));
   const files = [new OpenFile(new File([])), lines(1), lines(2), new Root("/", root.contents)];
-  const wasi = new WASI(["python"], env.concat("HOME=/tmp", "TMPDIR=/tmp", "PYTHONTZPATH="), files, { debug: false });
+  const own = ["HOME=/tmp", "TMPDIR=/tmp", "PYTHONTZPATH=", `MPLCONFIGDIR=/${HOME}/matplotlib/configuration`];
+  const wasi = new WASI(["python"], env.concat(own), files, { debug: false });
   const imports = { wasi_snapshot_preview1: wasi.wasiImport };
   for (const { module: from, name } of WebAssembly.Module.imports(module))
     (imports[from] ??= {})[name] ??= () => (from === "host" ? -1 : 52); // not supported: sockets, calls of a host

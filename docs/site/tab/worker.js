@@ -15,8 +15,7 @@ const tell = told => {
   postMessage({ id: current, ...told });
 };
 
-const CONFIGURATION = "/usr/local/lib/python315.zip/matplotlib/configuration";
-const ENVIRONMENT = ["D2LMGPU_QUICK=1", "NO_COLOR=1", "MPLBACKEND=agg", `MPLCONFIGDIR=${CONFIGURATION}`];
+const ENVIRONMENT = ["D2LMGPU_QUICK=1", "NO_COLOR=1", "MPLBACKEND=agg"];
 
 async function begin({ base, runtime, name, files }) {
   const begun = performance.now();
