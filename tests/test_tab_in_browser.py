@@ -147,7 +147,9 @@ def test_the_readers_code_cannot_touch_the_page(page):
     source = f"class H:\n    def _repr_html_(self):\n        return {evil!r}\nH()"
     browser.evaluate(f"notebook.cells[1].editor.set({json.dumps(source)})")
     browser.evaluate("void notebook.run(notebook.cells[1])")
-    wait_for(browser, "!notebook.running && heard.some(data => data.height)")
+    wait_for(browser, "!notebook.running")
+    browser.evaluate("document.querySelector('.tab-output iframe').scrollIntoView()")
+    wait_for(browser, "heard.some(data => data.height)")
     assert browser.evaluate("document.title").startswith("Better allreduce")
     assert not browser.evaluate("heard.includes('fetched')")
     assert browser.evaluate("document.querySelector('.tab-output iframe').getAttribute('sandbox')") == "allow-scripts"

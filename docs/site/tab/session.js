@@ -116,9 +116,7 @@ async function keepForTheNextVisit() {
 const POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 const TELL_HEIGHT = `<script>{
   const tell = () => parent.postMessage({height: document.documentElement.offsetHeight}, "*");
-  tell(); // what is out of sight has no ResizeObserver
-  addEventListener("load", tell);
-  new ResizeObserver(tell).observe(document.documentElement);
+  new ResizeObserver(tell).observe(document.documentElement); // it tells when the frame comes into sight
 }</script>`;
 
 // Where a cell's output goes. HTML that the reader's code has made gets a frame of its own, which cannot touch the page.
