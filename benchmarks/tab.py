@@ -8,14 +8,11 @@ same one again. Of each figure the median, the least and the most of the rounds 
 """
 
 import argparse
-import functools
-import http.server
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,7 +22,7 @@ from browser import Browser  # noqa: E402
 from chromium import find_chromium  # noqa: E402
 from compare_splits import circumstances, fill  # noqa: E402
 from test_tab_in_browser import run, try_it  # noqa: E402
-from website import Quiet  # noqa: E402
+from website import serving  # noqa: E402
 
 ROUNDS = 5
 PAGE = "notebooks/06_better_allreduce.html"
@@ -56,7 +53,7 @@ print({
 
 
 def visit(browser, address):
-    """Seconds until Python is ready, as the page says, and after Matplotlib is there; bytes of memory."""
+    """Seconds until Python is ready, as the page says, bytes of its memory, and seconds of each of `TIMES`."""
     browser.open(address)
     try_it(browser)
     ready = browser.evaluate("notebook.session.measured.seconds")
@@ -67,16 +64,13 @@ def visit(browser, address):
 
 def measured(site):
     """For each visit the `spread` of what is measured in the rounds."""
-    handler = functools.partial(Quiet, directory=site)
     rounds = {"first": [], "second": []}
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving(site) as address:
         for _ in range(ROUNDS):
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
                 for found in rounds.values():
                     with Browser(find_chromium(), profile) as browser:
-                        found.append(visit(browser, f"http://127.0.0.1:{server.server_port}/{PAGE}"))
-        server.shutdown()
+                        found.append(visit(browser, address + PAGE))
     return {which: {name: spread([one[name] for one in found]) for name in found[0]} for which, found in rounds.items()}
 
 

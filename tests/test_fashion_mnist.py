@@ -1,14 +1,13 @@
 """The loader: right data, and one clear error where a file is missing, truncated or altered."""
 
 import hashlib
-import http.server
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from website import serving
 
 import d2lmgpu as d2l
 from d2lmgpu import fashion_mnist
@@ -51,17 +50,8 @@ def mirror(tmp_path):
     folder = tmp_path / "mirror"
     folder.mkdir()
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *args):
-            super().__init__(*args, directory=folder)
-
-        def log_message(self, *args):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/", folder
-        server.shutdown()
+    with serving(folder) as address:
+        yield address, folder
 
 
 def test_places_in_order(monkeypatch, tmp_path):

@@ -1,18 +1,15 @@
 """The course in a browser's tab: its exercises, its notebooks, the playground, the second visit without a network."""
 
-import functools
-import http.server
 import json
 import queue
 import re
 import shutil
 import subprocess
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
-from website import Quiet, wait_for
+from website import Quiet, serving, wait_for
 
 from d2lmgpu.exercises import EXERCISES
 
@@ -254,16 +251,13 @@ def test_the_second_visit_needs_no_network(site, browser):
     from browser import Browser
     from chromium import find_chromium
 
-    handler = functools.partial(Quiet, directory=str(site))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, Browser(find_chromium(), folder) as browser:
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            address = f"http://127.0.0.1:{server.server_port}/notebooks/06_better_allreduce.html"
-            browser.open(address)
+        with serving(site) as address:
+            page = f"{address}notebooks/06_better_allreduce.html"
+            browser.open(page)
             try_it(browser)
             assert run(browser, "import d2lmgpu as d2l\nX, y, *_ = d2l.load_fashion_mnist()\nprint(X.shape)")["well"]
-            server.shutdown()
-        browser.open(address)
+        browser.open(page)
         assert browser.evaluate("document.title").startswith("Better allreduce")
         try_it(browser)
         done = run(browser, "import d2lmgpu as d2l\nprint(d2l.load_fashion_mnist()[0].shape)")
@@ -313,16 +307,13 @@ def test_in_firefox(site, tmp_path):
     check += "import matplotlib.pyplot as plt\nplt.plot([1]);"
     cells = [(ROOT / "notebooks" / "solutions" / "06_better_allreduce.py").read_text("utf-8"), check, "1 / 0"]
     handler = type("Handler", (Told,), {"heard": queue.Queue(), "page": TELLS.format(sources=json.dumps(cells))})
-    serving = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(site)))
-    address = f"http://127.0.0.1:{serving.server_port}/tells.html"
-    command = [firefox, "--headless", "--no-remote", "--profile", str(tmp_path), address]
-    with serving, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        threading.Thread(target=serving.serve_forever, daemon=True).start()
-        try:
-            heard = handler.heard.get(timeout=120)
-        finally:
-            process.terminate()
-            serving.shutdown()
+    with serving(site, handler) as address:
+        command = [firefox, "--headless", "--no-remote", "--profile", str(tmp_path), f"{address}tells.html"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                heard = handler.heard.get(timeout=120)
+            finally:
+                process.terminate()
     assert heard.get("wells") == [True, True, False], heard
     assert "Firefox" in heard["agent"] and any("png" in part for part in heard["told"])
     assert "✓ ring" in "".join(part.get("text", "") for part in heard["told"])

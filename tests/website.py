@@ -1,5 +1,6 @@
 """The whole website, and a browser for it: fixtures of the tests that look at it, of which conftest.py tells pytest."""
 
+import contextlib
 import functools
 import http.server
 import subprocess
@@ -33,14 +34,8 @@ def browser(site, tmp_path_factory):
     chromium = find_chromium()
     if chromium is None:
         pytest.skip("there is no chromium, the browser of this test")
-    handler = functools.partial(Quiet, directory=str(site))
-    with (
-        http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server,
-        Browser(chromium, tmp_path_factory.mktemp("profile")) as browser,
-    ):
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield browser, f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
+    with serving(site) as address, Browser(chromium, tmp_path_factory.mktemp("profile")) as browser:
+        yield browser, address
 
 
 def wait_for(browser, code, seconds=60):
@@ -53,3 +48,15 @@ def wait_for(browser, code, seconds=60):
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args):
         pass
+
+
+@contextlib.contextmanager
+def serving(folder, handler=Quiet):
+    """The address of a server of a folder, on this machine; at the block's end it is gone."""
+    handler = functools.partial(handler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()

@@ -1,6 +1,8 @@
 // Python for WebAssembly: Pyodide, behind the interface of wasi.js. UNTRIED: where this was written, Pyodide's packages
 // could not be had. conf.py chooses it (tab_runtime = "pyodide"); all of Pyodide's files are then in tab/pyodide/.
 
+import { read } from "./wasi.js";
+
 export async function start(base, progress, tell, env) {
   const { loadPyodide } = await import(base + "pyodide/pyodide.mjs");
   const line = file => text => tell(read(text, file));
@@ -28,12 +30,4 @@ sys.path.insert(0, "/lib/tab")`);
       }
     },
   };
-}
-
-function read(text, file) {
-  try {
-    const told = file === 1 && JSON.parse(text);
-    if (told && typeof told === "object") return told;
-  } catch {}
-  return { text: text + "\n" };
 }

@@ -86,8 +86,9 @@ export class Session {
       resolve();
     } else if (data.failed) {
       const old = data.failed.includes("CompileError") ? "; this browser is too old for it, a current one is needed" : "";
-      this.#end({ error: `Python ended: ${data.failed}${old}` });
-      this.onState(`Python ended: ${data.failed}${old}`);
+      const error = `Python ended: ${data.failed}${old}`;
+      this.#end({ error });
+      this.onState(error);
       reject(Error(data.failed));
     } else if (data.done !== undefined) {
       this.measured = { ...this.measured, memory: data.memory };

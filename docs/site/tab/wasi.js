@@ -111,7 +111,8 @@ function strict(wasi) {
   };
 }
 
-function read(line, file) {
+// What a line of Python's output tells: of standard output, file 1, that of tab_cells.py.
+export function read(line, file) {
   try {
     const told = file === 1 && JSON.parse(line);
     if (told && typeof told === "object") return told;
