@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import re
 import sys
-import threading
 import types
 import weakref
 
@@ -24,7 +23,6 @@ from standin_driver import CUDARuntimeError, Machine, call, current_card, set_de
 from standin_memory import Block
 from standin_streams import Event, Stream, current_stream, elapsed_milliseconds, on_stream, stream_of
 
-import d2lmgpu.collectives.library as library_module
 from d2lmgpu.devices.workers import THREADS
 from d2lmgpu.kernels.cuda import early
 
@@ -514,58 +512,6 @@ def _properties(card):
     call("getDeviceProperties")
     major, minor = standin_driver.machine.capabilities[card]
     return {"name": b"Stand-in", "major": major, "minor": minor}
-
-
-def install_nccl(monkeypatch):
-    """Let ``from cupy.cuda import nccl`` give a stand-in; returns the list of calls that it gets."""
-    calls, groups = [], {}
-
-    class NcclCommunicator:
-        def __init__(self, size, unique_id, rank):
-            """All ranks wait for each other here, each on a card of its own."""
-            call("ncclCommInitRank")
-            with standin_driver.lock:
-                self._join(*groups.setdefault(unique_id, ({}, threading.Barrier(size, timeout=60))), current_card())
-            assert 0 <= rank < size == self.meeting.parties
-            self.meeting.wait()
-
-        def _join(self, shares, meeting, card):
-            if card in shares:
-                raise RuntimeError("NCCL_ERROR_INVALID_USAGE: Duplicate GPU detected")
-            self.card, self.shares, self.meeting = card, shares, meeting
-            shares[card] = None
-
-        @classmethod
-        def initAll(cls, cards):
-            shares, meeting, made = {}, threading.Barrier(len(cards), timeout=60), []
-            for card in cards:
-                made.append(cls.__new__(cls))
-                made[-1]._join(shares, meeting, card)
-            return made
-
-        def allReduce(self, source, target, count, kind, op, stream):
-            """The calling threads wait for each other, as real devices do."""
-            calls.append((self.card, current_card(), count, kind, op))
-            call("ncclAllReduce")
-            mine = np.frombuffer((ctypes.c_char * (np.dtype(kind).itemsize * count)).from_address(source), kind)
-            self.shares[self.card] = mine.copy()
-            self.meeting.wait()
-            total = sum(self.shares.values())
-            self.meeting.wait()  # until all have read it
-            on_stream("launchKernel", lambda: np.copyto(mine, total), [mine], [mine])
-
-    library = types.ModuleType("cupy.cuda.nccl")
-    library.NcclCommunicator, library.NCCL_SUM = NcclCommunicator, "sum"
-    library.get_unique_id = lambda: (*np.random.default_rng().integers(-128, 128, 128).tolist(),)
-    library.NCCL_FLOAT16, library.NCCL_FLOAT32, library.NCCL_FLOAT64 = "float16", "float32", "float64"
-    library.NCCL_INT64 = "int64"
-    cuda = types.ModuleType("cupy.cuda")
-    cuda.nccl = library
-    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
-    monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", library)
-    communicators = library_module._communicators.__wrapped__  # not the remembered ones, which may be real
-    monkeypatch.setattr(library_module, "_communicators", communicators)
-    return calls
 
 
 class _Function:

@@ -153,7 +153,10 @@ def wait_for_card(card):
     """The host program waits for all work on a card."""
     with lock:
         streams = {access[2] for access in accesses} | {user[0] for users in _given_back.values() for user in users}
-        wait_for({stream: stream.count for stream in streams if stream.card == card})
+        streams = [stream for stream in streams if stream.card == card]
+    for stream in streams:
+        stream.catch_up()
+    wait_for({stream: stream.count for stream in streams})
 
 
 def is_done(known):
@@ -174,7 +177,7 @@ def copy_from_host(stream, host):
     _copied.append((stream, stream.count, host, host.tobytes()))
 
 
-def _block_at(start, stop):
+def block_at(start, stop):
     """The block that these bytes are of. Raises FreedError unless they belong to somebody."""
     with lock:
         place = bisect.bisect_right(_addresses, start) - 1
@@ -186,12 +189,12 @@ def _block_at(start, stop):
 
 def check_alive(start, stop):
     """Raise FreedError unless these bytes belong to somebody."""
-    _block_at(start, stop)
+    block_at(start, stop)
 
 
 def card_of(address):
     """The card that has the memory at this address."""
-    return _block_at(address, address).card
+    return block_at(address, address).card
 
 
 def use(stream, start, stop, is_write, table=accesses):

@@ -6,7 +6,9 @@ stack before, and not the stream that was in use. Where nobody chose a stream, w
 which waits for the streams that are not ``non_blocking``, as they for it; the others do not care.
 """
 
+import collections
 import itertools
+import threading
 import time
 import weakref
 
@@ -17,7 +19,7 @@ from standin_memory import RaceError, bounds, check_alive, use, wait_for
 
 __all__ = ["Event", "Graph", "RaceError", "Stream", "current_stream", "elapsed_milliseconds", "on_stream", "restart"]
 
-_numbers = itertools.count(1)
+_numbers = itertools.count(3)  # 1 and 2 mean null streams where a stream is given by its ``ptr``
 _null_streams = {}  # card: its null stream
 _blocking = []  # the streams that wait for the null stream
 _by_number = weakref.WeakValueDictionary()  # the streams that are not null, by their ``ptr``
@@ -66,6 +68,8 @@ class Stream:
         self.ptr, self.non_blocking = 0 if null else next(_numbers), non_blocking
         self.count, self.known, self.capture = 0, {}, None
         self.depth = 0  # of what is captured: how many nodes follow one another up to here
+        self.pending = collections.deque()  # what waits for other ranks of NCCL
+        self._turn = threading.RLock()
         if not null:
             call("streamCreate")
             _by_number[self.ptr] = self
@@ -78,6 +82,13 @@ class Stream:
                 f"The device that the stream is created on ({self.card}) does not match with the current device "
                 f"({current_card()})"
             )
+
+    def catch_up(self):
+        """Do what this stream was given and could not do then: whoever comes after it here waits for it."""
+        with self._turn:
+            while self.pending:
+                self.pending[0]()
+                self.pending.popleft()
 
     def use(self):
         self._check_card()
@@ -119,6 +130,7 @@ class Stream:
 
     def synchronize(self):
         call("streamSynchronize", self.capture)
+        self.catch_up()
         self._order_after_null()
         wait_for({**self.known, self: self.count})
 
@@ -178,6 +190,7 @@ class Event:
     def record(self, stream=None):
         stream = stream or current_stream()
         call("eventRecord", stream.capture)
+        stream.catch_up()
         if self.card != stream.card:
             raise CUDARuntimeError("cudaErrorInvalidResourceHandle")
         self.time, self.capture = time.perf_counter(), stream.capture
@@ -228,6 +241,7 @@ class Graph:
     def launch(self, stream=None):
         stream = stream or current_stream()
         call("graphLaunch", stream.capture)
+        stream.catch_up()
         self.launches += 1
         with lock:
             stream.count += 1
@@ -239,13 +253,14 @@ class Graph:
                     work()
 
 
-def on_stream(name, work, reads, writes):
+def on_stream(name, work, reads, writes, stream=None):
     """Do ``work`` on the current stream, or record it while that is captured; check whom it must have waited for.
 
     ``name``: the call to CUDA that it is. ``work`` must hold no memory: the driver does not either.
     """
-    stream = current_stream()
+    stream = stream or current_stream()
     call(name, stream.capture)
+    stream.catch_up()
     accesses = [(*bounds(a), False) for a in reads] + [(*bounds(a), True) for a in writes]
     with lock:
         graph = stream.capture

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 import standin_cupy
+from standin_nccl import install_nccl
 from test_cuda_program import TINY_NETWORK
 from test_gpu_rules import assert_as, machine, small_data, train  # noqa: F401
 
@@ -69,7 +70,7 @@ def check(tmp_path, capsys):
 
 @pytest.fixture
 def nccl(monkeypatch):
-    return standin_cupy.install_nccl(monkeypatch)
+    return install_nccl(monkeypatch)
 
 
 def failures(found):

@@ -17,6 +17,7 @@ from clusters_in_threads import in_each
 from conftest import REAL_GPU, assert_close, few, long
 from mpi_in_threads import comms
 from mpiexec import mpiexec
+from standin_nccl import install_nccl
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster.launch import share_cards
@@ -119,7 +120,7 @@ def nccl_world(splits, watches):
 @pytest.mark.parametrize("splits", [(2, 1), *long(((1, 1),), ((1, 1, 1),))])
 def test_nccl_sums_over_all_processes(splits, cards, rng, monkeypatch):
     cards(sum(splits))
-    calls, watches = standin_cupy.install_nccl(monkeypatch), []
+    calls, watches = install_nccl(monkeypatch), []
     values = list(rng.normal(size=(sum(splits), 29)).astype(np.float32))
     join = nccl_world(splits, watches)
 
@@ -133,13 +134,21 @@ def test_nccl_sums_over_all_processes(splits, cards, rng, monkeypatch):
 
     for array in [array for mine in in_each(splits, run, kinds=["gpu"] * len(splits)) for array in mine]:
         np.testing.assert_allclose(array, np.sum(values, axis=0), rtol=1e-5)
-    assert sorted(calls) == [(card, card, 29, "float32", "sum") for card in range(sum(splits))]
-    assert sorted(len(watch.communicators) for watch in watches) == sorted(splits)
+    assert sorted(call[:-1] for call in calls) == [(card, 29, "float32", "sum") for card in range(sum(splits))]
+    by_process = [len({call.group for call in calls if call.card in cards}) for cards in parts(splits)]
+    assert by_process == [1] * len(splits), "a process's calls are a group"
+    assert [len(watch.communicators) for watch in watches] == [1] * len(splits)
+
+
+def parts(splits):
+    """The cards of each process."""
+    ends = np.cumsum(splits).tolist()
+    return [range(end - count, end) for end, count in zip(ends, splits, strict=True)]
 
 
 def test_nccl_trains(cards, small, monkeypatch):
     cards(2)
-    standin_cupy.install_nccl(monkeypatch)
+    install_nccl(monkeypatch)
     settings = {"batch_size": 6, "num_epochs": 1, "init": "he", "lr": 0.01, "data": some(small, 12, 5)}
     join = nccl_world((1, 1), [])
 
@@ -156,7 +165,7 @@ def test_nccl_trains(cards, small, monkeypatch):
 def test_who_waits_in_nccl_says_so(cards, monkeypatch):
     """What the process's watch sees while the other does not come."""
     cards(2)
-    standin_cupy.install_nccl(monkeypatch)
+    install_nccl(monkeypatch)
     watches, seen, wanted = [], set(), "NCCL's allReduce"
     join = nccl_world((1, 1), watches)
 
@@ -176,7 +185,7 @@ def test_who_waits_in_nccl_says_so(cards, monkeypatch):
 
 def test_nccl_says_what_it_needs(cards, monkeypatch):
     cards(1)
-    standin_cupy.install_nccl(monkeypatch)
+    install_nccl(monkeypatch)
     join = nccl_world((1, 1), [])
     refusal = re.escape("but there is cpu(0) of rank 1 (host1); use 'ring' or 'mpi'")
     with pytest.raises(d2l.DeviceError, match=refusal):

@@ -8,9 +8,9 @@ import functools
 import cuda_machines
 import numpy as np
 import pytest
-import standin_cupy
 from clusters_in_threads import in_each
 from conftest import REAL_GPU, long, sampled, use_tiny_granules
+from standin_nccl import install_nccl
 from test_cuda_program import make
 from test_gpu_rules import machine  # noqa: F401
 from test_graphs_of_plans import NETWORK, NORMED, SPLITS, settings
@@ -233,9 +233,9 @@ def test_through_the_host(machine, way):  # noqa: F811
 
 def test_nccl_adds_integers(machine, monkeypatch):  # noqa: F811
     machine(2)
-    calls = standin_cupy.install_nccl(monkeypatch)
+    calls = install_nccl(monkeypatch)
     assert train("SGD", gpus(2), algorithm="nccl") == alone("SGD", True)
-    assert {kind for *_, kind, _ in calls} == {"int64"}
+    assert {kind for *_, kind, _, _ in calls} == {"int64"}
 
 
 def test_going_on_on_other_devices(standin, tmp_path):

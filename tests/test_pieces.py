@@ -4,9 +4,9 @@ import contextlib
 
 import numpy as np
 import pytest
-import standin_cupy
 from clusters_in_threads import in_each
 from conftest import few, long
+from standin_nccl import install_nccl
 from test_cluster_gpus import nccl_world
 from test_gpu_rules import machine  # noqa: F401
 from test_graphs_of_plans import NETWORK, NORMED, SPLITS, same, settings
@@ -55,7 +55,7 @@ def test_through_the_host(machine, rng, split, k):  # noqa: F811
 
 def test_nccl(machine, rng, monkeypatch):  # noqa: F811
     machine(2)
-    calls, given = standin_cupy.install_nccl(monkeypatch), settings(rng)
+    calls, given = install_nccl(monkeypatch), settings(rng)
     same(d2l.train(gpus(2), algorithm="nccl", **given), alone(given), 2e-5)
     assert len(calls) == 2 * 9  # and nothing is summed to record a step
 
@@ -63,14 +63,14 @@ def test_nccl(machine, rng, monkeypatch):  # noqa: F811
 def test_nccl_beside_batch_norm(machine, rng, monkeypatch):  # noqa: F811
     """Which has arrays of its own that are the same in each step, as NCCL's gradients are."""
     machine(2)
-    standin_cupy.install_nccl(monkeypatch)
+    install_nccl(monkeypatch)
     given = settings(rng, network=NORMED, batch_statistics="synchronised")
     same(d2l.train(gpus(2), algorithm="nccl", **given), alone(given), 2e-5)
 
 
 def test_nccl_between_processes(machine, rng, monkeypatch):  # noqa: F811
     machine(2)
-    standin_cupy.install_nccl(monkeypatch)
+    install_nccl(monkeypatch)
     given, join = settings(rng), nccl_world((1, 1), [])
 
     def run(cluster):

@@ -10,7 +10,7 @@ import functools
 
 import numpy as np
 
-from ..collectives.library import all_reduce_with, check_nccl_dtype, nccl_library
+from ..collectives.library import add_call, all_reduce_with, check_nccl_dtype, lane_of, nccl_library
 from ..devices import DeviceError
 from ..devices.cpu import libc
 from ..devices.discovery import places_of_cards
@@ -51,36 +51,39 @@ def all_reduce(communicator, flat):
 
 
 def check_nccl(cluster):
-    """Raise DeviceError unless NCCL can sum over the devices of a `Cluster`; all processes call it together.
-
-    The first call for a cluster makes NCCL's communicators.
-    """
+    """Raise DeviceError unless NCCL can sum over the devices of a `Cluster`; all processes call it together."""
     others = [place for place in cluster.places if not place.device.startswith("gpu")]
     if others:
         raise DeviceError(f"allreduce 'nccl' needs GPUs everywhere, but there is {others[0]}; use 'ring' or 'mpi'")
-    _nccl_communicators(cluster)
+    _nccl_communicators(cluster, lane_of(cluster.mine))
 
 
 def add_nccl(batch, cluster, data):
     """Add to a batch: sum over the cluster, in place, the arrays of this process's GPUs or of their comm streams.
 
+    The first call for a cluster's devices, or for their comm streams, makes NCCL's communicators, in all processes.
     Raises ValueError for a dtype that NCCL does not support.
     """
-    kind = check_nccl_dtype(data[0].dtype)
-    for array, (nccl, communicator) in zip(data, _nccl_communicators(cluster), strict=True):
-        batch.submit(array.device, _all_reduce, nccl, array.raw, kind, array.device, communicator)
+    devices, kind = [array.device for array in data], check_nccl_dtype(data[0].dtype)
+    communicators, communicator = _nccl_communicators(cluster, lane_of(devices))
+    call = communicators, [array.raw for array in data], kind, devices
+    add_call(batch, devices, _all_reduce, communicator, *call)
 
 
-def _all_reduce(nccl, raw, kind, device, communicator):
-    """Runs on the device's thread, and waits there until NCCL is done, so that the process's watch sees the wait."""
+def _all_reduce(communicator, communicators, arrays, kind, devices):
+    """Runs on the devices, and waits there until NCCL is done, so that the process's watch sees the wait."""
     with communicator.wait_in("NCCL's allReduce", (communicator.begin(), 0)):
-        all_reduce_with(nccl, raw, kind, device)
-        device.finish()
+        all_reduce_with(communicators, arrays, kind, devices)
+        for device in devices:
+            device.finish()
 
 
 @functools.lru_cache(maxsize=16)
-def _nccl_communicators(cluster):
-    """For each device of this process its NCCL communicator, and a `Communicator` that tells the watch of its waits."""
+def _nccl_communicators(cluster, lane):
+    """Of each device of this process NCCL's communicator, and a `Communicator` that tells the watch of their waits.
+
+    Each ``lane``, of `lane_of`, has its own.
+    """
     library, cards = nccl_library(), places_of_cards()
     here = library.get_unique_id() if cluster.rank == 0 else None, [cards[device.card] for device in cluster.mine]
     present = rendezvous(cluster.world, here, cluster.patience, "allreduce 'nccl'")
@@ -88,13 +91,13 @@ def _nccl_communicators(cluster):
     if len(set(places)) < len(places):
         twice = listed(place for place, card in zip(cluster.places, places, strict=True) if places.count(card) > 1)
         raise DeviceError(f"allreduce 'nccl' needs a card for each device, but {twice} share cards; use 'ring'")
-    communicators = [Communicator(None, cluster.watch.heard) for _ in cluster.mine]
-    cluster.watch.communicators.extend(communicators)
+    communicator = Communicator(None, cluster.watch.heard)
+    cluster.watch.communicators.append(communicator)
     joined = [
         device.submit(_join, library, len(cluster), present[0][0], number, communicator)
-        for number, (device, communicator) in enumerate(zip(cluster.mine, communicators, strict=True), cluster.first)
+        for number, device in enumerate(cluster.mine, cluster.first)
     ]
-    return [(task.result(), communicator) for task, communicator in zip(joined, communicators, strict=True)]
+    return [task.result() for task in joined], communicator
 
 
 def _join(library, k, unique_id, number, communicator):

@@ -2,12 +2,28 @@
 
 NCCL chooses among rings and trees by itself, knows the wires of the machine, and
 adds on the GPU while data arrive. It needs a card of its own for each device.
+
+It demands what it does not check, and who breaks its rules waits for ever or gets
+other sums: a communicator is used by one thread at a time; and where cards have
+several, as devices and their comm streams do, all cards get the calls of all of
+them in the same order. So each call here is joint work of the process's devices,
+which one thread does as a group, and comes after the call that was submitted
+before it, whatever queue that is in:
+
+    devices         | B 1 | B 0 | ......... | sum of 3 numbers | update
+    comm streams          | sum of dW 1 | sum of dW 0 |
+    NCCL's calls            1st           2nd           3rd                  on each card, and in each process
+
+Source: NCCL's user guide, "Thread Safety", "Group Calls", "Using Multiple NCCL Communicators Concurrently".
 """
 
 import functools
+import threading
 import warnings
+import weakref
 
 from ..devices import DeviceError
+from ..devices.batch import nothing
 
 
 def nccl(batch, data):
@@ -16,10 +32,32 @@ def nccl(batch, data):
     Raises DeviceError unless there are two devices or more, all GPUs, each on a
     card of its own, and CuPy has NCCL; ValueError for a dtype that NCCL does not support.
     """
-    cards = check_cards([array.device for array in data])
+    devices = [array.device for array in data]
+    cards = check_cards(devices)
     kind = check_nccl_dtype(data[0].dtype)
-    for array, communicator in zip(data, _communicators(cards), strict=True):
-        batch.submit(array.device, all_reduce_with, communicator, array.raw, kind, array.device)
+    communicators = _communicators(cards, lane_of(devices))
+    add_call(batch, devices, all_reduce_with, communicators, [array.raw for array in data], kind, devices)
+
+
+def lane_of(devices):
+    """Which of the communicators of its card each device uses: those of devices, or those of comm streams."""
+    return "device" if devices[0].main is devices[0] else "comm stream"
+
+
+_last = threading.local()
+"""``call``: of a thread of the program a weak reference to the task of the call that it added last.
+
+A weak one since a batch may be given up, and its tasks with it."""
+
+
+def add_call(batch, devices, function, *args):
+    """Add to a batch a call of NCCL for all ``devices``. It comes after all that this thread has added before."""
+    for device in devices:
+        batch.submit(device, nothing)  # then its stream, too, waits for what this device is to wait for
+    before = getattr(_last, "call", lambda: None)()
+    if before is not None:
+        batch.wait(devices[0], before)
+    _last.call = weakref.ref(batch.submit_to_all(devices, function, *args))
 
 
 def check_cards(devices):
@@ -43,10 +81,16 @@ def check_nccl_dtype(dtype):
     return kinds[str(dtype)]
 
 
-def all_reduce_with(communicator, raw, kind, device):
-    """Runs on the device: each calls from its own thread, so that no group call is needed."""
-    add = nccl_library().NCCL_SUM
-    communicator.allReduce(raw.data.ptr, raw.data.ptr, raw.size, kind, add, device.stream.ptr)
+def all_reduce_with(communicators, arrays, kind, devices):
+    """Runs on the devices: gives their streams the sum of their plain arrays. It does not wait for it."""
+    library = nccl_library()
+    library.groupStart()
+    try:
+        for communicator, raw, device in zip(communicators, arrays, devices, strict=True):
+            address = raw.data.ptr
+            communicator.allReduce(address, address, raw.size, kind, library.NCCL_SUM, device.stream.ptr)
+    finally:
+        library.groupEnd()
 
 
 def nccl_library():
@@ -63,7 +107,8 @@ def nccl_library():
 
 
 @functools.lru_cache
-def _communicators(cards):
+def _communicators(cards, lane):
+    """Each ``lane`` has communicators of its own, since its calls have streams of their own."""
     return nccl_library().NcclCommunicator.initAll(list(cards))
 
 

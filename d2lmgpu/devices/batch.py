@@ -41,8 +41,9 @@ class Batch:
     def submit_to_all(self, devices, function, *args):
         """Submit one piece of work that all ``devices`` do together; returns its `Task`.
 
-        More than one device must all be virtual. The work begins when it is the next task of each of them, and one
-        thread does it for all: waking a thread for each takes longer than a short piece of work.
+        The work begins when it is the next task of each of them, and one thread does it for all: waking a thread for
+        each takes longer than a short piece of work. Of GPUs it is the work that gives each device's stream its part;
+        the others' streams do not wait for what they were to wait for.
         """
         after = [event for device in devices for event in self._after.pop(device, ())]
         task = Task(tuple(devices), function, args, after)

@@ -1,0 +1,191 @@
+"""NCCL's rules, which it does not check: what the stand-in says of those who break them, and that the library does not.
+
+Threads, orders, groups and streams; that sums are right is in test_collectives.py and test_cluster_gpus.py.
+"""
+
+import contextlib
+import threading
+import time
+
+import numpy as np
+import pytest
+import standin_driver
+from clusters_in_threads import in_each
+from conftest import few
+from standin_nccl import NcclError, install_nccl
+from standin_streams import RaceError
+from test_cluster_gpus import nccl_world
+from test_gpu_rules import machine  # noqa: F401
+from test_graphs_of_plans import NETWORK, NORMED, settings
+
+import d2lmgpu as d2l
+
+pytestmark = pytest.mark.threads
+
+
+@pytest.fixture
+def calls(machine, monkeypatch):  # noqa: F811
+    """A machine with two cards; all calls of NCCL."""
+    machine(2)
+    return install_nccl(monkeypatch)
+
+
+def gpus(k=2):
+    return [d2l.gpu(i) for i in range(k)]
+
+
+def put_each(values, devices):
+    return [d2l.put(value, device) for value, device in zip(values, devices, strict=True)]
+
+
+def sizes_on_each_card(calls):
+    """The elements of each call, in order, on card 0 and on card 1."""
+    return [[call.count for call in calls if call.card == card] for card in range(2)]
+
+
+# What the stand-in holds:
+
+
+class Ranks:
+    """Two cards, arrays on them, and communicators of both, used without the library."""
+
+    def __init__(self, cliques=1):
+        from cupy.cuda import nccl
+
+        self.nccl, self.devices = nccl, gpus()
+        self.cliques = [nccl.NcclCommunicator.initAll([0, 1]) for _ in range(cliques)]
+        self.arrays = {n: put_each([np.ones(n, np.float32)] * 2, self.devices) for n in (3, 4)}
+        self.streams = [[device.stream for device in self.devices]]
+        self.streams += [[device.comm_stream.stream for device in self.devices]]
+        d2l.synchronize(self.devices)
+
+    def call(self, clique, rank, n=3, stream=None):
+        raw = self.arrays[n][rank].raw
+        stream = stream or self.streams[clique][rank]
+        self.cliques[clique][rank].allReduce(raw.data.ptr, raw.data.ptr, n, "float32", "sum", stream.ptr)
+
+    def group(self, *each):
+        self.nccl.groupStart()
+        for one in each:
+            self.call(*one)
+        self.nccl.groupEnd()
+
+
+def test_calls_without_a_group(calls):
+    with pytest.raises(RaceError, match="are no group"):
+        Ranks().call(0, 0)
+    ranks = Ranks()
+    with pytest.raises(RaceError, match="are no group"):
+        ranks.group((0, 0))
+
+
+def test_calls_that_do_not_match(calls):
+    ranks = Ranks()
+    with pytest.raises(RaceError, match="call 0 of rank 1 is of 4 float32, another's of 3"):
+        ranks.group((0, 0, 3), (0, 1, 4))
+
+
+def test_a_communicator_for_two_streams(calls):
+    ranks = Ranks()
+    ranks.group((0, 0), (0, 1))
+    with pytest.raises(RaceError, match="used for another stream than before"):
+        ranks.group((0, 0, 3, ranks.streams[1][0]), (0, 1))
+
+
+def test_two_communicators_in_different_orders(calls):
+    ranks = Ranks(2)
+    ranks.group((0, 0), (1, 0, 4), (0, 1), (1, 1, 4))
+    with pytest.raises(RaceError, match="cards 1 and 0 get the calls of two communicators in different orders"):
+        ranks.group((0, 0), (1, 0, 4), (1, 1, 4), (0, 1))
+
+
+@pytest.mark.parametrize("rank", [0, 2, -1])
+def test_ranks_that_are_not_distinct(calls, rank):
+    from cupy.cuda import nccl
+
+    errors = []
+
+    def join(number, card):
+        standin_driver.set_device(card)
+        try:
+            nccl.NcclCommunicator(2, (7,), number)
+        except (NcclError, threading.BrokenBarrierError) as error:
+            errors.append(error)
+
+    other = threading.Thread(target=join, args=(0, 0))
+    other.start()
+    while not standin_driver.machine.calls["ncclCommInitRank"]:
+        time.sleep(0.001)
+    with standin_driver.lock:  # then it is there
+        pass
+    join(rank, 1)
+    standin_driver.set_device(0)
+    other.join()
+    assert "a rank that is there already" in str(errors) and len(errors) == 2
+
+
+# What the library does:
+
+
+def test_devices_and_their_comm_streams_at_once(calls, rng):
+    """Each has communicators of its own, and both cards get all calls in one order."""
+    devices = gpus()
+    queues = devices, [device.comm_stream for device in devices]
+    values = [rng.normal(size=(2, n)).astype(np.float32) for n in (5, 7)]
+    data = [put_each(each, queue) for each, queue in zip(values, queues, strict=True)]
+    for number in range(6):
+        devices[number % 2].submit(time.sleep, 0.01)
+        for arrays in data:
+            d2l.allreduce(arrays, "nccl")
+    for arrays, each in zip(data, values, strict=True):
+        for array in arrays:
+            np.testing.assert_allclose(d2l.to_host(array), 2**5 * each.sum(axis=0), rtol=1e-5)
+    assert sizes_on_each_card(calls) == [[5, 7] * 6] * 2
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_in_processes_too(calls, rng, monkeypatch, late):
+    """Where one process's devices are late, and their comm streams are not."""
+    values = {n: rng.normal(size=(2, n)).astype(np.float32) for n in (5, 7)}
+    join = nccl_world((1, 1), [])
+
+    def run(cluster):
+        across, (device,) = join(cluster).across("nccl"), cluster.mine
+        data = [d2l.put(values[n][cluster.rank], queue) for n, queue in ((5, device), (7, device.comm_stream))]
+        for _ in range(3):
+            if cluster.rank == late:
+                device.submit(time.sleep, 0.05)
+            for array in data:
+                d2l.allreduce([array], across)
+        return [d2l.to_host(array) for array in data]
+
+    for found in in_each((1, 1), run, kinds=["gpu", "gpu"]):
+        for array, n in zip(found, (5, 7), strict=True):
+            np.testing.assert_allclose(array, 4 * values[n].sum(axis=0), rtol=1e-5)
+    assert sizes_on_each_card(calls) == [[5, 7] * 3] * 2
+
+
+@pytest.mark.parametrize("where", few(["one process", "processes"], "one process"))
+@pytest.mark.parametrize("network", [NETWORK, NORMED], ids=["plain", "batch norm"])
+@pytest.mark.parametrize("graphs", few([True, False], False))
+def test_training_with_overlap(calls, rng, where, network, graphs):
+    """With batch norm's sums in between: `nccl`, `overlap` and synchronised statistics together."""
+    statistics = {"batch_statistics": "synchronised"} if network is NORMED else {}
+    given = settings(rng, network, **statistics)
+    trained = {**given, "algorithm": "nccl", "overlap": True, "graphs": graphs}
+    if where == "one process":
+        runs = [d2l.train(gpus(), **trained)]
+    else:
+        join = nccl_world((1, 1), [])
+
+        def run(cluster):
+            join(cluster).when_it_hangs = lambda emergency: contextlib.nullcontext()
+            return d2l.train(cluster, **trained)
+
+        runs = in_each((1, 1), run, kinds=["gpu", "gpu"])
+    alone = d2l.train([d2l.cpu(0)], **given)
+    for run in runs:
+        for one, other in zip(run.params, alone.params, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+    here, there = sizes_on_each_card(calls)
+    assert here == there and len(here) >= 9
