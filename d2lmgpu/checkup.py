@@ -29,6 +29,8 @@ def check_machine():
     """
     with all_again():
         gpus = [gpu for gpu in map(_try_card, range(find_gpus()[0])) if gpu is not None]
+        if gpus:
+            gpus[0].make_current()
         for pair in itertools.combinations(gpus, 2):
             with contextlib.suppress(DeviceError):  # nothing works between the two: then the sum says so
                 are_connected({gpu.card for gpu in pair})

@@ -1,20 +1,37 @@
-"""``python on_standin.py CARDS ARGUMENTS``: the command d2lmgpu on a machine with so many stand-in GPUs."""
+"""``python on_standin.py CARDS ARGUMENTS``: the command d2lmgpu on a machine with so many stand-in GPUs.
 
+CARDS may also be JSON: the arguments of `standin_driver.Machine`. If $STANDIN_CONTEXTS names a folder, a file there
+tells which cards have a context of this process in the end.
+"""
+
+import json
+import os
 import sys
+from pathlib import Path
 
 import pytest
 import standin_cupy
 
 from d2lmgpu.cluster import begin_together
 
+
+def machine_of(text):
+    given = json.loads(text)
+    properties = given if isinstance(given, dict) else {"cards": given}
+    refuses = {int(card): error for card, error in properties.pop("refuses", {}).items()}
+    return standin_cupy.install(pytest.MonkeyPatch(), refuses=refuses, **properties)
+
+
 if __name__ == "__main__":
-    cards, *arguments = sys.argv[1:]
     begin_together()  # as the command does first: no supervisor begins where there is CuPy
-    standin_cupy.install(pytest.MonkeyPatch(), cards=int(cards))
+    machine = machine_of(sys.argv[1])
     from d2lmgpu.cli import main
     from d2lmgpu.devices import cpu
     from d2lmgpu.networks import compute
 
     cpu(0)  # holds BLAS, which multiplies for these GPUs, to one thread: with more it adds in another order
     compute.USE_CUDA_KERNELS = False  # they would take minutes
-    sys.exit(main(arguments))
+    code = main(sys.argv[2:])
+    if folder := os.environ.get("STANDIN_CONTEXTS"):
+        Path(folder, str(os.getpid())).write_text(json.dumps(sorted(machine.contexts)))
+    sys.exit(code)

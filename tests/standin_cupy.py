@@ -267,8 +267,6 @@ def _arrays(values):
 
 
 class Device:
-    pci_bus_id = "0000:01:00.0"
-    mem_info = (60 * 2**30, 80 * 2**30)
     attributes = {"MultiProcessorCount": 6}
 
     def __init__(self, card=None):
@@ -325,7 +323,7 @@ def _copy(how, target, here, source, there, nbytes, stream):
     do = ctypes.memmove
     if here != there and not standin_driver.machine.reaches(here, there):
         standin_driver.machine.staged.append((there, here, nbytes))
-    elif here != there and "copies" in standin_driver.machine.garbled:
+    elif here != there and standin_driver.machine.garbles("copies", here):
         do = lambda target, source, nbytes: ctypes.memset(target, 1, nbytes)  # noqa: E731
     work = lambda: do(target, source, nbytes)  # noqa: E731
     on_stream(f"memcpyAsync {how}", work, [(source, source + nbytes)], [(target, target + nbytes)])
@@ -356,7 +354,7 @@ class RawModule:
             pairs = [(a, p) for a, p in zip(arrays, kernel.parameters, strict=True) if p.is_pointer]
             writes = [a for a, p in pairs if not p.is_const]
             across = any(isinstance(arg, ndarray) and arg.card != card for arg in args)
-            garbled = across and "kernels" in standin_driver.machine.garbled
+            garbled = across and standin_driver.machine.garbles("kernels", card)
             work = (lambda: None) if garbled else lambda: kernel(grid, block, arrays)
             on_stream("launchKernel", work, [a for a, _ in pairs], writes)
 
@@ -458,7 +456,7 @@ def install(monkeypatch, cards=2, **machine):
         getDeviceCount=lambda: standin_driver.machine.cards,
         getDevice=current_card,
         setDevice=set_device,
-        getDeviceProperties=_properties,
+        getDeviceProperties=standin_driver.properties_of,
         runtimeGetVersion=lambda: standin_driver.machine.version,
         deviceGetPCIBusId=standin_driver.place_of,
         deviceCanAccessPeer=standin_driver.can_access_peer,
@@ -506,12 +504,6 @@ def _function_of_numpy(name):
     if name.startswith("__"):  # Python asks a module for its path, for example
         raise AttributeError(name)
     return _Function(getattr(np, name))
-
-
-def _properties(card):
-    call("getDeviceProperties")
-    major, minor = standin_driver.machine.capabilities[card]
-    return {"name": b"Stand-in", "major": major, "minor": minor}
 
 
 class _Function:

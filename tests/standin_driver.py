@@ -5,7 +5,9 @@ There it is decided what a capture permits, there calls are counted, and there t
 """
 
 import collections
+import hashlib
 import itertools
+import socket
 import threading
 
 MESSAGES = {
@@ -21,6 +23,10 @@ MESSAGES = {
     "cudaErrorStreamCaptureUnjoined": "capturing stream has unjoined work",
     "cudaErrorStreamCaptureIsolation": "dependency created on uncaptured work in another stream",
     "cudaErrorIllegalState": "the operation cannot be performed in the present state",
+    "cudaErrorDevicesUnavailable": "CUDA-capable device(s) is/are busy or unavailable",
+    "cudaErrorMemoryAllocation": "out of memory",
+    "cudaErrorECCUncorrectable": "uncorrectable ECC error encountered",
+    "cudaErrorSystemNotReady": "system not yet initialized",
     "cudaErrorUnknown": "unknown error",
 }
 
@@ -44,6 +50,18 @@ copies with the host, `memcpyPeerAsync`, and what takes memory or loads code: th
 capture, but a program that wants to be captured has done them before."""
 
 
+WITHOUT_CONTEXT = {
+    "getDevice",
+    "getDeviceCount",
+    "getDeviceProperties",
+    "deviceGetPCIBusId",
+    "deviceCanAccessPeer",
+    "runtimeGetVersion",
+}
+"""What asks about cards. All other calls make a context on the current card, which takes memory there, if that has none
+yet; since CUDA 12 `setDevice` does, too. NCCL sees to its cards by itself."""
+
+
 class CUDARuntimeError(RuntimeError):
     def __init__(self, name):
         super().__init__(f"{name}: {MESSAGES[name]}")
@@ -54,12 +72,16 @@ class Machine:
     """``cards`` GPUs. ``peers``: pairs of cards that can reach each other's memory; all, unless given.
 
     ``capability`` of the cards, or of each in a list, and the CUDA ``version`` that is installed. ``broken`` names what
-    does not work here: calls that always fail. ``garbled``: "copies" or "kernels", which use another card's memory
-    without an error, but get something else. ``fails``: a function of a call's number (from 1) and name, which says
-    whether it fails.
+    does not work here: calls that always fail. ``garbled``: "copies", "kernels", which use another card's memory without
+    an error, but get something else, or "graphs", of which only the first card does its work if there are several; with
+    " on 1" only those of card 1. ``fails``: a function of a call's number (from 1) and name, which says
+    whether it fails. ``refuses``: by card the error for who would make a context there, or, if it is ECC's, asks about
+    the card. ``contexts``: the cards that have one.
     """
 
-    def __init__(self, cards=2, peers=None, capability=(9, 0), version=13000, broken=(), garbled=(), fails=None):
+    def __init__(
+        self, cards=2, peers=None, capability=(9, 0), version=13000, broken=(), garbled=(), fails=None, refuses=None
+    ):
         self.cards = cards
         pairs = itertools.permutations(range(cards), 2)
         self.peers = set(pairs if peers is None else (pair for a, b in peers for pair in ((a, b), (b, a))))
@@ -67,9 +89,14 @@ class Machine:
         self.version, self.fails = version, fails
         self.broken, self.garbled = set(broken), set(garbled)
         self.enabled = set()  # pairs (card, peer): code on the card may use the peer's memory
+        self.refuses, self.contexts = refuses or {}, set()
         self.calls = collections.Counter()
         self.made = 0
         self.staged = []  # copies between cards that went through the host: (source, target, bytes)
+
+    def garbles(self, what, card):
+        """Whether a card's "copies", "kernels" or "graphs" that concern another card go wrong."""
+        return not {what, f"{what} on {card}"}.isdisjoint(self.garbled)
 
     def reaches(self, card, peer):
         """Whether code on a card may use this memory."""
@@ -84,7 +111,7 @@ lock = threading.RLock()
 def start(new):
     """Let this machine be the one."""
     global machine
-    machine = new
+    machine, thread.card = new, 0
 
 
 def current_card():
@@ -107,18 +134,38 @@ def call(name, capture=None):
             for graph in captures:
                 graph.invalid = True
             raise CUDARuntimeError("cudaErrorUnknown")
+        if name not in WITHOUT_CONTEXT and name != "setDevice" and not name.startswith("nccl"):
+            _use_context(current_card())
+
+
+def _use_context(card):
+    if card not in machine.contexts:
+        if card in machine.refuses:
+            raise CUDARuntimeError(machine.refuses[card])
+        machine.contexts.add(card)
 
 
 def set_device(card):
     call("setDevice")
     if not 0 <= card < machine.cards:
         raise CUDARuntimeError("cudaErrorInvalidDevice")
+    if machine.version >= 12000:
+        _use_context(card)
     thread.card = card
 
 
 def place_of(card):
     call("deviceGetPCIBusId")
     return f"0000:{card + 4:02X}:00.0"
+
+
+def properties_of(card):
+    call("getDeviceProperties")
+    if machine.refuses.get(card) == "cudaErrorECCUncorrectable":
+        raise CUDARuntimeError(machine.refuses[card])
+    major, minor = machine.capabilities[card]
+    uuid = hashlib.md5(f"{socket.gethostname()} {card}".encode()).digest().split(b"\0")[0]  # Cython's way with char[]
+    return {"name": b"Stand-in", "major": major, "minor": minor, "uuid": uuid, "totalGlobalMem": 80 * 2**30}
 
 
 def can_access_peer(card, peer):

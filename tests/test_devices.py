@@ -365,7 +365,8 @@ def test_impossible_choices(arguments, message):
 def test_device_table(device_kind):
     rows = d2l.device_table()
     assert sum(row.kind == "gpu" for row in rows) == find_gpus()[0]
-    assert rows[-1].kind == "cpu" and all(0 < row.memory_free <= row.memory_total for row in rows)
+    assert rows[-1].kind == "cpu" and all(0 < (row.memory_free or 1) <= row.memory_total for row in rows)
+    assert rows[-1].memory_free
     for row in rows:
         assert (row.compute_capability is None) == (row.kind == "cpu") and row.description
         assert row.busy is None or 0 <= row.busy <= 100
@@ -379,17 +380,6 @@ def test_the_table_without_psutil(monkeypatch, capsys):
     assert (row.memory_free, row.memory_total, row.busy) == (None, None, None)
     assert cli.main(["devices"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[1:4] == ["?", "?", "?"]
-
-
-def test_how_busy_a_gpu_is_says_nvidias_tool(standin, tmp_path, monkeypatch):
-    tool = tmp_path / "nvidia-smi"
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert d2l.device_table()[0].busy is None
-    tool.write_text('#!/bin/sh\n[ "$1" = --id=0000:01:00.0 ] && echo 37\n')
-    tool.chmod(0o755)
-    assert d2l.device_table()[0].busy == 37
-    tool.write_text("#!/bin/sh\necho '[N/A]'\n")
-    assert d2l.device_table()[0].busy is None
 
 
 @pytest.mark.parametrize("known, count", [(3, 3), (None, 1)])

@@ -38,12 +38,17 @@ def main(arguments=None):
         check_files(options)
         check_alone(options)
         return with_patient_output(options.command, options)
-    except (ValueError, DeviceError, DataError, OSError, MemoryError, DriftError) as error:
+    except (ValueError, DeviceError, DataError, OSError, MemoryError, DriftError, *_errors_of_cuda()) as error:
         say_last(f"{name}: error: {_one_line(error)}")
         return 1 if isinstance(error, DriftError) else 2
     except KeyboardInterrupt:  # before or after training, or a second time during it
         say_last(f"{name}: interrupted, no result was written")
         return signals.exit_code()
+
+
+def _errors_of_cuda():
+    """CuPy's class of what CUDA says, if CuPy has been imported."""
+    return [sys.modules["cupy"].cuda.runtime.CUDARuntimeError] if sys.modules.get("cupy") else []
 
 
 def _one_line(error):

@@ -29,6 +29,10 @@ class Staging(CPU):
     def __repr__(self):
         return repr(self.gpu)
 
+    def _set_up(self):
+        self.gpu.make_current()  # whose context the pinned memory is of
+        super()._set_up()
+
     def empty(self, shape, dtype):
         """An uninitialised plain array in pinned memory."""
         import cupyx

@@ -26,10 +26,15 @@ MOST_DEVICES = 2**12
 _devices = {}
 
 
-def _device(kind, index, *args):
+def _device(kind, index, *args, admit=lambda device: None):
+    """The device of this kind and index. A new one is the one from now on if ``admit`` raises nothing."""
     if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < MOST_DEVICES:
         raise DeviceError(f"a device's index is a whole number from 0 to {MOST_DEVICES - 1:,}, not {shown(index)}")
-    return _devices.get((kind, index)) or _devices.setdefault((kind, index), kind(index, *args).set_up())
+    known = _devices.get((kind, index))
+    if known is None:
+        admit(made := kind(index, *args).set_up())
+        known = _devices.setdefault((kind, index), made)
+    return known
 
 
 def cpu(i: int = 0) -> Device:
@@ -46,10 +51,15 @@ def gpu(i: int = 0) -> Device:
     if cards == 0:
         i = shown(i)
         raise DeviceError(f"gpu({i}): {reason}. Use cpu({i}), or try_gpu({i}) to fall back to it.")
-    card = i % cards if isinstance(i, int) else 0
-    for other in [device for kind, device in list(_devices.items()) if kind[0] is GPU]:
-        connect(card, other.card)
-    return _device(GPU, i, card)
+    return _device(GPU, i, i % cards if isinstance(i, int) else 0, admit=_admit)
+
+
+def _admit(gpu):
+    others = [device for device in list(_devices.values()) if device.kind == "gpu"]
+    for other in others:
+        connect(gpu.card, other.card)
+    if not others:
+        gpu.make_current()  # for what the program itself asks of CUDA
 
 
 # What `pickle` and `copy` make of a device is the device.

@@ -88,7 +88,9 @@ def device_table() -> list[DeviceRow]:
         DeviceRow(f"cpu({i})", "cpu", name, free, total, busy[core] if core < len(busy) else None)
         for i, core in enumerate(cores)
     ]
-    return [_gpu_row(i) for i in range(find_gpus()[0])] + cpus
+    gpus = range(find_gpus()[0])
+    used = _gpus_in_use() if gpus else {}
+    return [_gpu_row(i, used) for i in gpus] + cpus
 
 
 def _memory_and_busy():
@@ -101,23 +103,42 @@ def _memory_and_busy():
     return memory.available, memory.total, psutil.cpu_percent(GLANCE, percpu=True)
 
 
-def _gpu_row(index):
+def _gpu_row(index, used):
+    """Asks nothing for which CUDA would make a context, half a gigabyte on a card that somebody else may use alone."""
     import cupy
 
-    properties = cupy.cuda.runtime.getDeviceProperties(index)
-    card = cupy.cuda.Device(index)
-    free, total = card.mem_info
-    capability = ".".join(str(properties[key]) for key in ("major", "minor"))
-    name = properties["name"].decode()
-    return DeviceRow(f"gpu({index})", "gpu", name, free, total, _gpu_busy(card.pci_bus_id), capability, index)
-
-
-def _gpu_busy(bus):
-    """The use in per cent that ``nvidia-smi`` reports for the GPU with this PCI bus ID; None if it reports none."""
-    command = ["nvidia-smi", f"--id={bus}", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+    name, runtime = f"gpu({index})", cupy.cuda.runtime
     try:
-        return float(subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
+        properties, place = runtime.getDeviceProperties(index), runtime.deviceGetPCIBusId(index)
+    except runtime.CUDARuntimeError as error:
+        return DeviceRow(name, "gpu", f"cannot be used: {error}", None, None, card=index)
+    capability = ".".join(str(properties[key]) for key in ("major", "minor"))
+    description, total = properties["name"].decode(), properties["totalGlobalMem"]
+    is_slice = " MIG " in description  # of which nvidia-smi knows only the whole card
+    free, busy = (None, None) if is_slice else used.get(_short(place), (None, None))
+    return DeviceRow(name, "gpu", description, free, total, busy, capability, index)
+
+
+def _gpus_in_use():
+    """What ``nvidia-smi`` tells, by place on the bus: free bytes and the use in per cent, each or None."""
+    query = ["--query-gpu=pci.bus_id,memory.free,utilization.gpu", "--format=csv,noheader,nounits"]
+    try:
+        lines = subprocess.run(["nvidia-smi", *query], capture_output=True, text=True, check=True, timeout=10).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    rows = [line.split(",") for line in lines.splitlines() if line.count(",") == 2]
+    return {_short(place): (_number(free, 2**20), _number(busy)) for place, free, busy in rows}
+
+
+def _short(place):
+    """A place on the bus as CUDA and nvidia-smi both write it at the end: "0000:04:00.0"."""
+    return place.strip().lower()[-12:]
+
+
+def _number(text, unit=1):
+    try:
+        return type(unit)(float(text) * unit)
+    except ValueError:
         return None
 
 

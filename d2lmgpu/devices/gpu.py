@@ -35,7 +35,7 @@ class GPU(Device):
         super().__init__(index, Workers(1))  # a thread of its own, whose current stream is the device's
 
     def _set_up(self):
-        self.cupy.cuda.Device(self.card).use()
+        self.make_current()
         if self.compute_capability < OLDEST and self.cupy.cuda.runtime.runtimeGetVersion() >= 13000:
             raise DeviceError(
                 f"{self} has compute capability {self.compute_capability / 10}, for which CUDA 13 compiles nothing: it "
@@ -43,6 +43,22 @@ class GPU(Device):
             )
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self.stream.__enter__()  # and never left; a stream made current by `use` is forgotten after any `with stream`
+
+    def set_up(self):
+        """As of `Device`. Raises DeviceError for what CUDA says against it."""
+        try:
+            return super().set_up()
+        except self.cupy.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceError(f"{self} cannot be used: {error}; take another device") from error
+
+    def make_current(self):
+        """Let its card be the calling thread's from now on.
+
+        Whatever a thread asks of CUDA (pinned memory, the time between two events) makes a context on its current card
+        if there is none, which takes half a gigabyte there. At first that is card 0, also for a process that is to use
+        another one. A ``with`` block is not enough: it ends by making the card before it current again.
+        """
+        self.cupy.cuda.Device(self.card).use()
 
     def prepare(self):
         """Called on this device's thread before each piece of work: makes its card current, if it is not."""
