@@ -72,9 +72,9 @@ class Machine:
     """``cards`` GPUs. ``peers``: pairs of cards that can reach each other's memory; all, unless given.
 
     ``capability`` of the cards, or of each in a list, and the CUDA ``version`` that is installed. ``broken`` names what
-    does not work here: calls that always fail. ``garbled``: "copies", "kernels", which use another card's memory without
-    an error, but get something else, or "graphs", of which only the first card does its work if there are several; with
-    " on 1" only those of card 1. ``fails``: a function of a call's number (from 1) and name, which says
+    does not work here: calls that always fail. ``garbled``: "copies" or "kernels", which use another card's memory
+    without an error, but get something else, or "graphs", of which only the first card does its work if there are
+    several; with " on 1" only those of card 1. ``fails``: a function of a call's number (from 1) and name, which says
     whether it fails. ``refuses``: by card the error for who would make a context there, or, if it is ECC's, asks about
     the card. ``contexts``: the cards that have one.
     """

@@ -1,4 +1,4 @@
-"""The cards of a machine: who uses which, and what is said of one that CUDA refuses.
+"""The cards of a machine: who uses which, what tells them apart, and what is said of one that CUDA refuses.
 
 To use a card makes a *context* there, some half a gigabyte of its memory; a card in exclusive mode permits only one.
 """
@@ -11,6 +11,8 @@ from test_gpu_rules import machine, small_data  # noqa: F401
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
+from d2lmgpu.cluster.launch import share_cards
+from d2lmgpu.devices.discovery import identities_of_cards
 
 pytestmark = pytest.mark.threads
 
@@ -29,7 +31,52 @@ def test_only_the_cards_in_use_have_a_context(machine, rng, card, graphs):  # no
 def test_to_look_at_a_machine_makes_no_context(machine, capsys):  # noqa: F811
     made = machine(2)
     assert cli.main(["devices"]) == 0 and "gpu(1)" in capsys.readouterr().out
+    identities_of_cards()
     assert made.contexts == set()
+
+
+# What tells cards apart.
+
+
+def cards_with(monkeypatch, uuids, places):
+    """Let CuPy tell these UUIDs and places on the bus; returns `identities_of_cards`."""
+    runtime = sys.modules["cupy"].cuda.runtime
+    monkeypatch.setattr(runtime, "getDeviceProperties", lambda card: {"uuid": uuids[card]})
+    monkeypatch.setattr(runtime, "deviceGetPCIBusId", lambda card: places[card])
+    return identities_of_cards()
+
+
+def test_two_slices_of_a_card_are_two(machine, monkeypatch):  # noqa: F811
+    """They have one place on the bus; each process sees one of them."""
+    machine(1)
+    one, other = (cards_with(monkeypatch, [uuid * 4], ["0000:04:00.0"]) for uuid in (b"MIG1", b"MIG2"))
+    assert share_cards([one, other, one], 1) == [[0], [0], []]
+
+
+def test_containers_of_two_machines_with_one_name(machine, monkeypatch):  # noqa: F811
+    machine(1)
+    monkeypatch.setattr("socket.gethostname", lambda: "worker")
+    one, other = (cards_with(monkeypatch, [uuid * 4], ["0000:04:00.0"]) for uuid in (b"GPU1", b"GPU2"))
+    assert share_cards([one, other], 1) == [[0], [0]]
+
+
+def test_containers_of_one_machine_with_two_names(machine, monkeypatch):  # noqa: F811
+    machine(1)
+    seen = []
+    for name in ("one", "other"):
+        monkeypatch.setattr("socket.gethostname", lambda name=name: name)
+        seen.append(cards_with(monkeypatch, [b"GPU1" * 4], ["0000:04:00.0"]))
+    assert share_cards(seen, 1) == [[0], []]
+
+
+def test_a_uuid_that_ends_at_once(machine, monkeypatch):  # noqa: F811
+    """CuPy gives what is before its first zero byte."""
+    machine(2)
+    seen = []
+    for name in ("one", "other"):
+        monkeypatch.setattr("socket.gethostname", lambda name=name: name)
+        seen.append(cards_with(monkeypatch, [b"", b"G"], ["0000:04:00.0", "0000:05:00.0"]))
+    assert share_cards([*seen, seen[0]], 2) == [[0, 1], [0, 1], []]
 
 
 # Cards that CUDA refuses.

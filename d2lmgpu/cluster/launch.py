@@ -7,7 +7,8 @@ Where there are GPUs, each process takes GPUs of its own, as MATLAB's parallel w
     no host has a card       every rank ► cpu(0)
 
 The processes on one host all see the same cards, or each sees only its own if a batch system has divided the cards
-among them. A card is therefore identified by its host and its place on the bus. Lower ranks choose first.
+among them; those in containers may see one card under two hosts' names, or two under one. So cards are told apart by
+what identifies each (`identities_of_cards`). Lower ranks choose first.
 """
 
 import os
@@ -17,7 +18,7 @@ import time
 
 from ..arguments import in_a_clone
 from ..devices import DeviceError, cpu, gpu, try_gpu
-from ..devices.discovery import places_of_cards
+from ..devices.discovery import identities_of_cards
 from .library import share_one_heap
 from .rendezvous import rendezvous
 from .supervisor import LAUNCHERS, supervise, tell
@@ -97,18 +98,18 @@ def own_devices(world, count, patience):
     """
     if world is None:
         return [try_gpu(i) for i in range(count)], None
-    here = socket.gethostname(), places_of_cards()
+    here = identities_of_cards()
     present = rendezvous(world, here, patience)
-    if not any(cards for _, cards in present):
+    if not any(present):
         return [cpu(i) for i in range(count)], world
     shares = share_cards(present, count)
     mine = shares[world.rank]
     computing = world if all(shares) else world.Split(bool(mine), world.rank)  # which all processes must call
     if not mine:
-        found = f"{len(here[1])} GPUs, all of them taken by lower ranks" if here[1] else "no GPU"
+        found = f"{len(here)} GPUs, all of them taken by lower ranks" if here else "no GPU"
         raise NoDeviceError(
-            f"rank {world.rank} ({here[0]}) does not compute: it finds {found}, and others have some; start as many "
-            "processes as there are GPUs, or tell which devices to take, such as --devices cpu:0"
+            f"rank {world.rank} ({socket.gethostname()}) does not compute: it finds {found}, and others have some; "
+            "start as many processes as there are GPUs, or tell which devices to take, such as --devices cpu:0"
         )
     tell(rank=computing.rank)
     return [gpu(i) for i in mine], computing
@@ -117,11 +118,11 @@ def own_devices(world, count, patience):
 def share_cards(present, count):
     """For each process the numbers of the cards that it takes, at most ``count``, among those that it sees.
 
-    ``present``: for each process its host, and the places of the cards that it sees.
+    ``present``: for each process the identities of the cards that it sees.
     """
     taken, shares = set(), []
-    for host, cards in present:
-        mine = [i for i, card in enumerate(cards) if (host, card) not in taken][:count]
-        taken |= {(host, cards[i]) for i in mine}
+    for cards in present:
+        mine = [i for i, card in enumerate(cards) if card not in taken][:count]
+        taken |= {cards[i] for i in mine}
         shares.append(mine)
     return shares

@@ -13,7 +13,7 @@ import numpy as np
 from ..collectives.library import add_call, all_reduce_with, check_nccl_dtype, lane_of, nccl_library
 from ..devices import DeviceError
 from ..devices.cpu import libc
-from ..devices.discovery import places_of_cards
+from ..devices.discovery import identities_of_cards
 from ..timing import span
 from ..words import listed
 from .communicator import Communicator
@@ -84,12 +84,12 @@ def _nccl_communicators(cluster, lane):
 
     Each ``lane``, of `lane_of`, has its own.
     """
-    library, cards = nccl_library(), places_of_cards()
+    library, cards = nccl_library(), identities_of_cards()
     here = library.get_unique_id() if cluster.rank == 0 else None, [cards[device.card] for device in cluster.mine]
     present = rendezvous(cluster.world, here, cluster.patience, "allreduce 'nccl'")
-    places = [(host, card) for host, (_, cards) in zip(cluster.hosts, present, strict=True) for card in cards]
-    if len(set(places)) < len(places):
-        twice = listed(place for place, card in zip(cluster.places, places, strict=True) if places.count(card) > 1)
+    each = [card for _, cards in present for card in cards]
+    if len(set(each)) < len(each):
+        twice = listed(place for place, card in zip(cluster.places, each, strict=True) if each.count(card) > 1)
         raise DeviceError(f"allreduce 'nccl' needs a card for each device, but {twice} share cards; use 'ring'")
     communicator = Communicator(None, cluster.watch.heard)
     cluster.watch.communicators.append(communicator)

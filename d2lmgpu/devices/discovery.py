@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+import socket
 import subprocess
 from dataclasses import asdict, dataclass
 
@@ -50,14 +51,27 @@ def find_gpus():
     return count, None
 
 
-def places_of_cards():
-    """The PCI bus ID of each GPU that CuPy can use, such as "0000:04:00.0"."""
+LEAST_OF_UUID = 8
+"""Bytes of a card's UUID that are enough to tell it from all others."""
+
+
+def identities_of_cards():
+    """Of each GPU that CuPy can use a text that no other card has, in any process on any machine.
+
+    Its UUID, which slices of a card (MIG) have, too, and its place on the bus. CuPy gives the UUID only up to its first
+    zero byte; if that comes early, the host's name tells cards of two machines apart.
+    """
     count, _ = find_gpus()
     if count == 0:
         return []
     import cupy
 
-    return [cupy.cuda.runtime.deviceGetPCIBusId(card) for card in range(count)]
+    runtime, found = cupy.cuda.runtime, []
+    for card in range(count):
+        uuid = runtime.getDeviceProperties(card)["uuid"]
+        host = [socket.gethostname()] if len(uuid) < LEAST_OF_UUID else []
+        found.append(" ".join([uuid.hex(), runtime.deviceGetPCIBusId(card), *host]))
+    return found
 
 
 @dataclass
