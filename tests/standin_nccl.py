@@ -5,7 +5,8 @@ Safety", "Group Calls", "Using Multiple NCCL Communicators Concurrently"):
 
 - all ranks of a communicator make the same calls, with as many elements of one type, in the same order;
 - cards that have several communicators together get the calls of all of them in the same order;
-- a communicator is used by one thread at a time. Stricter: always for one stream, whose owner is one thread;
+- a communicator is used by one thread at a time. Stricter: for another stream only when that has waited for its last
+  call;
 - one process's calls for several cards are a group. Stricter: also if each card has a thread of its own, since between
   their launches a thread that takes memory may wait for a card whose kernel waits for one that is not launched yet.
 
@@ -148,7 +149,7 @@ class Communicator:
     """A rank of a `Clique`."""
 
     def __init__(self, nccl, clique, rank, card):
-        self.nccl, self.clique, self.rank, self.card, self.made, self.stream = nccl, clique, rank, card, 0, None
+        self.nccl, self.clique, self.rank, self.card, self.made, self.last = nccl, clique, rank, card, 0, None
         self.at_work = threading.Lock()
         clique.enter(rank, card)
 
@@ -169,11 +170,12 @@ class Communicator:
             self.nccl.launch([added])
 
     def begin(self, source, count, kind, op, stream):
-        if stream.card != self.card or self.stream not in (None, stream):
-            self.clique.fail(f"rank {self.rank}'s communicator is used for another stream than before")
-        self.stream, number, self.made = stream, self.made, self.made + 1
+        if stream.card != self.card or (self.last and not standin_memory.has_waited(stream, *self.last)):
+            self.clique.fail(f"rank {self.rank}'s communicator is used for another stream, which has not waited")
+        number, self.made = self.made, self.made + 1
         mine = np.frombuffer((ctypes.c_char * (np.dtype(kind).itemsize * count)).from_address(source), kind)
         on_stream("launchKernel", None, [mine], [mine], stream)
+        self.last = stream, stream.count
         self.clique.add(number, self.rank, mine.copy(), op)
         bounds = standin_memory.bounds(mine)
         block = standin_memory.block_at(*bounds)  # given back when all is done, as in the order of the stream

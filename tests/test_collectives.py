@@ -196,7 +196,12 @@ def test_nccl_runs_on_cards_of_their_own(make_devices, device_kind, monkeypatch)
     values = [np.arange(5, dtype=np.float32), np.full(5, 10, np.float32)]
     data = [d2l.put(value, device) for value, device in zip(values, devices, strict=True)]
     if device_kind == "gpu":
-        d2l.allreduce(data, "nccl")
+        try:
+            d2l.allreduce(data, "nccl")
+        except d2l.DeviceError as error:
+            if "CuPy finds no NCCL here" not in str(error):
+                raise
+            pytest.skip(str(error))
         for array in data:
             np.testing.assert_array_equal(d2l.to_host(array), sum(values))
         return

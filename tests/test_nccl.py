@@ -88,7 +88,7 @@ def test_calls_that_do_not_match(calls):
 def test_a_communicator_for_two_streams(calls):
     ranks = Ranks()
     ranks.group((0, 0), (0, 1))
-    with pytest.raises(RaceError, match="used for another stream than before"):
+    with pytest.raises(RaceError, match="used for another stream, which has not waited"):
         ranks.group((0, 0, 3, ranks.streams[1][0]), (0, 1))
 
 

@@ -10,7 +10,7 @@ import functools
 
 import numpy as np
 
-from ..collectives.library import add_call, all_reduce_with, check_nccl_dtype, lane_of, nccl_library
+from ..collectives.library import add_call, all_reduce_with, check_nccl_dtype, lane_of, told_by_nccl
 from ..devices import DeviceError
 from ..devices.cpu import libc
 from ..devices.discovery import identities_of_cards
@@ -84,8 +84,10 @@ def _nccl_communicators(cluster, lane):
 
     Each ``lane``, of `lane_of`, has its own.
     """
-    library, cards = nccl_library(), identities_of_cards()
-    here = library.get_unique_id() if cluster.rank == 0 else None, [cards[device.card] for device in cluster.mine]
+    with told_by_nccl() as library:
+        unique_id = library.get_unique_id() if cluster.rank == 0 else None
+    cards = identities_of_cards()
+    here = unique_id, [cards[device.card] for device in cluster.mine]
     present = rendezvous(cluster.world, here, cluster.patience, "allreduce 'nccl'")
     each = [card for _, cards in present for card in cards]
     if len(set(each)) < len(each):
@@ -94,13 +96,13 @@ def _nccl_communicators(cluster, lane):
     communicator = Communicator(None, cluster.watch.heard)
     cluster.watch.communicators.append(communicator)
     joined = [
-        device.submit(_join, library, len(cluster), present[0][0], number, communicator)
+        device.submit(_join, len(cluster), present[0][0], number, communicator)
         for number, device in enumerate(cluster.mine, cluster.first)
     ]
     return [task.result() for task in joined], communicator
 
 
-def _join(library, k, unique_id, number, communicator):
+def _join(k, unique_id, number, communicator):
     """Runs on a device's thread: the NCCL communicator of device ``number`` of k, when all devices have called this."""
-    with communicator.wait_in("ncclCommInitRank"):
+    with communicator.wait_in("ncclCommInitRank"), told_by_nccl() as library:
         return library.NcclCommunicator(k, unique_id, number)

@@ -17,6 +17,7 @@ before it, whatever queue that is in:
 Source: NCCL's user guide, "Thread Safety", "Group Calls", "Using Multiple NCCL Communicators Concurrently".
 """
 
+import contextlib
 import functools
 import threading
 import warnings
@@ -83,13 +84,16 @@ def check_nccl_dtype(dtype):
 
 def all_reduce_with(communicators, arrays, kind, devices):
     """Runs on the devices: gives their streams the sum of their plain arrays. It does not wait for it."""
-    library = nccl_library()
-    library.groupStart()
-    try:
-        for communicator, raw, device in zip(communicators, arrays, devices, strict=True):
-            address = raw.data.ptr
-            communicator.allReduce(address, address, raw.size, kind, library.NCCL_SUM, device.stream.ptr)
-    finally:
+    with told_by_nccl() as library:
+        library.groupStart()
+        try:
+            for communicator, raw, device in zip(communicators, arrays, devices, strict=True):
+                address = raw.data.ptr
+                communicator.allReduce(address, address, raw.size, kind, library.NCCL_SUM, device.stream.ptr)
+        except BaseException:
+            with contextlib.suppress(Exception):  # it says that a call of the group has failed
+                library.groupEnd()
+            raise
         library.groupEnd()
 
 
@@ -100,16 +104,34 @@ def nccl_library():
             warnings.simplefilter("ignore", UserWarning)  # CuPy's, of what is said below
             from cupy.cuda import nccl as library
     except ImportError as error:
-        raise DeviceError(f"allreduce 'nccl': this CuPy has no NCCL ({error}); use 'ring'") from error
+        raise DeviceError(f"allreduce 'nccl': {_missing()} ({error})") from error
     if not getattr(library, "available", True):
-        raise DeviceError("allreduce 'nccl': this CuPy has no NCCL (it is in the package nvidia-nccl-cu13); use 'ring'")
+        raise DeviceError(f"allreduce 'nccl': {_missing()}")
     return library
+
+
+def _missing():
+    import cupy
+
+    package = f"nvidia-nccl-cu{cupy.cuda.runtime.runtimeGetVersion() // 1000}"
+    return f"CuPy finds no NCCL here: pip install {package}, which there is for Linux; or use 'ring'"
+
+
+@contextlib.contextmanager
+def told_by_nccl():
+    """CuPy's module, as of `nccl_library`; what NCCL says within the block is a DeviceError."""
+    library = nccl_library()
+    try:
+        yield library
+    except library.NcclError as error:
+        raise DeviceError(f"allreduce 'nccl': {error}; NCCL_DEBUG=WARN says more, and 'ring' needs no NCCL") from error
 
 
 @functools.lru_cache
 def _communicators(cards, lane):
     """Each ``lane`` has communicators of its own, since its calls have streams of their own."""
-    return nccl_library().NcclCommunicator.initAll(list(cards))
+    with told_by_nccl() as library:
+        return library.NcclCommunicator.initAll(list(cards))
 
 
 LIBRARIES = {"nccl": nccl}
