@@ -15,7 +15,7 @@ from .devices import DeviceError, cpu, find_gpus, put, to_host
 from .devices.cpu import blas_works
 from .devices.gpu import GPU
 from .devices.trials import all_again, trials, works
-from .kernels.cuda import PRECISIONS, graphs_work, tensor_cores
+from .kernels.cuda import PRECISIONS, graphs_span, graphs_work, tensor_cores
 from .networks import kernels_work
 
 LENGTH = 1003
@@ -32,9 +32,10 @@ def check_machine():
         if gpus:
             gpus[0].make_current()
         for pair in itertools.combinations(gpus, 2):
-            with contextlib.suppress(DeviceError):  # nothing works between the two: then the sum says so
-                are_connected({gpu.card for gpu in pair})
+            _try_spanning(pair)
             works(" and ".join(map(str, pair)), "a sum over both", "", lambda pair=pair: _try_sum(pair, "ring"))
+        if len(gpus) > 2:
+            _try_spanning(gpus)
         if len(gpus) > 1:
             works(", ".join(map(str, gpus)), "NCCL", "", lambda: _try_sum(gpus, "nccl"))
         cpus = [cpu(0), cpu(1)]
@@ -67,6 +68,14 @@ def _try_precisions(device):
     for precision, kind in PRECISIONS.items():
         if kind is None or device.compute_capability >= tensor_cores.OLDEST[kind]:
             kernels_work(str(device), cupy, precision)
+
+
+def _try_spanning(gpus):
+    """Try what they do together: peer access, and if they have that, a graph."""
+    cards = {gpu.card for gpu in gpus}
+    with contextlib.suppress(DeviceError):  # nothing works between two: then their sum says so
+        if are_connected(cards):
+            graphs_span(cards)
 
 
 def _try_sum(devices, algorithm):

@@ -31,7 +31,9 @@ SINGLE = {
 PAIR = {"peer access", "adding across", "a sum over both"}
 VIRTUAL = {("cpu", "BLAS on one thread"), ("cpu(0)", "the kernels"), ("cpu(0) and cpu(1)", "a sum over both")}
 BOTH = "gpu(0) and gpu(1)"
-NCCL = "gpu(0), gpu(1)", "NCCL"
+NCCL, SPAN = ("gpu(0), gpu(1)", "NCCL"), ("gpu(0), gpu(1)", "a CUDA graph over them")
+ACROSS = {(BOTH, "adding across"), SPAN}
+"""What is tried only where cards have access to each other; the second only where the first works, too."""
 
 
 def rows_of(*parts):
@@ -39,7 +41,7 @@ def rows_of(*parts):
     return {(device, tried) for device, all_tried in parts for tried in all_tried}
 
 
-GOOD = rows_of(("gpu(0)", SINGLE), ("gpu(1)", SINGLE), (BOTH, PAIR)) | {NCCL} | VIRTUAL
+GOOD = rows_of(("gpu(0)", SINGLE), ("gpu(1)", SINGLE), (BOTH, PAIR)) | {NCCL, SPAN} | VIRTUAL
 
 
 @pytest.fixture
@@ -107,9 +109,10 @@ STAGED = {"peer access", "copies through the host", "a sum over both"}  # what i
 EACH_GRAPH = rows_of(("gpu(0)", {"a CUDA graph"}), ("gpu(1)", {"a CUDA graph"}))
 EARLY = rows_of(*((f"gpu({i})", {"launching kernels early"}) for i in range(2)))
 BROKEN = {  # what does not work: the call to CUDA, what the table says does not, and of what it cannot speak
-    "to begin a graph": ("streamBeginCapture", EACH_GRAPH),
-    "to make a graph": ("graphInstantiate", EACH_GRAPH),
-    "to launch a graph": ("graphLaunch", EACH_GRAPH),
+    "to begin a graph": ("streamBeginCapture", EACH_GRAPH | {SPAN}),
+    "to make a graph": ("graphInstantiate", EACH_GRAPH | {SPAN}),
+    "to make a graph of two cards": ("graphInstantiate over cards", {SPAN}),
+    "to launch a graph": ("graphLaunch", EACH_GRAPH | {SPAN}),
     "to launch a kernel early": ("launchKernelEx", EARLY),
     "to load kernels": (
         "moduleLoad",
@@ -126,7 +129,7 @@ def test_a_call_that_does_not_work(machine, nccl, check, what):  # noqa: F811
     call, expected = BROKEN[what]
     made = machine(2, broken=[call])
     found = check()
-    assert failures(found) == expected and found.keys() >= GOOD - rows_of((BOTH, {"adding across"})) - EARLY
+    assert failures(found) == expected and found.keys() >= GOOD - ACROSS - EARLY
     refused = "RuntimeError: cuLaunchKernelEx: error 999 of CUDA's driver"
     unknown = "CUDARuntimeError: cudaErrorUnknown: unknown error"
     assert {found[row] for row in expected} == {refused if call == "launchKernelEx" else unknown}
@@ -142,7 +145,7 @@ def test_cards_that_do_not_reach_each_other(machine, nccl, check, peers):  # noq
         made.peers.add((0, 1))
     found = check()
     assert failures(found) == rows_of((BOTH, {"peer access"})) and made.staged and not made.enabled
-    assert found.keys() == (GOOD - rows_of((BOTH, {"adding across"}))) | rows_of((BOTH, {"copies through the host"}))
+    assert found.keys() == (GOOD - ACROSS) | rows_of((BOTH, {"copies through the host"}))
     assert found[BOTH, "peer access"] == "DeviceError: CUDA says that they cannot reach each other's memory"
 
 
@@ -157,6 +160,7 @@ def test_three_cards_of_which_two_reach_each_other(machine, check):  # noqa: F81
         ("gpu(0), gpu(1), gpu(2)", "NCCL"),
     }
     assert {tried for device, tried in found if device == both(0, 2)} == PAIR
+    assert {row for row in found if row[1] == SPAN[1]} == {("gpu(0), gpu(2)", SPAN[1])}
 
 
 @pytest.mark.long
@@ -172,15 +176,38 @@ def test_copies_between_cards_that_arrive_changed(machine, nccl, check, rng, cap
 
 
 @pytest.mark.long
-def test_kernels_that_read_something_else_on_another_card(machine, nccl, check, rng, capsys):  # noqa: F811
-    machine(2, garbled=["kernels"])
+@pytest.mark.parametrize("card", [0, 1])
+def test_copies_that_arrive_changed_in_one_direction(machine, nccl, check, card):  # noqa: F811
+    made = machine(2, garbled=[f"copies on {card}"])
     found = check()
-    assert failures(found) == rows_of((BOTH, {"adding across"})) and found.keys() == GOOD
-    why = "RuntimeError: a kernel on gpu(0) adds other numbers than those on gpu(1)"
+    assert failures(found) == rows_of((BOTH, {"peer access"})) and made.staged and not made.enabled
+    assert found[BOTH, "peer access"].endswith(f"from card {1 - card} to card {card} arrives changed")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("card", [0, 1])
+def test_kernels_that_read_something_else_on_another_card(machine, nccl, check, rng, capsys, card):  # noqa: F811
+    """Of both directions one may be wrong."""
+    machine(2, garbled=[f"kernels on {card}"])
+    found = check()
+    assert failures(found) == rows_of((BOTH, {"adding across"})) and found.keys() == GOOD - {SPAN}
+    why = f"RuntimeError: a kernel on gpu({card}) adds other numbers than those on gpu({1 - card})"
     assert found[BOTH, "adding across"] == why
     forget_trials()
     assert_trains(rng)
     note = f"note: {BOTH}: adding across: does not work here ({why}); messages are copied before they are added"
+    assert note in capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.long
+def test_a_graph_that_forgets_the_other_card(machine, nccl, check, rng, capsys):  # noqa: F811
+    machine(2, garbled=["graphs"])
+    found = check()
+    assert failures(found) == {SPAN} and found.keys() == GOOD
+    assert found[SPAN] == "RuntimeError: launched 3 times it gives 1.0 to 1.0 instead of 9"
+    forget_trials()
+    assert_trains(rng)
+    note = f"note: {SPAN[0]}: {SPAN[1]}: does not work here ({found[SPAN]}); each card has graphs of its own"
     assert note in capsys.readouterr().err.splitlines()
 
 
@@ -212,7 +239,8 @@ def test_cards_that_cannot_exchange_anything(machine, check):  # noqa: F811
 def test_without_nccl(machine, check):  # noqa: F811
     machine(2)
     found = check()
-    assert failures(found) == {NCCL} and found.keys() == GOOD and "this CuPy has no NCCL" in found[NCCL]
+    assert failures(found) == {NCCL} and found.keys() == GOOD
+    assert found[NCCL].startswith("DeviceError: allreduce 'nccl': CuPy finds no NCCL here: pip install nvidia-nccl-cu13,")
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from ..arguments import check_name
 from ..collectives import LIBRARIES
 from ..collectives.execute import are_connected
 from ..devices import DeviceError
-from ..kernels.cuda import PRECISIONS, current_card, graphs_work, has_kernels, tensor_cores
+from ..kernels.cuda import PRECISIONS, current_card, graphs_span, graphs_work, has_kernels, tensor_cores
 from ..networks import compute, kernels_work
 
 
@@ -45,9 +45,10 @@ def can_be_graph(X, y, devices, network=networks.LENET, precision="float32"):
 def in_one_graph(devices, algorithm):
     """Whether a whole step can be one graph: of GPUs that use each other's memory, with an allreduce of ours.
 
-    Copies through the host cannot be recorded, nor what a library does.
+    Copies through the host cannot be recorded, nor what a library does. That a graph can span the cards is tried once.
     """
-    return algorithm not in LIBRARIES and are_connected({device.card for device in devices})
+    cards = {device.card for device in devices}
+    return algorithm not in LIBRARIES and are_connected(cards) and graphs_span(cards)
 
 
 def are_bytes(y):

@@ -1,7 +1,7 @@
 """Readable CUDA kernels (the ``.cu`` files), and how they are launched. Nothing here needs CuPy or a GPU to import."""
 
 from .branches import Branches as Branches
-from .capture import capture as capture, graphs_work as graphs_work
+from .capture import capture as capture, graphs_span as graphs_span, graphs_work as graphs_work
 from .convolution import Convolution as Convolution
 from .granules import Granules as Granules
 from .launch import Launch as Launch

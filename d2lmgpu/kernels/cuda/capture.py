@@ -1,11 +1,14 @@
 """Recording work as a CUDA graph, and trying whether that works here."""
 
 import contextlib
+import itertools
 
 import numpy as np
 
+from ...devices.peers import copy_async
 from ...devices.trials import works
 from ...devices.workers import current_device
+from ...words import listed
 from . import early
 from .add import add
 from .run import current_card, recorded
@@ -89,5 +92,52 @@ def _try_graph():
         sums += expected
         expected += sums
     found = x.get()
+    if not np.array_equal(found, np.full(LENGTH, expected, np.float32)):
+        raise RuntimeError(f"launched {LAUNCHES} times it gives {found.min()} to {found.max()} instead of {expected}")
+
+
+def graphs_span(cards):
+    """Whether one graph can span these cards, which use each other's memory, and does what it should; tried once."""
+    cards = sorted(cards)
+    names, instead = listed(f"gpu({card})" for card in cards), "each card has graphs of its own"
+    return len(cards) == 1 or works(names, "a CUDA graph over them", instead, lambda: _try_spanning(cards))
+
+
+def _try_spanning(cards):
+    """Numbers go from card to card by copies, and back by kernels that read the other's; each card adds its own.
+
+    Raises RuntimeError if other numbers come back.
+    """
+    import cupy
+
+    streams, sums, own = {}, {}, {}
+    for card in cards:
+        with cupy.cuda.Device(card), cupy.cuda.Stream(non_blocking=True) as stream:
+            streams[card] = stream
+            sums[card], own[card] = cupy.zeros(LENGTH, np.float32), cupy.full(LENGTH, card + 1, np.float32)
+            add(sums[card], own[card])  # compiled now
+            sums[card].fill(0)
+            stream.synchronize()
+    way = [*cards, *reversed(cards[:-1])]
+
+    def issue():
+        for number, (here, there) in enumerate(itertools.pairwise(way), 1):
+            with cupy.cuda.Device(here):
+                event = streams[here].record()
+            with cupy.cuda.Device(there), streams[there] as stream:
+                stream.wait_event(event)
+                if number < len(cards):
+                    copy_async(sums[there], sums[here], stream)
+                else:
+                    sums[there].fill(0)
+                    add(sums[there], sums[here])
+                add(sums[there], own[there])
+
+    with cupy.cuda.Device(cards[0]), streams[cards[0]] as stream:
+        graph = capture(stream, issue)
+        graph.upload(stream)
+        for _ in range(LAUNCHES):
+            graph.launch(stream)
+        found, expected = sums[cards[0]].get(), LAUNCHES * sum(card + 1 for card in way[1:])
     if not np.array_equal(found, np.full(LENGTH, expected, np.float32)):
         raise RuntimeError(f"launched {LAUNCHES} times it gives {found.min()} to {found.max()} instead of {expected}")
