@@ -56,9 +56,10 @@ CPU_RATIOS = [  # theirs, ours, what it should be at least
     ("ours, 1 device", "ours, 2 devices", 1.75),
     ("ours, 2 devices", "ours, 8 devices", 0.9),
 ]
+SHARED, APART = "ours, 2 devices on one GPU", "ours, 2 GPUs"  # the same settings, on machines with one GPU and more
 GPU = {
     "ours, 1 device": (Ours, {"environment": "gpu"}),
-    "ours, 2 devices on one GPU": (Ours, {"environment": "gpu", "devices": 2}),
+    SHARED: (Ours, {"environment": "gpu", "devices": 2}),
     "ours, without graphs": (Ours, {"environment": "gpu", "graphs": False}),
     "PyTorch eager": (PyTorch, {"environment": "gpu"}),
     "PyTorch CUDA graph": (PyTorch, {"environment": "gpu", "mode": "graph"}),
@@ -70,7 +71,8 @@ GPU_RATIOS = [
     ("PyTorch CUDA graph", "ours, 1 device", 1.5),
     ("torch.compile", "ours, 1 device", None),
     ("ours, without graphs", "ours, 1 device", None),
-    ("ours, 1 device", "ours, 2 devices on one GPU", 1 / 1.15),
+    ("ours, 1 device", SHARED, 1 / 1.15),
+    ("ours, 1 device", APART, None),
 ]
 
 
@@ -90,6 +92,8 @@ def main():
     if options.environment == "gpu":
         more = {"batch": options.batch, "precision": options.precision}
         kinds = {name: (kind, settings | more) for name, (kind, settings) in kinds.items()}
+        if d2l.num_gpus() > 1:
+            kinds = {APART if name == SHARED else name: kind for name, kind in kinds.items()}
         if options.precision == "tf32":
             kinds = {name: kind for name, kind in kinds.items() if name not in NO_TF32}
     elif (options.batch, options.precision) != (BATCH, "float32"):

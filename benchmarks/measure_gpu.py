@@ -1,15 +1,19 @@
-"""Measures on a real GPU what predict_gpu.py predicts without one: microseconds a kernel, and of the whole step.
+"""Measures on real GPUs what predict_gpu.py predicts without one: microseconds a kernel, and of the whole step.
 
     python benchmarks/measure_gpu.py --precision float32,tf32,mixed --batch 256,2048 --json measured.json
+    python benchmarks/measure_gpu.py --cards 1,2 --json measured.json
 
-Each launch of a training step is recorded `REPEATS` times in a row as a CUDA graph of its own, with the step's own
-arguments; events around it give the time from one kernel to the next. What an empty kernel takes is told beside it: so
-much of each time is the way from node to node. In a step kernels also run beside each other, so the step is measured
-as a whole, from the graph of one step and from that of several, and so are the parts of an epoch as the host sees them.
-Quoted are medians of `ROUNDS` with least and largest; the first rounds are warm-up.
+Each launch of a training step, on each card, is recorded `REPEATS` times in a row as a CUDA graph of its own, with the
+step's own arguments; those that read another card's memory do so here, too. (measure_cards.py has the copies.) Events
+around it give the time from one kernel to the next. What an empty kernel takes is told beside it: so much of each time
+is the way from node to node. In a step kernels also run beside each other, so the step is measured as a whole, from the
+graph of one step and from that of several, and so are the parts of an epoch as the host sees them. Quoted are medians
+of `ROUNDS` with least and largest; the first rounds are warm-up.
 """
 
 import argparse
+import itertools
+import json
 import statistics
 import sys
 import time
@@ -19,7 +23,7 @@ import numpy as np
 from compare_pytorch import git
 
 import d2lmgpu as d2l
-from d2lmgpu.kernels.cuda import capture, early
+from d2lmgpu.kernels.cuda import capture, current_card, early
 from d2lmgpu.networks import NETWORKS
 from d2lmgpu.output import write_json
 from d2lmgpu.training.graph_step import TOGETHER, GraphStep
@@ -29,7 +33,7 @@ IMAGES = 60_000
 EMPTY = 'extern "C" __global__ void empty() {}'
 
 launches = []
-"""What the kernels' launches were, in order: (name, grid, block, arguments, kernel)."""
+"""What the kernels' launches were, in order: (name, card, grid, block, arguments, kernel)."""
 
 
 class Noted:
@@ -42,7 +46,7 @@ class Noted:
         kernel = self.module.get_function(name)
 
         def launch(grid, block, arguments):
-            launches.append((name, grid, block, arguments, kernel))
+            launches.append((name, current_card(), grid, block, arguments, kernel))
             kernel(grid, block, arguments)
 
         launch.kernel = kernel.kernel
@@ -63,7 +67,7 @@ def spread(seconds):
 
 
 def time_graph(stream, graph, times, before=lambda: None):
-    """Seconds that one of the ``times`` things takes which a graph has in a row, for each round."""
+    """Microseconds that one of the ``times`` things takes which a graph has in a row: `spread` over the rounds."""
     import cupy
 
     graph.upload(stream)
@@ -79,30 +83,42 @@ def time_graph(stream, graph, times, before=lambda: None):
     return spread(seconds)
 
 
-def measure_step(network, batch, precision):
-    """What is measured of one device's step."""
-    gpu = d2l.gpu(0)
+def measure_step(network, batch, precision, cards):
+    """What is measured of a step of this number of cards."""
+    gpus = [d2l.gpu(i) for i in range(cards)]
+    first = gpus[0]
     rng = np.random.default_rng(0)
-    X, y = rng.integers(0, 256, (IMAGES, 1, 28, 28), np.uint8), rng.integers(0, 10, IMAGES).astype(np.uint8)
+    X = rng.integers(0, 256, (IMAGES, *network.input_shape), np.uint8)
+    y = rng.integers(0, network.classes, IMAGES).astype(np.uint8)
     params = d2l.init_params(0, init="he", network=network)
-    runner = GraphStep.of(X, y, params, [gpu], network, batch_size=batch, precision=precision)
-    (part,) = runner.execution.stores
+    runner = GraphStep.of(X, y, params, gpus, network, batch_size=batch, precision=precision)
     order = rng.permutation(IMAGES)
+
+    def again():
+        """Let the next step be the epoch's first."""
+        for store in runner.execution.stores:
+            with store.device.as_current():
+                store.number.fill(0)
+                store.device.finish()
 
     def kernels():
         launches.clear()
         runner.execution.issue(runner._sizes(batch))
         noted = launches.copy()
-        gpu.stream.synchronize()
+        for gpu in gpus:
+            gpu.finish()
         rows = []
-        for name, grid, block, arguments, kernel in noted:
+        for name, card, grid, block, arguments, kernel in noted:
 
             def issue(kernel=kernel, how=(grid, block, arguments)):
                 for _ in range(REPEATS):
                     kernel(*how)
 
-            measured = time_graph(gpu.stream, capture(gpu.stream, issue), REPEATS, lambda: part.number.fill(0))
-            rows.append({"name": name, "grid": list(grid), "block": list(block), "microseconds": measured})
+            (gpu,) = (gpu for gpu in gpus if gpu.card == card)
+            with gpu.as_current():
+                measured = time_graph(gpu.stream, capture(gpu.stream, issue), REPEATS, again)
+            row = {"name": name, "card": card, "grid": list(grid), "block": list(block), "microseconds": measured}
+            rows.append(row)
         return rows
 
     def step():
@@ -110,7 +126,7 @@ def measure_step(network, batch, precision):
         found = {}
         for count, graph in graphs.items():
             if graph is not None:
-                found[str(count)] = time_graph(gpu.stream, graph, count, lambda: part.number.fill(0))
+                found[str(count)] = time_graph(first.stream, graph, count, again)
         return found
 
     def empty():
@@ -123,18 +139,18 @@ def measure_step(network, batch, precision):
             for _ in range(REPEATS):
                 kernel((1,), (32,), ())
 
-        return time_graph(gpu.stream, capture(gpu.stream, issue), REPEATS)
+        return time_graph(first.stream, capture(first.stream, issue), REPEATS)
 
     runner.start_epoch(order, 1e-6)
-    rows = gpu.submit(kernels).result()
+    rows = first.submit(kernels).result()
     runner.start_epoch(order, 1e-6)
-    whole = gpu.submit(step).result()
-    cards = {*early.cards}
+    whole = first.submit(step).result()
+    launching_early = {*early.cards}
     early.cards.clear()
-    waiting = gpu.submit(runner.execution._record, runner._sizes(batch), 1).result()
-    early.cards.update(cards)
-    usual = gpu.submit(time_graph, gpu.stream, waiting, 1, lambda: part.number.fill(0)).result()
-    nothing = gpu.submit(empty).result()
+    waiting = first.submit(runner.execution._record, runner._sizes(batch), 1).result()
+    early.cards.update(launching_early)
+    usual = first.submit(time_graph, first.stream, waiting, 1, again).result()
+    nothing = first.submit(empty).result()
     found = {"kernels": rows, "empty_kernel": nothing, "step": whole, "epoch": measure_epochs(runner, order)}
     return found | {"step_without_early_launches": usual}
 
@@ -166,11 +182,11 @@ def show(title, found, predicted):
     print(
         "epoch, us: " + ", ".join(f"{name} {value['median']:.0f}" for name, value in epoch.items() if name != "steps")
     )
-    print(f"{'kernel':34}{'blocks x threads':>18}{'measured us':>14}{'predicted us':>14}{'ratio':>8}")
+    print(f"{'kernel':34}{'card':>5}{'blocks x threads':>18}{'measured us':>14}{'predicted us':>14}{'ratio':>8}")
     for row in found["kernels"]:
         shape = f"{np.prod(row['grid'])} x {np.prod(row['block'])}"
         measured = row["microseconds"]["median"]
-        text = f"{row['name']:34}{shape:>18}{measured:>14.2f}"
+        text = f"{row['name']:34}{row['card']:>5}{shape:>18}{measured:>14.2f}"
         for number, (name, grid, seconds) in enumerate(predicted):
             if name == row["name"] and [*grid] == row["grid"]:
                 del predicted[number]
@@ -179,14 +195,11 @@ def show(title, found, predicted):
         print(text)
 
 
-def predictions(files, network, batch, precision):
+def predictions(files, settings):
     """(name, grid, seconds) of each launch of one step, where one of these files has it."""
-    import json
-
-    wanted = {"network": network, "precision": precision, "batch": batch, "cards": 1}
     for file in files:
-        for step in json.loads(file.read_text())["steps"]:
-            if all(step[name] == value for name, value in wanted.items()):
+        for step in json.loads(file.read_text()).get("steps", ()):
+            if all(step[name] == value for name, value in settings.items()):
                 return [(row["name"], row.get("grid", ()), row["seconds"]) for row in step["predicted"]]
     return []
 
@@ -196,29 +209,34 @@ def main(arguments=None):
     parser.add_argument("--network", default="lenet", choices=sorted(NETWORKS))
     parser.add_argument("--precision", default="float32", help="float32, tf32, mixed; several with commas")
     parser.add_argument("--batch", default="256", help="images of a minibatch; several with commas")
+    parser.add_argument("--cards", default="1", help="how many share a minibatch; several with commas")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    import cupy
-
     note_launches()
-    device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     results = Path(__file__).parent / "results"
     files = [results / "predicted_h100_now.json", *sorted(results.glob("predicted_*.json"))]
-    steps = []
-    for precision in options.precision.split(","):
-        for batch in map(int, options.batch.split(",")):
-            found = measure_step(NETWORKS[options.network], batch, precision)
-            settings = {"network": options.network, "precision": precision, "batch": batch, "cards": 1}
-            predicted = predictions(files, *[settings[name] for name in ("network", "batch", "precision")])
-            show(f"{options.network}, {precision}, batch {batch}, {device}", found, predicted)
-            steps.append(settings | found)
+    steps, what = [], measured_on()
+    several = [options.precision.split(","), map(int, options.batch.split(",")), map(int, options.cards.split(","))]
+    for precision, batch, cards in itertools.product(*several):
+        found = measure_step(NETWORKS[options.network], batch, precision, cards)
+        settings = {"network": options.network, "precision": precision, "batch": batch, "cards": cards}
+        show(", ".join(f"{name} {value}" for name, value in settings.items()), found, predictions(files, settings))
+        steps.append(settings | found)
     if options.json:
-        versions = {"cupy": cupy.__version__, "cuda": cupy.cuda.runtime.runtimeGetVersion(), "numpy": np.__version__}
-        versions["driver"] = cupy.cuda.runtime.driverGetVersion()
-        what = {"what": "measured", "device": device, "versions": versions, "date": time.strftime("%Y-%m-%d")}
-        commit = git("rev-parse", "--short", "HEAD")
-        write_json(options.json, what | {"commit": commit, "steps": steps})
+        write_json(options.json, what | {"steps": steps})
     return 0
+
+
+def measured_on():
+    """What belongs to measured figures of GPUs."""
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    versions = {"cupy": cupy.__version__, "cuda": runtime.runtimeGetVersion(), "numpy": np.__version__}
+    versions["driver"] = runtime.driverGetVersion()
+    device, commit = runtime.getDeviceProperties(0)["name"].decode(), git("rev-parse", "--short", "HEAD")
+    date = time.strftime("%Y-%m-%d")
+    return {"what": "measured", "device": device, "versions": versions, "date": date, "commit": commit}
 
 
 if __name__ == "__main__":

@@ -1,42 +1,90 @@
 #!/usr/bin/env bash
-# Everything that needs a real GPU, in one go: the tests, the kernels' times, the comparison with PyTorch, two devices.
+# Everything that needs real GPUs, in one go; what has met none so far comes first.
 #
-#     bash benchmarks/on_gpu.sh [FOLDER [tests|measurements]]      results go to FOLDER, or to benchmarks/results
+#     bash benchmarks/on_gpu.sh FOLDER [tests|measurements]
 #
-# Needs a Python with CuPy, PyTorch (CUDA build), pytest and the package's own requirements. The tests take some five
-# minutes, the measurements as long, on an otherwise idle GPU.
+# FOLDER, from where you are, is new or empty: nothing is written over. Each step has a log there, and a line on the
+# screen; one that fails does not stop the next. Two cards or more are tried together, one by itself.
+#
+# Python is $PYTHON, if that is set, else that of the environment that is active, of .venv, or python3; it needs CuPy, the
+# package's own requirements and pytest, and for the comparisons PyTorch with CUDA. On an idle H100 the tests take some
+# five minutes, the measurements as long.
 set -u
-cd "$(dirname "$0")/.."
-results=${1:-benchmarks/results}
-mkdir -p "$results"
-export PYTHONPATH=$PWD
+part=${2:-both}
+if [ $# -lt 1 ] || [ $# -gt 2 ] || [[ $part != @(both|tests|measurements) ]]; then
+    echo "usage: bash benchmarks/on_gpu.sh FOLDER [tests|measurements]" >&2
+    exit 2
+fi
+mkdir -p "$1" || exit 2
+results=$(cd "$1" && pwd)
+if [ -n "$(ls -A "$results")" ]; then
+    echo "$results is not empty: name a new folder, so that nothing is written over" >&2
+    exit 2
+fi
+cd "$(dirname "$0")/.." || exit 2
+wanted=${PYTHON:-${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/python}}
+[ -n "$wanted" ] || [ ! -x .venv/bin/python ] || wanted=$PWD/.venv/bin/python
+python=$(command -v "${wanted:-python3}") || { echo "no ${wanted:-python3} here" >&2; exit 2; }
+export PYTHONPATH=$PWD PATH=$(dirname "$python"):$PATH
 code=0
 
-nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv || exit 1
-python3 -c 'import cupy, numpy; print("cupy", cupy.__version__, "numpy", numpy.__version__)' || exit 1
-python3 -m d2lmgpu devices --json "$results/gpu_devices.json" || code=1
-timeout 60 python3 -m d2lmgpu devices --check --json "$results/gpu_check.json" || code=1  # NCCL may be missing
+step() { # step NAME SECONDS COMMAND...: the command's output goes to FOLDER/NAME.log
+    local name=$1 limit=$2 begin=$SECONDS
+    shift 2
+    if timeout -k 10 "$limit" "$@" >"$results/$name.log" 2>&1; then
+        echo "ok      $name ($((SECONDS - begin)) s)"
+    else
+        echo "FAILED  $name ($((SECONDS - begin)) s): $(grep . "$results/$name.log" | tail -1)"
+        code=1
+    fi
+}
+# The others write FOLDER/NAME.json, too.
+d2lmgpu() { step "$1" "$2" "$python" -m d2lmgpu "${@:3}" --json "$results/$1.json"; }
+train() { d2lmgpu "gpu_train_$1" 120 train --environment gpu --init he --epochs 10 "${@:2}"; }
+benchmark() { step "$1" "$2" "$python" "benchmarks/$3.py" "${@:4}" --json "$results/$1.json"; }
 
-set -o pipefail
-part=${2:-both}
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv || exit 1
+cards=$("$python" -c 'import cupy; print(cupy.cuda.runtime.getDeviceCount())') || exit 1
+step gpu_commit 20 git describe --always --dirty --abbrev=12
+step gpu_versions 60 "$python" -m pip list
+d2lmgpu gpu_devices 60 devices
+d2lmgpu gpu_check 120 devices --check
+if [ "$cards" -gt 1 ] && [ "$part" != tests ]; then  # never met so far
+    step gpu_topology 20 nvidia-smi topo -m
+    benchmark gpu_cards 300 measure_cards
+    train 2_ring --devices 2 --allreduce ring
+    train 2_nccl --devices 2 --allreduce nccl
+    train 2_nccl_overlap --devices 2 --allreduce nccl --overlap --network lenet-bn --batch-statistics synchronised
+    for algorithm in ring nccl; do
+        name=gpu_train_processes_$algorithm
+        step "$name" 180 mpiexec -n 2 "$python" -m d2lmgpu train --environment parallel --init he --epochs 10 \
+            --allreduce $algorithm --json "$results/$name.json"
+    done
+    d2lmgpu gpu_allreduce 120 allreduce --environment gpu --devices "$cards" --algorithms ring,tree,halving_doubling,nccl
+fi
+if [ "$part" != tests ]; then  # nor have the graphs of splits, on whatever cards
+    for split in layers channels channel-pairs zero1 zero2 zero3; do
+        train split_$split --devices 2 --split $split --limit 6000
+    done
+    train split_data_layers --devices 4 --split data=2,layers=2 --limit 6000
+    train exact --devices 2 --sums exact
+fi
 if [ "$part" != measurements ]; then
     # the first run compiles some hundred kernels, which CuPy keeps
-    timeout 600 python3 -m pytest -q --all -m real_gpu 2>&1 | tail -40 || code=1
+    step gpu_tests 900 "$python" -m pytest -q --all -m real_gpu -p no:cacheprovider
 fi
-[ "$part" != tests ] || exit $code
-for precision in float32 tf32 mixed; do
-    timeout 60 python3 -m d2lmgpu train --environment gpu --devices 1 --init he --precision $precision \
-        --epochs 10 --json "$results/gpu_train_$precision.json" || code=1
-done
-timeout 60 python3 -m d2lmgpu train --environment gpu --devices 2 --init he --epochs 10 \
-    --json "$results/gpu_train_2_devices.json" || code=1
-timeout 120 python3 benchmarks/measure_gpu.py --precision float32,tf32,mixed --batch 256,2048 \
-    --json "$results/gpu_measured.json" || code=1
-for precision in float32 tf32 mixed; do
-    timeout 240 python3 benchmarks/compare_pytorch.py --environment gpu --precision $precision --rounds 15 \
-        --json "$results/gpu_pytorch_$precision.json" --plot "$results/gpu_pytorch_$precision.png" || code=1
-done
-timeout 240 python3 benchmarks/compare_pytorch.py --environment gpu --batch 2048 --rounds 15 \
-    --json "$results/gpu_pytorch_2048.json" --plot "$results/gpu_pytorch_2048.png" || code=1
-timeout 60 python3 -m d2lmgpu allreduce --environment gpu --devices 2 --json "$results/gpu_allreduce.json" || code=1
+if [ "$part" != tests ]; then
+    for precision in float32 tf32 mixed; do
+        train $precision --devices 1 --precision $precision
+    done
+    train 2_devices --devices 2
+    benchmark gpu_measured 300 measure_gpu --precision float32,tf32,mixed --batch 256,2048 \
+        --cards "$([ "$cards" -gt 1 ] && echo 1,2 || echo 1)"
+    for race in float32 tf32 mixed 2048; do
+        options=(--precision $race)
+        [ $race != 2048 ] || options=(--batch 2048)
+        benchmark gpu_pytorch_$race 300 compare_pytorch --environment gpu --rounds 15 "${options[@]}" \
+            --plot "$results/gpu_pytorch_$race.png"
+    done
+fi
 exit $code

@@ -139,7 +139,8 @@ class Guarded:
 
 def signatures(code):
     """Kernel name → list of `Parameter`, of every ``extern "C" __global__`` function of preprocessed code."""
-    return {name: [_parameter(text) for text in text.split(",")] for name, text in SIGNATURE.findall(code)}
+    found = SIGNATURE.findall(code)
+    return {name: [_parameter(part) for part in text.split(",") if part.strip()] for name, text in found}
 
 
 def _parameter(text):

@@ -1,7 +1,7 @@
 """``python on_standin.py CARDS ARGUMENTS``: the command d2lmgpu on a machine with so many stand-in GPUs.
 
-CARDS may also be JSON: the arguments of `standin_driver.Machine`. If $STANDIN_CONTEXTS names a folder, a file there
-tells which cards have a context of this process in the end.
+CARDS may also be JSON: the arguments of `standin_driver.Machine`, and "nccl" if there is one. If $STANDIN_CONTEXTS is a
+folder, a file there tells which cards have a context of this process in the end.
 """
 
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import standin_cupy
+from standin_nccl import install_nccl
 
 from d2lmgpu.cluster import begin_together
 
@@ -19,7 +20,11 @@ def machine_of(text):
     given = json.loads(text)
     properties = given if isinstance(given, dict) else {"cards": given}
     refuses = {int(card): error for card, error in properties.pop("refuses", {}).items()}
-    return standin_cupy.install(pytest.MonkeyPatch(), refuses=refuses, **properties)
+    patch, has_nccl = pytest.MonkeyPatch(), properties.pop("nccl", False)
+    machine = standin_cupy.install(patch, refuses=refuses, **properties)
+    if has_nccl:
+        install_nccl(patch)
+    return machine
 
 
 if __name__ == "__main__":

@@ -458,6 +458,7 @@ def install(monkeypatch, cards=2, **machine):
         setDevice=set_device,
         getDeviceProperties=standin_driver.properties_of,
         runtimeGetVersion=lambda: standin_driver.machine.version,
+        driverGetVersion=lambda: standin_driver.machine.version,
         deviceGetPCIBusId=standin_driver.place_of,
         deviceCanAccessPeer=standin_driver.can_access_peer,
         deviceEnablePeerAccess=standin_driver.enable_peer_access,
@@ -479,6 +480,7 @@ def install(monkeypatch, cards=2, **machine):
     )
     cupy.ndarray, cupy.__version__ = ndarray, "stand-in"
     cupy.RawModule = RawModule
+    cupy.RawKernel = lambda code, name: RawModule(code=code, options=()).get_function(name)
     cupy.asarray, cupy.from_dlpack = _asarray, _from_dlpack
     cupy.array = lambda values, dtype=None: (
         _call(np.array, (values, dtype), {}) if isinstance(values, ndarray) else _asarray(values, dtype)

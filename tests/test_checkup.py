@@ -240,7 +240,9 @@ def test_without_nccl(machine, check):  # noqa: F811
     machine(2)
     found = check()
     assert failures(found) == {NCCL} and found.keys() == GOOD
-    assert found[NCCL].startswith("DeviceError: allreduce 'nccl': CuPy finds no NCCL here: pip install nvidia-nccl-cu13,")
+    assert found[NCCL].startswith(
+        "DeviceError: allreduce 'nccl': CuPy finds no NCCL here: pip install nvidia-nccl-cu13,"
+    )
 
 
 @pytest.mark.long

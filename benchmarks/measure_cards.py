@@ -1,0 +1,159 @@
+"""Measures on real GPUs what lies between two cards: how fast bytes get across, and what an edge of a graph costs.
+
+    python benchmarks/measure_cards.py --json FILE
+
+For each two cards, in each direction, bytes get across in three ways: by a copy with peer access, by a kernel that adds
+what it reads on the other card, as collectives do, and by a copy without peer access, which goes through the host. A
+"copy on a card" is beside them. `REPEATS` in a row are timed by events; where possible as a CUDA graph, so that
+launching costs nothing.
+
+An *edge* of a graph is the way from a kernel to the one that waits for it: a graph of empty kernels has them in a row
+on one card, another in turn on both. gpu_model takes an edge between cards for one on a card.
+
+Quoted are medians of `measure_gpu.ROUNDS` rounds with least and largest.
+"""
+
+import argparse
+import contextlib
+import itertools
+from pathlib import Path
+
+import cupy
+import measure_gpu
+import numpy as np
+from measure_gpu import EMPTY, REPEATS, measured_on, spread, time_graph
+
+import d2lmgpu as d2l
+from d2lmgpu.devices.peers import connect, copy_async
+from d2lmgpu.kernels.cuda import capture
+from d2lmgpu.kernels.cuda.add import add, adds_across
+from d2lmgpu.output import write_json
+
+SIZES = [4, 2**12, 2**16, 2**20, 2**24, 2**28]
+"""Bytes of a message; LeNet's gradients are 415,872."""
+
+
+def arrays_on(gpu, size):
+    """Two float32 arrays of so many bytes."""
+    with gpu.as_current():
+        made = cupy.zeros(size // 4, np.float32), cupy.zeros(size // 4, np.float32)
+        gpu.finish()
+    return made
+
+
+def in_graph(gpu, work):
+    """Microseconds of ``work()``, recorded in the device's stream."""
+
+    def issue():
+        for _ in range(REPEATS):
+            work()
+
+    with gpu.as_current():
+        work()  # what it takes is compiled and there
+        gpu.finish()
+        return time_graph(gpu.stream, capture(gpu.stream, issue), REPEATS)
+
+
+def one_by_one(gpu, work):
+    """Microseconds of ``work()``, given to the stream several times between two events."""
+    seconds = []
+    with gpu.as_current():
+        for _ in range(measure_gpu.WARM_UP + measure_gpu.ROUNDS):
+            begin = gpu.stream.record()
+            for _ in range(REPEATS):
+                work()
+            end = gpu.stream.record()
+            end.synchronize()
+            seconds.append(cupy.cuda.get_elapsed_time(begin, end) / 1e3 / REPEATS)
+    return spread(seconds)
+
+
+@contextlib.contextmanager
+def without_access(gpu, other):
+    """Within the block neither card has access to the other's memory."""
+    with gpu.as_current():
+        cupy.cuda.runtime.deviceDisablePeerAccess(other.card)
+    with other.as_current():
+        cupy.cuda.runtime.deviceDisablePeerAccess(gpu.card)
+    try:
+        yield
+    finally:
+        with gpu.as_current():
+            cupy.cuda.runtime.deviceEnablePeerAccess(other.card)
+        with other.as_current():
+            cupy.cuda.runtime.deviceEnablePeerAccess(gpu.card)
+
+
+def ways_to(gpu, other, size):
+    """Of each way in which bytes get from the ``other`` card to ``gpu``'s: its microseconds."""
+    (target, own), (source, _) = arrays_on(gpu, size), arrays_on(other, size)
+    copy = lambda: copy_async(target, source, gpu.stream)  # noqa: E731
+    found = {"copy on a card": in_graph(gpu, lambda: copy_async(target, own, gpu.stream))}
+    if not connect(gpu.card, other.card):
+        return found | {"copy through the host": one_by_one(gpu, copy)}
+    found["copy"] = in_graph(gpu, copy)
+    if adds_across(gpu.card, other.card):
+        found["add"] = in_graph(gpu, lambda: add(target, source))
+    with without_access(gpu, other):
+        found["copy through the host"] = one_by_one(gpu, copy)
+    return found
+
+
+def edges(gpu, other):
+    """Microseconds from an empty kernel to the next that waits for it, on one card, and in turn on both."""
+    kernels = {}
+    for device in (gpu, other):
+        with device.as_current():
+            kernels[device] = cupy.RawKernel(EMPTY, "empty")
+            kernels[device]((1,), (32,), ())
+            device.finish()
+
+    def graph(devices):
+        here = devices[0]
+
+        def issue():
+            for _ in range(REPEATS):
+                for one, following in itertools.pairwise([*devices, here]):
+                    with one.as_current():
+                        kernels[one]((1,), (32,), ())
+                        event = one.stream.record()
+                    with following.as_current():
+                        following.stream.wait_event(event)
+
+        with here.as_current():
+            return time_graph(here.stream, capture(here.stream, issue), 2 * REPEATS)
+
+    return {"on a card": graph([gpu, gpu]), "between cards": graph([gpu, other])}
+
+
+def show(rows):
+    print(f"{'from':>6}{'to':>6}{'bytes':>12}  {'way':24}{'us':>10}{'GB/s':>9}")
+    for row in rows:
+        for way, found in row["ways"].items():
+            speed = row["bytes"] / found["median"] / 1e3
+            print(f"{row['from']:>6}{row['to']:>6}{row['bytes']:>12}  {way:24}{found['median']:>10.2f}{speed:>9.1f}")
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    gpus = [d2l.gpu(i) for i in range(d2l.num_gpus())]
+    rows, graphs = [], []
+    for gpu, other in itertools.permutations(gpus, 2):
+        for size in SIZES:
+            row = {"from": other.card, "to": gpu.card, "bytes": size, "ways": ways_to(gpu, other, size)}
+            rows.append(row)
+    show(rows)
+    for gpu, other in itertools.combinations(gpus, 2):
+        if connect(gpu.card, other.card):
+            graphs.append({"cards": [gpu.card, other.card], "edge": edges(gpu, other)})
+            told = ", ".join(f"{where} {found['median']:.2f} us" for where, found in graphs[-1]["edge"].items())
+            print(f"{gpu} and {other}: an edge of a graph {told}")
+    if options.json:
+        write_json(options.json, measured_on() | {"messages": rows, "edges": graphs})
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

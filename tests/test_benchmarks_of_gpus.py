@@ -1,0 +1,65 @@
+"""The benchmarks of GPUs, on the stand-in: whoever rents two cards for an hour should not meet our mistakes there."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from test_cuda_program import TINY_NETWORK
+from test_gpu_rules import machine  # noqa: F401
+
+BENCHMARKS = Path(__file__).parent.with_name("benchmarks")
+
+KERNELS = "conv_forward conv_weight_grad_strips conv_weight_grad_sum dense_forward dense_input_grad gather head sgd"
+KERNELS = [*KERNELS.split(), "dense_weight_grad", "dense_weight_grad", "softmax_cross_entropy_sum"]
+"""Of a step of `TINY_NETWORK`."""
+
+pytestmark = pytest.mark.threads
+
+
+@pytest.fixture
+def script(machine, monkeypatch):  # noqa: F811
+    """A function that imports a script on a machine, with few rounds."""
+
+    def script(name, **properties):
+        made = machine(**properties)
+        monkeypatch.syspath_prepend(str(BENCHMARKS))
+        measure_gpu = importlib.reload(importlib.import_module("measure_gpu"))  # it notes the launches of kernels
+        for constant, value in {"REPEATS": 2, "ROUNDS": 2, "WARM_UP": 1, "IMAGES": 200}.items():
+            monkeypatch.setattr(measure_gpu, constant, value)
+        return made, measure_gpu if name == "measure_gpu" else importlib.reload(importlib.import_module(name))
+
+    return script
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("cards", [1, 2])
+def test_each_kernel_of_a_step(script, tmp_path, monkeypatch, capsys, cards):
+    """On two cards each has half of the images, and only the kernels of an allreduce more."""
+    (_, module), file = script("measure_gpu"), tmp_path / "measured.json"
+    monkeypatch.setitem(module.NETWORKS, "tiny", TINY_NETWORK)
+    run = sys.modules["d2lmgpu.kernels.cuda.run"]
+    monkeypatch.setattr(run, "_module", run._module)  # the script leaves another there
+    assert module.main(["--network", "tiny", "--batch", "8", "--cards", str(cards), "--json", str(file)]) == 0
+    (step,) = json.loads(file.read_text())["steps"]
+    assert (step["network"], step["batch"], step["cards"]) == ("tiny", 8, cards)
+    names = [sorted(row["name"] for row in step["kernels"] if row["card"] == card) for card in range(cards)]
+    assert names == [sorted(KERNELS + ["add"] * (cards > 1))] * cards
+    for found in (step["step"]["1"], step["step"]["8"], step["step_without_early_launches"], step["empty_kernel"]):
+        assert 0 < found["min"] <= found["median"] <= found["max"]
+    assert len(capsys.readouterr().out.splitlines()) == 5 + len(step["kernels"])
+
+
+@pytest.mark.parametrize("peers", [None, []])
+def test_what_lies_between_two_cards(script, tmp_path, monkeypatch, capsys, peers):
+    (made, module), file = script("measure_cards", peers=peers), tmp_path / "measured.json"
+    monkeypatch.setattr(module, "SIZES", [4, 4096])
+    assert module.main(["--json", str(file)]) == 0
+    found = json.loads(file.read_text())
+    ways = {"copy on a card", "copy through the host"} | ({"copy", "add"} if peers is None else set())
+    assert [(row["from"], row["to"], row["bytes"], {*row["ways"]}) for row in found["messages"]] == [
+        (other, card, size, ways) for card, other in ((0, 1), (1, 0)) for size in (4, 4096)
+    ]
+    assert [each["cards"] for each in found["edges"]] == ([[0, 1]] if peers is None else [])
+    assert made.staged and len(capsys.readouterr().out.splitlines()) == 1 + 4 * len(ways) + (peers is None)

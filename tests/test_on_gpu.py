@@ -1,0 +1,140 @@
+"""``benchmarks/on_gpu.sh``, with stand-ins for NVIDIA's tool and for Python: what it runs, where, and what it tells."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mpiexec import command_of
+
+SCRIPT = Path(__file__).parent.with_name("benchmarks") / "on_gpu.sh"
+ON_STANDIN = Path(__file__).with_name("on_standin.py")
+
+pytestmark = pytest.mark.threads
+
+PYTHON = """#!/bin/sh
+case "$*" in
+*getDeviceCount*) echo {cards} ;;
+*"{fails}"*) echo; echo "it does not work"; echo; exit 1 ;;
+*) echo "$PWD: $0 $*" ;;
+esac
+"""
+
+ON_CARDS = """#!/bin/sh
+case "$*" in
+*getDeviceCount*) echo 2 ;;
+"-m d2lmgpu train "*) shift 2; exec {python} {on_standin} '{machine}' "$@" --limit 60 --batch-size 24 --epochs 1 ;;
+"-m d2lmgpu "*) shift 2; exec {python} {on_standin} '{machine}' "$@" ;;
+*) echo "$*" ;;
+esac
+"""
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A function that runs a copy of the script, beside a .venv that has this Python, in ``tmp_path``."""
+    clone, tools = tmp_path / "clone", tmp_path / "tools"
+    write(clone / "benchmarks/on_gpu.sh", SCRIPT.read_text())
+    (clone / "d2lmgpu").symlink_to(SCRIPT.parents[1] / "d2lmgpu")
+    write(tools / "git", "#!/bin/sh\necho a commit\n")
+    write(tools / "nvidia-smi", "#!/bin/sh\necho its tool: $*\n")
+    write(tools / "mpiexec", "#!/bin/sh\nshift 2\necho mpiexec; exec $*\n")
+
+    def run(*arguments, python=None, **variables):
+        if python:
+            write(clone / ".venv/bin/python", python)
+        inherited = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHON")}
+        path = os.pathsep.join([str(tools), os.environ["PATH"]])
+        return subprocess.run(
+            ["bash", "clone/benchmarks/on_gpu.sh", *arguments],
+            cwd=tmp_path,
+            env=inherited | {"PATH": path} | variables,
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+
+    return run
+
+
+def steps_of(done):
+    """{name: "ok" or "FAILED"}, in order."""
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return {line[1]: line[0] for line in lines if line[0] in ("ok", "FAILED")}
+
+
+@pytest.mark.parametrize("cards", [1, 2])
+def test_all_is_run_by_the_environments_python_into_the_folder(run, tmp_path, cards):
+    done = run("found/here", python=PYTHON.format(cards=cards, fails="nothing"))
+    assert done.returncode == 0 and done.stderr == "" and {*steps_of(done).values()} == {"ok"}
+    folder = tmp_path / "found/here"
+    logs = {path.stem: path.read_text() for path in folder.glob("*.log")}
+    assert steps_of(done).keys() == logs.keys()
+    clone = tmp_path / "clone"
+    assert (
+        f"{clone}: {clone}/.venv/bin/python -m d2lmgpu devices --check --json {folder}/gpu_check.json"
+        in logs["gpu_check"]
+    )
+    names = [*logs]
+    assert ("gpu_train_2_nccl" in names) == ("gpu_train_processes_nccl" in names) == (cards == 2)
+    assert ("--cards 1,2" in logs["gpu_measured"]) == (cards == 2)
+    order = [*steps_of(done)]
+    assert order.index("gpu_train_split_layers") < order.index("gpu_tests") < order.index("gpu_train_float32")
+    if cards == 2:
+        assert order.index("gpu_cards") < order.index("gpu_train_2_nccl") < order.index("gpu_train_split_layers")
+        assert logs["gpu_train_processes_ring"].startswith("mpiexec\n")
+
+
+def test_parts(run):
+    python = PYTHON.format(cards=2, fails="nothing")
+    tests, measurements = (steps_of(run(part, part, python=python)) for part in ("tests", "measurements"))
+    assert "gpu_tests" in tests and "gpu_measured" not in tests and "gpu_train_2_nccl" not in tests
+    assert "gpu_tests" not in measurements and "gpu_measured" in measurements and "gpu_train_2_nccl" in measurements
+
+
+def test_what_fails_stops_nothing(run):
+    done = run("found", python=PYTHON.format(cards=2, fails="--split zero2"))
+    assert done.returncode == 1
+    assert [name for name, how in steps_of(done).items() if how == "FAILED"] == ["gpu_train_split_zero2"]
+    assert ": it does not work\n" in done.stdout and [*steps_of(done)][-1] == "gpu_pytorch_2048"
+
+
+def test_nothing_is_written_over(run, tmp_path):
+    python = PYTHON.format(cards=1, fails="nothing")
+    write(tmp_path / "found/gpu_check.json", "measured long ago")
+    done = run("found", python=python)
+    assert done.returncode == 2 and done.stdout == "" and "is not empty: name a new folder" in done.stderr
+    assert [path.name for path in (tmp_path / "found").iterdir()] == ["gpu_check.json"]
+    for arguments in ((), ("one", "two"), ("one", "tests", "three")):
+        done = run(*arguments, python=python)
+        assert done.returncode == 2 and done.stderr.startswith("usage: ") and not (tmp_path / "one").exists()
+
+
+def test_which_python(run, tmp_path):
+    write(tmp_path / "mine/bin/python", PYTHON.format(cards=1, fails="nothing"))
+    mine, python = str(tmp_path / "mine"), PYTHON.format(cards=1, fails="nothing")
+    for number, variables in enumerate([{"VIRTUAL_ENV": mine}, {"PYTHON": f"{mine}/bin/python"}]):
+        run(f"found{number}", "tests", python=python, **variables)
+        assert f"{mine}/bin/python -m d2lmgpu" in (tmp_path / f"found{number}/gpu_check.log").read_text()
+    done = run("none", PYTHON="no-such-python")
+    assert done.returncode == 2 and done.stderr == "no no-such-python here\n"
+
+
+@pytest.mark.long
+def test_its_commands_on_two_cards(run, tmp_path):
+    """Each command is one that the package knows, and does what it should: all but tests and comparisons."""
+    machine, mpiexec = '{"cards": 2, "nccl": true}', command_of(2)[0]
+    between = 'case "$*" in *nccl*) echo "the stand-in for NCCL is of one process" ;;'
+    write(tmp_path / "clone/.venv/bin/mpiexec", f'#!/bin/sh\n{between} *) exec {mpiexec} "$@" ;; esac\n')
+    python = ON_CARDS.format(python=sys.executable, on_standin=ON_STANDIN, machine=machine)
+    done = run("found", "measurements", python=python)
+    failed = {name: done.stdout.split(name)[1] for name, how in steps_of(done).items() if how == "FAILED"}
+    assert failed.keys() == {"gpu_train_exact", "gpu_train_tf32"}, done.stdout  # of LeNet they would take minutes here
+    assert "exact sums need kernels" in failed["gpu_train_exact"] and "needs CUDA graphs" in failed["gpu_train_tf32"]
