@@ -133,7 +133,7 @@ class GraphStore(GraphPrograms):
         if self.is_exact and not self.kind:
             run(launch.exact("note_unfit"), self.overflow, self.number, self.unfit)
         for grads in () if self.is_exact else self._all_final():
-            how = tensor_cores.mixed_precision("check_finite", self.kind, grads.size)
+            how = tensor_cores.mixed_precision("check_finite", grads.size)
             run(how, grads, self.overflow, np.int32(grads.size))
 
     def clear(self):
@@ -143,7 +143,7 @@ class GraphStore(GraphPrograms):
         if self.optimizer.name == "adam":
             run(launch.count_step(), self.taken, self.overflow)
         if self.kind:
-            how = tensor_cores.mixed_precision("update_scale", self.kind, 1, loss_scale.INTERVAL)
+            how = tensor_cores.mixed_precision("update_scale", 1, loss_scale.INTERVAL)
             run(how, self.scale, self.overflow, self.good_steps)
         self.forget()
         self.branches.join()

@@ -8,41 +8,13 @@
 //   check_finite     overflow = 1 if any gradient is not finite     after the gradients are summed over the devices
 //   scaled_sgd       param -= rate / scale * grad, unless overflow
 //   update_scale     adapts the scale, and sets overflow to 0       the last of the step
-//   cast_*           between float32 and 16 bits, for messages of half the size
 //
 // scale (1,) float32, overflow (1,) int32 and good_steps (1,) int32 are in device memory: the host need not look at
 // them, and a captured graph decides anew in each replay. All devices see the same sums, so they decide the same.
 //
-// Macros: TYPE 1 (float16) or 2 (bfloat16); INTERVAL, a few thousand. Grid: any number of blocks; block 256.
-// update_scale: grid 1, block 1.
-
-#if TYPE == 1
-#ifdef __CUDACC__
-#include <cuda_fp16.h>
-#endif
-#define ELEMENT half
-#define TO_ELEMENT __float2half
-#define TO_FLOAT __half2float
-#else
-#ifdef __CUDACC__
-#include <cuda_bf16.h>
-#endif
-#define ELEMENT __nv_bfloat16
-#define TO_ELEMENT __float2bfloat16
-#define TO_FLOAT __bfloat162float
-#endif
+// Macro: INTERVAL, a few thousand. Grid: any number of blocks; block 256. update_scale: grid 1, block 1.
 
 #define FOR_EACH(i, n) for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
-
-extern "C" __global__ void __launch_bounds__(256) cast_from_float(const float* x, ELEMENT* y, int n)
-{
-    FOR_EACH(i, n) y[i] = TO_ELEMENT(x[i]);
-}
-
-extern "C" __global__ void __launch_bounds__(256) cast_to_float(const ELEMENT* x, float* y, int n)
-{
-    FOR_EACH(i, n) y[i] = TO_FLOAT(x[i]);
-}
 
 // x - x is 0 for every number, and not a number for the others. All threads that write, write the same.
 extern "C" __global__ void __launch_bounds__(256) check_finite(const float* grad, int* overflow, int n)

@@ -13,7 +13,7 @@ def optimize(name, params, grads, state, rates, sizes, step, scale, overflow, ta
     """A step of the optimiser of this ``name``; the other arguments are arrays, as optimizers.cu says, not empty."""
     n = params.size
     if name == "sgd":
-        how = tensor_cores.mixed_precision("scaled_sgd", "float16", n)
+        how = tensor_cores.mixed_precision("scaled_sgd", n)
         run(how, params, grads, rates, step, scale, overflow, np.int32(n))
         return
     numbers = [rates, sizes, step, scale, overflow] + [taken] * (name == "adam")

@@ -9,7 +9,7 @@ OLDEST = {"tf32": 80, "float16": 75, "bfloat16": 80}
 """Compute capability, times ten, from which a type can be multiplied."""
 
 
-def mixed_precision(name, kind, n, interval=1):
-    """A kernel of mixed_precision.cu on n numbers of "float16" or "bfloat16". ``interval``: that of update_scale."""
+def mixed_precision(name, n, interval=1):
+    """A kernel of mixed_precision.cu on n numbers. ``interval``: that of update_scale."""
     blocks, threads = (1, 1) if name == "update_scale" else (min(ceil_div(n, 256), 1024), 256)
-    return Launch("mixed_precision.cu", name, macros(TYPE=TYPES[kind], INTERVAL=interval), (blocks,), (threads,))
+    return Launch("mixed_precision.cu", name, macros(INTERVAL=interval), (blocks,), (threads,))
