@@ -185,7 +185,9 @@ def main(arguments=None):
         constants = {
             name: value for name, value in vars(multiprocessor).items() if name.isupper() and np.isscalar(value)
         }
-        constants |= {name: getattr(step, name) for name in "KERNEL_START NODE DRAM L2 LINK LINK_LATENCY".split()}
+        constants |= {
+            name: getattr(step, name) for name in "KERNEL_START NODE DRAM L2 LINK LINK_LATENCY ACROSS".split()
+        }
         write_json(options.json, {"what": "predicted, not measured", "constants": constants, "steps": steps})
     return 0
 

@@ -141,6 +141,8 @@ def test_nodes_wait_for_each_other_and_share_a_card():
     assert 19 * us < step.schedule(full) <= 20 * us
     apart = [row(10 * us, [], card=0), row(10 * us, [], card=1)]
     assert step.schedule(apart) == pytest.approx(10 * us)
+    across = [row(10 * us, []), row(10 * us, [0], card=1), row(10 * us, [1], card=1)]
+    assert step.schedule(across) == pytest.approx(30 * us + step.ACROSS + step.NODE)
     chain = [row(10 * us, []), row(10 * us, [0], early=[0]), row(10 * us, [0, 1], early=[1])]
     assert step.schedule(chain) == pytest.approx(30 * us + 2 * step.NODE)
     assert step.schedule(chain, gained=1 * us) == pytest.approx(30 * us + 2 * (step.NODE - 1 * us))

@@ -12,6 +12,8 @@ L2 = 50e6
 """Bytes: what a step touches again comes from the second-level cache if it fits, else from memory."""
 LINK, LINK_LATENCY = 450e9, 1.5e-6
 """NVLink 4, one way: bytes a second, and seconds until the first byte is there."""
+ACROSS = NODE + LINK_LATENCY
+"""As `NODE`, of nodes on two cards: the signal crosses the link, too. Assumed; measure_cards.py measures it."""
 
 
 def predict_step(nodes, predictor):
@@ -62,15 +64,18 @@ def _first_error(error):
 def schedule(rows, gained=0.0):
     """Sets each row's "start", and returns the end of the last.
 
-    A node begins `NODE` after the end of those that it waits for, and ``gained`` seconds sooner where it may be
-    launched before that end (``early``). Kernels that run on one card at the same time share it: who came first keeps
+    A node begins `NODE` after the end of those that it waits for, `ACROSS` if they are on another card, and ``gained``
+    seconds sooner where it may be launched before that end (``early``). Kernels that run on one card at the same time share it: who came first keeps
     its part, others get what is left.
     """
     ends, running, left = {}, [], {i: row["seconds"] for i, row in enumerate(rows)}
     waiting, now = dict(enumerate(rows)), 0.0
 
     def begins(row):
-        return max((ends[j] + NODE - gained * (j in row["early"]) for j in row["after"]), default=0.0)
+        def way(j):
+            return (NODE if rows[j]["card"] == row["card"] else ACROSS) - gained * (j in row["early"])
+
+        return max((ends[j] + way(j) for j in row["after"]), default=0.0)
 
     while waiting or running:
         for i, row in list(waiting.items()):
