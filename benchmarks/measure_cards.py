@@ -8,7 +8,7 @@ what it reads on the other card, as collectives do, and by a copy without peer a
 launching costs nothing.
 
 An *edge* of a graph is the way from a kernel to the one that waits for it: a graph of empty kernels has them in a row
-on one card, another in turn on both. gpu_model takes an edge between cards for one on a card and the way across the link.
+on one card, another in turn on both. gpu_model takes an edge between cards for one on a card and the way across NVLink.
 
 Quoted are medians of `measure_gpu.ROUNDS` rounds with least and largest.
 """

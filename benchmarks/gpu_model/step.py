@@ -65,8 +65,8 @@ def schedule(rows, gained=0.0):
     """Sets each row's "start", and returns the end of the last.
 
     A node begins `NODE` after the end of those that it waits for, `ACROSS` if they are on another card, and ``gained``
-    seconds sooner where it may be launched before that end (``early``). Kernels that run on one card at the same time share it: who came first keeps
-    its part, others get what is left.
+    seconds sooner where it may be launched before that end (``early``). Kernels that run on one card at the same time
+    share it: who came first keeps its part, others get what is left.
     """
     ends, running, left = {}, [], {i: row["seconds"] for i, row in enumerate(rows)}
     waiting, now = dict(enumerate(rows)), 0.0
