@@ -41,6 +41,14 @@ class NcclError(RuntimeError):
         self.status = name
 
 
+def _call(name):
+    """As `standin_driver.call`; what fails is NCCL's error."""
+    try:
+        call(name)
+    except standin_driver.CUDARuntimeError as error:
+        raise NcclError("NCCL_ERROR_UNHANDLED_CUDA_ERROR: unhandled cuda error") from error
+
+
 class Call(NamedTuple):
     """What a program asked for. ``group``: the number of the group in which it did."""
 
@@ -104,11 +112,11 @@ class Nccl:
         self.order = {}  # by card: the calls that it got, as (clique, number)
 
     def group_start(self):
-        call("ncclGroupStart")
+        _call("ncclGroupStart")
         thread.__dict__.setdefault("nccl", []).append([])
 
     def group_end(self):
-        call("ncclGroupEnd")
+        _call("ncclGroupEnd")
         added = thread.nccl.pop()
         if thread.nccl:
             thread.nccl[-1] += added
@@ -157,8 +165,8 @@ class Communicator:
         """Returns at once."""
         group = thread.__dict__.setdefault("nccl", [])
         try:
-            call("ncclAllReduce")
-        except standin_driver.CUDARuntimeError:
+            _call("ncclAllReduce")
+        except NcclError:
             for added in group[-1:]:
                 added.append(None)
             raise
@@ -194,7 +202,7 @@ def install_nccl(monkeypatch):
     class NcclCommunicator(Communicator):
         def __init__(self, size, unique_id, rank):
             """All ranks wait for each other here, each on a card of its own."""
-            call("ncclCommInitRank")
+            _call("ncclCommInitRank")
             with standin_driver.lock:
                 clique = nccl.cliques.setdefault(unique_id, Clique(size))
                 assert size == clique.size
@@ -203,7 +211,7 @@ def install_nccl(monkeypatch):
 
         @classmethod
         def initAll(cls, cards):
-            call("ncclCommInitAll")
+            _call("ncclCommInitAll")
             clique, made = Clique(len(cards), True), [cls.__new__(cls) for _ in cards]
             for rank, (communicator, card) in enumerate(zip(made, cards, strict=True)):
                 Communicator.__init__(communicator, nccl, clique, rank, card)

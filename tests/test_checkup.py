@@ -132,7 +132,9 @@ def test_a_call_that_does_not_work(machine, nccl, check, what):  # noqa: F811
     assert failures(found) == expected and found.keys() >= GOOD - ACROSS - EARLY
     refused = "RuntimeError: cuLaunchKernelEx: error 999 of CUDA's driver"
     unknown = "CUDARuntimeError: cudaErrorUnknown: unknown error"
-    assert {found[row] for row in expected} == {refused if call == "launchKernelEx" else unknown}
+    nccl = "DeviceError: allreduce 'nccl': NCCL_ERROR_UNHANDLED_CUDA_ERROR: unhandled cuda error; NCCL_DEBUG=WARN says"
+    why = {"launchKernelEx": refused, "ncclAllReduce": f"{nccl} more, and 'ring' needs no NCCL"}.get(call, unknown)
+    assert {found[row] for row in expected} == {why}
     made.broken.clear()
     assert check() == dict.fromkeys(GOOD)  # all is tried again
 

@@ -13,6 +13,8 @@ from ..collectives import ALGORITHMS, TRAINING_NAMES, invented, measure_allreduc
 from ..collectives.library import check_cards, nccl_library
 from ..collectives.network import read_wires
 from ..devices import DeviceError
+from ..devices.trials import works
+from ..words import listed
 from .measure import measure_across, measure_wires, wiring_of
 
 FEW = 3
@@ -63,4 +65,10 @@ def _libraries(cluster):
                 nccl_library()
         except DeviceError:
             continue
-        yield name
+        if cluster.size > 1 or _nccl_works(cluster.mine):
+            yield name
+
+
+def _nccl_works(devices):
+    """Whether NCCL sums over these GPUs; tried once."""
+    return works(listed(devices), "NCCL", "it is not measured", lambda: [*measure_allreduce(devices, ["nccl"], [4])])
