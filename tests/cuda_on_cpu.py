@@ -6,8 +6,8 @@
 
 Arguments are NumPy arrays, written in place, and NumPy scalars. Stricter than
 a GPU: a wrong number or type of arguments is a TypeError, a read beyond an array
-finds NaN, a write beyond it or into a ``const`` array is a KernelError, and so is
-a barrier that some threads never reach.
+finds NaN, a write beyond it or into a ``const`` array is a KernelError, and so are
+a barrier that some threads never reach and asynchronous copies that nobody waits for.
 """
 
 import ctypes

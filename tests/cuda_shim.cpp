@@ -37,10 +37,10 @@ static jmp_buf scheduler;
 int current;
 static Kernel kernel;
 static void** arguments;
-static bool misaligned;
+static const char* mistake;  // of the block; null: none
 
 // Copies of async_copy.cuh that are under way, of each thread, in groups; the last group is still open.
-struct Copy { float* to; float value; };
+struct Copy { float* to; const float* from; float value; };
 static std::vector<std::vector<Copy>> under_way[1024];
 
 void wait(State state, int line) {
@@ -52,6 +52,8 @@ void wait(State state, int line) {
 static void live() {
     for (;;) {
         kernel(arguments);
+        for (auto& group : under_way[current])
+            if (!group.empty()) mistake = "asynchronous copies for which nobody waits";
         wait(DONE, 0);  // until the next block
     }
 }
@@ -79,7 +81,7 @@ static bool open_barriers(int first, int last, State at) {
 
 static const char* run_block(int threads) {
     static char message[200];
-    misaligned = false;
+    mistake = nullptr;
     memset(__start_cuda_shared, 0xFF, __stop_cuda_shared - __start_cuda_shared);  // NaN, or -1
     for (int i = 0; i < threads; ++i) {
         if (fibers[i].state != NEW) fibers[i].state = READY;
@@ -94,7 +96,7 @@ static const char* run_block(int threads) {
             if (fibers[current].state == DONE) done++;
             else line = fibers[current].line;
         }
-        if (done == threads) return misaligned ? "a vector is at an address that is no multiple of its size" : nullptr;
+        if (done == threads) return mistake;
         bool opened = open_barriers(0, threads, AT_BLOCK_BARRIER);
         for (int i = 0; i < threads; i += 32) opened |= open_barriers(i, min(i + 32, threads), AT_WARP_BARRIER);
         if (opened) continue;
@@ -148,20 +150,23 @@ static void mma(float* d, const unsigned* a, const unsigned* b, int line, Value 
 }  // namespace cuda_shim
 
 // g++ -fsanitize=alignment calls this.
-extern "C" void __ubsan_handle_type_mismatch_v1(void*, void*) { cuda_shim::misaligned = true; }
+extern "C" void __ubsan_handle_type_mismatch_v1(void*, void*) {
+    cuda_shim::mistake = "a vector is at an address that is no multiple of its size";
+}
 
-// Every other thread's asynchronous copies arrive at once, those of the others as late as they may: so that who reads too
-// early, and who lets a copy overwrite what is still read, shows.
+// A copy arrives when its thread waits for it; until then there is NaN, as it may have come at any time. So who reads
+// too early shows, who copies over what is still read, and who changes what is being copied.
 void copy(Shared to, int i, const float* from, bool there) {
-    float value = there ? *from : 0.0f;
-    if (cuda_shim::current % 2) to[i] = value;
-    else cuda_shim::under_way[cuda_shim::current].back().push_back({to + i, value});
+    static const float zero = 0.0f;
+    if (!there) from = &zero;
+    cuda_shim::under_way[cuda_shim::current].back().push_back({to + i, from, *from});
+    to[i] = NAN;
 }
 void end_of_group() { cuda_shim::under_way[cuda_shim::current].emplace_back(); }
 void wait_until_groups_are(int left) {
     auto& groups = cuda_shim::under_way[cuda_shim::current];
     while ((int)groups.size() - 1 > left) {
-        for (cuda_shim::Copy& copy : groups.front()) *copy.to = copy.value;
+        for (cuda_shim::Copy& copy : groups.front()) *copy.to = *copy.from == copy.value ? copy.value : NAN;
         groups.erase(groups.begin());
     }
 }

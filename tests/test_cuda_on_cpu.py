@@ -43,6 +43,27 @@ extern "C" __global__ void warp_sum(const float* x, float* y)
 }
 """
 
+COPIES = """
+extern "C" __global__ void copies(float* x, float* y)
+{
+    __shared__ float shared[192];
+    int i = threadIdx.x;
+    Shared mine = address(shared + i);
+    shared[128 + i] = 5;
+    __syncthreads();
+    copy(mine, 0, x + i, true);
+    end_of_group();  // first
+    copy(mine, 64, x + 64 + i, i != 3);
+    end_of_group();  // second
+    wait_for_groups<0>();
+    __syncthreads();  // all is there
+    for (int k = 0; k < 3; ++k) y[64 * k + 63 - i] = shared[64 * k + 63 - i];
+    __syncthreads();
+    end_of_group();
+    wait_for_groups<0>();  // whatever is left
+}
+"""
+
 
 @pytest.fixture
 def kernel():
@@ -65,6 +86,47 @@ def test_what_was_not_written_is_not_a_number(kernel):
     y = np.zeros(64, np.float32)
     kernel("without_barrier")((1,), (64,), (np.ones(64, np.float32), y))
     assert np.isnan(y).sum() == 32
+
+
+def copied(right="", wrong=""):
+    """What a kernel finds of x, which it copied asynchronously in two groups, and of other numbers."""
+    assert right in COPIES
+    x, y = np.arange(128, dtype=np.float32), np.empty((3, 64), np.float32)
+    module = cuda_on_cpu.RawModule(code=COPIES.replace(right, wrong, 1))
+    module.get_function("copies")((1,), (64,), (x, y))
+    return y
+
+
+def test_asynchronous_copies_are_there_after_a_wait_and_a_barrier():
+    expected = np.stack([np.arange(64), np.arange(64, 128), np.full(64, 5)])
+    expected[1, 3] = 0
+    np.testing.assert_array_equal(copied(), expected)
+    expected[2] = expected[0]  # by a third group, for which it does not wait at first
+    more = "end_of_group(); copy(mine, 128, x + i, true); end_of_group(); wait_for_groups<1>(); wait_for_groups<0>();"
+    np.testing.assert_array_equal(copied("end_of_group();  // second", more), expected)
+
+
+@pytest.mark.parametrize(
+    "right, wrong, expected",
+    [
+        ("wait_for_groups<0>();", "wait_for_groups<1>();", [0, 64, 0]),
+        ("wait_for_groups<0>();", "wait_for_groups<2>();", [64, 64, 0]),
+        ("wait_for_groups<0>();", "", [64, 64, 0]),
+        ("end_of_group();  // first", "", [0, 0, 0]),  # one group of all
+        ("end_of_group();  // second", "", [0, 64, 0]),
+        ("__syncthreads();  // all is there", "", [32, 32, 0]),  # the copies of other threads
+        ("wait_for_groups<0>();", "wait_for_groups<0>(); copy(mine, 128, x, true);", [0, 0, 64]),  # over what is read
+        ("wait_for_groups<0>();", "if (i == 7) x[7] = x[71] = -1; wait_for_groups<0>();", [1, 1, 0]),  # what is copied
+    ],
+)
+def test_what_an_asynchronous_copy_may_have_changed_or_not_is_not_a_number(right, wrong, expected):
+    np.testing.assert_array_equal(np.isnan(copied(right, wrong)).sum(axis=1), expected)
+
+
+@pytest.mark.parametrize("wrong", ["copy(mine, 0, x, true);", "copy(mine, 0, x, true); end_of_group();"])
+def test_asynchronous_copies_for_which_nobody_waits_are_an_error(wrong):
+    with pytest.raises(cuda_on_cpu.KernelError, match="copies: .* nobody waits"):
+        copied("wait_for_groups<0>();  // whatever is left", wrong)
 
 
 @pytest.mark.parametrize(
