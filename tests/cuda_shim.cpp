@@ -79,6 +79,16 @@ static bool open_barriers(int first, int last, State at) {
     return true;
 }
 
+// Run the threads of a warp, until they end or wait for other warps.
+static void run_warp(int first, int last, bool downwards) {
+    do {
+        for (int i = first; i < last; ++i) {
+            current = downwards ? first + last - 1 - i : i;
+            if (fibers[current].state <= READY) resume();
+        }
+    } while (open_barriers(first, last, AT_WARP_BARRIER));
+}
+
 static const char* run_block(int threads) {
     static char message[200];
     mistake = nullptr;
@@ -87,19 +97,20 @@ static const char* run_block(int threads) {
         if (fibers[i].state != NEW) fibers[i].state = READY;
         under_way[i].assign(1, {});
     }
-    // Threads take turns upwards or downwards by turns, so that who must wait for another but does not, shows.
+    // Warps go as far as they can, one after another, upwards or downwards by turns: who fails to wait, shows.
+    int warps = (threads + 31) / 32;
     for (unsigned turn = blockIdx.x + blockIdx.y + blockIdx.z;; ++turn) {
+        for (int i = 0; i < warps; ++i) {
+            int warp = turn % 2 ? warps - 1 - i : i;
+            run_warp(warp * 32, min(warp * 32 + 32, threads), turn % 2);
+        }
         int done = 0, line = 0;
         for (int i = 0; i < threads; ++i) {
-            current = turn % 2 ? threads - 1 - i : i;
-            if (fibers[current].state <= READY) resume();
-            if (fibers[current].state == DONE) done++;
-            else line = fibers[current].line;
+            if (fibers[i].state == DONE) done++;
+            else line = fibers[i].line;
         }
         if (done == threads) return mistake;
-        bool opened = open_barriers(0, threads, AT_BLOCK_BARRIER);
-        for (int i = 0; i < threads; i += 32) opened |= open_barriers(i, min(i + 32, threads), AT_WARP_BARRIER);
-        if (opened) continue;
+        if (open_barriers(0, threads, AT_BLOCK_BARRIER)) continue;
         snprintf(message, sizeof message,
                  "block (%u, %u, %u): %d of %d threads wait for ever at barriers, one at line %d", blockIdx.x,
                  blockIdx.y, blockIdx.z, threads - done, threads, abs(line));

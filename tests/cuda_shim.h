@@ -1,7 +1,7 @@
 // Lets g++ compile the project's CUDA kernels unchanged and run them on the CPU, to prove what they compute.
 //
 // Shared memory is static memory in a section of its own, filled with NaN before every block, so that reading what
-// no thread wrote shows in the results. What this cannot show: races between barriers, speed, and rounding that
+// no thread wrote shows in the results. What this cannot show: most races between barriers, speed, and rounding that
 // differs between CPU and GPU (fused multiply-add, expf). cuda_shim.cpp has what is declared here.
 #pragma once
 #include <math.h>

@@ -20,6 +20,15 @@ extern "C" __global__ void without_barrier(const float* x, float* y)
     shared[threadIdx.x] = x[threadIdx.x];
     y[threadIdx.x] = shared[SIZE - 1 - threadIdx.x];
 }
+extern "C" __global__ void barrier_of_a_warp(float* y)
+{
+    __shared__ float shared[SIZE];
+    shared[threadIdx.x] = 1;
+    __syncthreads();
+    y[threadIdx.x] = shared[SIZE - 1 - threadIdx.x];
+    __syncwarp();
+    shared[threadIdx.x] = 2;
+}
 extern "C" __global__ void half_a_barrier(float* y)
 {
     if (threadIdx.x < 20) __syncthreads();
@@ -127,6 +136,12 @@ def test_what_an_asynchronous_copy_may_have_changed_or_not_is_not_a_number(right
 def test_asynchronous_copies_for_which_nobody_waits_are_an_error(wrong):
     with pytest.raises(cuda_on_cpu.KernelError, match="copies: .* nobody waits"):
         copied("wait_for_groups<0>();  // whatever is left", wrong)
+
+
+def test_a_warp_does_not_wait_for_others(kernel):
+    y = np.zeros(64, np.float32)
+    kernel("barrier_of_a_warp")((1,), (64,), (y,))
+    assert sorted(y) == [1] * 32 + [2] * 32
 
 
 @pytest.mark.parametrize(
