@@ -111,7 +111,7 @@ lock = threading.RLock()
 def start(new):
     """Let this machine be the one."""
     global machine
-    machine, thread.card = new, 0
+    machine, thread.card, thread.captures = new, 0, []
 
 
 def current_card():

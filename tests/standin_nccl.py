@@ -182,7 +182,11 @@ class Communicator:
             self.clique.fail(f"rank {self.rank}'s communicator is used for another stream, which has not waited")
         number, self.made = self.made, self.made + 1
         mine = np.frombuffer((ctypes.c_char * (np.dtype(kind).itemsize * count)).from_address(source), kind)
-        on_stream("launchKernel", None, [mine], [mine], stream)
+        before, thread.card = current_card(), self.card  # NCCL sees to that
+        try:
+            on_stream("launchKernel", None, [mine], [mine], stream)
+        finally:
+            thread.card = before
         self.last = stream, stream.count
         self.clique.add(number, self.rank, mine.copy(), op)
         bounds = standin_memory.bounds(mine)

@@ -77,6 +77,11 @@ class Stream:
             if not non_blocking:
                 _blocking.append(self)
 
+    def check_is_of_current_card(self):
+        """As CUDA does where a kernel is launched; the stand-in also where CUDA takes any card as the current one."""
+        if self.card != current_card():
+            raise CUDARuntimeError("cudaErrorInvalidResourceHandle")
+
     def _check_card(self):
         if self.card != current_card():
             raise RuntimeError(
@@ -136,7 +141,9 @@ class Stream:
         wait_for({**self.known, self: self.count})
 
     def begin_capture(self, mode=None):
+        """Stricter: with its card current."""
         call("streamBeginCapture", self.capture)
+        self.check_is_of_current_card()
         if self.ptr == 0:
             raise RuntimeError("cannot capture on the default (legacy) stream")
         self.capture = Graph(self)
@@ -191,8 +198,10 @@ class Event:
         self.card, self.known, self.capture, self.time, self.depth = current_card(), {}, None, None, 0
 
     def record(self, stream=None):
+        """Stricter: with the stream's card current, and not only the event's own when it was made."""
         stream = stream or current_stream()
         call("eventRecord", stream.capture)
+        stream.check_is_of_current_card()
         stream.catch_up()
         if self.card != stream.card:
             raise CUDARuntimeError("cudaErrorInvalidResourceHandle")
@@ -242,11 +251,15 @@ class Graph:
         return len({stream.card for stream in self.streams}) > 1
 
     def upload(self, stream=None):
-        call("graphUpload", (stream or current_stream()).capture)
+        """Stricter: with the stream's card current, as in `launch`."""
+        stream = stream or current_stream()
+        call("graphUpload", stream.capture)
+        stream.check_is_of_current_card()
 
     def launch(self, stream=None):
         stream = stream or current_stream()
         call("graphLaunch", stream.capture)
+        stream.check_is_of_current_card()
         stream.catch_up()
         self.launches += 1
         with lock:
@@ -268,6 +281,7 @@ def on_stream(name, work, reads, writes, stream=None):
     """
     stream = stream or current_stream()
     call(name, stream.capture)
+    stream.check_is_of_current_card()
     stream.catch_up()
     accesses = [(*bounds(a), False) for a in reads] + [(*bounds(a), True) for a in writes]
     with lock:

@@ -9,6 +9,7 @@ from conftest import assert_close, forget_gpus
 from test_cuda_program import TINY_NETWORK
 
 import d2lmgpu as d2l
+from d2lmgpu.data import epoch_order
 from d2lmgpu.devices.trials import trials
 from d2lmgpu.kernels.cuda import capture
 from d2lmgpu.kernels.cuda.add import add
@@ -216,6 +217,26 @@ def test_times_are_those_of_events_that_happened(cupy):
     assert x.get()[0] == 0 <= cupy.cuda.get_elapsed_time(begin, end)
 
 
+ON_ITS_CARD = {
+    "to launch a kernel": lambda stream, **_: standin_cupy.on_stream("launchKernel", None, [], [], stream),
+    "to record an event": lambda stream, event, **_: stream.record(event),
+    "to begin a graph": lambda stream, **_: stream.begin_capture(),
+    "to upload a graph": lambda stream, graph, **_: graph.upload(stream),
+    "to launch a graph": lambda stream, graph, **_: graph.launch(stream),
+}
+
+
+@pytest.mark.parametrize("what", ON_ITS_CARD)
+def test_a_stream_gets_work_where_its_card_is_current(cupy, what):
+    stream, event, x = cupy.cuda.get_current_stream(), cupy.cuda.Event(), cupy.zeros(5, np.float32)
+    graph = capture(stream, lambda: x.fill(1))
+    with cupy.cuda.Device(1), pytest.raises(CUDARuntimeError, match="invalid resource handle"):
+        ON_ITS_CARD[what](stream, graph=graph, event=event)
+    assert x.get()[0] == graph.launches == 0 and not stream.is_capturing()
+    ON_ITS_CARD[what](stream, graph=graph, event=event)
+    assert stream.is_capturing() == (what == "to begin a graph") and graph.launches == (what == "to launch a graph")
+
+
 # How the library gets on.
 
 
@@ -357,8 +378,6 @@ def test_a_graph_outlives_larger_collectives_on_its_devices(machine, rng, alone)
     params = d2l.init_params(0, init="he", network=TINY_NETWORK)
     settings = {"batch_size": 4, "algorithm": "recursive_doubling"}
     runner = GraphStep.of(*data[:2], params, devices, TINY_NETWORK, **settings)
-    from d2lmgpu.data import epoch_order
-
     losses = []
     for epoch in range(2):
         runner.start_epoch(epoch_order(len(data[0]), 0, epoch), 0.05)
