@@ -18,6 +18,7 @@ import bisect
 import weakref
 
 import numpy as np
+import standin_driver
 from standin_driver import call, lock
 
 accesses = []  # (start, stop, stream, count, is_write): who used which bytes last
@@ -147,6 +148,12 @@ def wait_for(known):
                 _copied.remove(copy)
                 if host.tobytes() != before:
                     raise RaceError("the host's memory was changed before somebody waited for a copy of it")
+
+
+def note_ahead(stream):
+    """Note how much work of a stream the host program has not waited for."""
+    machine = standin_driver.machine
+    machine.ahead = max(machine.ahead, stream.count - _done.get(stream, 0))
 
 
 def wait_for_card(card):

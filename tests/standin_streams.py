@@ -264,6 +264,7 @@ class Graph:
         self.launches += 1
         with lock:
             stream.count += 1
+            standin_memory.note_ahead(stream)
             for start, stop, is_write in self.accesses:
                 check_alive(start, stop)
                 use(stream, start, stop, is_write)
@@ -294,6 +295,7 @@ def on_stream(name, work, reads, writes, stream=None):
                 check_alive(start, stop)
             use(stream, start, stop, is_write, *([graph.table] if graph else []))
         if graph is None:
+            standin_memory.note_ahead(stream)
             return work() if work else None
         stream.depth += 1
         graph.depth = max(graph.depth, stream.depth)

@@ -15,6 +15,8 @@ from d2lmgpu.kernels.cuda import capture
 from d2lmgpu.kernels.cuda.add import add
 from d2lmgpu.plans.graphs import Recorder
 from d2lmgpu.training.graph_step import GraphStep
+from d2lmgpu.training.piece_step import PieceStep
+from d2lmgpu.training.plan_step import AHEAD, PlanStep
 
 pytestmark = pytest.mark.threads
 
@@ -341,6 +343,30 @@ def test_memory_of_a_pool(machine):
         del pool
         with pytest.raises(standin_memory.FreedError):
             graph.launch(one)
+
+
+@pytest.mark.parametrize("kind", [GraphStep, PieceStep, PlanStep])
+def test_the_program_is_not_more_and_more_steps_ahead(machine, rng, kind):
+    """Of the devices: in a long epoch one step more than in one in which it may launch all before it waits."""
+
+    def ahead(steps):
+        """What was launched, and not waited for, at most, when all steps are launched."""
+        made = machine(2, peers=[] if kind is PieceStep else None)
+        X, y, *_ = small_data(rng, 2 * steps)
+        params = d2l.init_params(0, init="he", network=TINY_NETWORK)
+        devices = [d2l.gpu(0), d2l.gpu(1)]
+        runner = kind.of(X, y, params, devices, TINY_NETWORK, batch_size=2)
+        made.ahead = 0
+        runner.start_epoch(epoch_order(len(X), 0, 0), 0.05)
+        for _ in range(runner.steps):
+            runner.step()
+        for device in devices:
+            device.record().wait()
+        found = made.ahead
+        runner.pause()
+        return found
+
+    assert 0 < ahead(3 * AHEAD) <= ahead(AHEAD) / AHEAD * (AHEAD + 1)
 
 
 @pytest.mark.long
