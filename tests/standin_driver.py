@@ -77,7 +77,7 @@ class Machine:
     several; with " on 1" only those of card 1. ``fails``: a function of a call's number (from 1) and name, which says
     whether it fails. ``refuses``: by card the error for who would make a context there, or, if it is ECC's, asks about
     the card. ``contexts``: the cards that have one. ``ahead``: the most kernels, copies and graphs of a stream that
-    nobody had waited for.
+    nobody had waited for. ``times``: how many events with a time were recorded.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Machine:
         self.enabled = set()  # pairs (card, peer): code on the card may use the peer's memory
         self.refuses, self.contexts = refuses or {}, set()
         self.calls = collections.Counter()
-        self.made = self.ahead = 0
+        self.made = self.ahead = self.times = 0
         self.staged = []  # copies between cards that went through the host: (source, target, bytes)
 
     def garbles(self, what, card):

@@ -196,6 +196,7 @@ class Event:
     def __init__(self, block=False, disable_timing=False):
         call("eventCreate")
         self.card, self.known, self.capture, self.time, self.depth = current_card(), {}, None, None, 0
+        self.has_time = not disable_timing
 
     def record(self, stream=None):
         """Stricter: with the stream's card current, and not only the event's own when it was made."""
@@ -205,7 +206,8 @@ class Event:
         stream.catch_up()
         if self.card != stream.card:
             raise CUDARuntimeError("cudaErrorInvalidResourceHandle")
-        self.time, self.capture = time.perf_counter(), stream.capture
+        self.time, self.capture = time.perf_counter() if self.has_time else None, stream.capture
+        standin_driver.machine.times += self.has_time
         self.known, self.depth = {**stream.known, stream: stream.count}, stream.depth
 
     def synchronize(self):
@@ -219,7 +221,7 @@ class Event:
 
 
 def elapsed_milliseconds(begin, end):
-    """As CUDA tells it: in float32, and only of events that are sure to have happened, on one card."""
+    """As CUDA tells it: in float32, and only of events with a time that are sure to have happened, on one card."""
     call("eventElapsedTime", begin.capture or end.capture)
     if begin.time is None or end.time is None or begin.card != end.card:
         raise CUDARuntimeError("cudaErrorInvalidResourceHandle")

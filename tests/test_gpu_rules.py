@@ -10,6 +10,7 @@ from test_cuda_program import TINY_NETWORK
 
 import d2lmgpu as d2l
 from d2lmgpu.data import epoch_order
+from d2lmgpu.devices.gpu import mark_of
 from d2lmgpu.devices.trials import trials
 from d2lmgpu.kernels.cuda import capture
 from d2lmgpu.kernels.cuda.add import add
@@ -217,6 +218,11 @@ def test_times_are_those_of_events_that_happened(cupy):
         cupy.cuda.get_elapsed_time(begin, end)
     end.synchronize()
     assert x.get()[0] == 0 <= cupy.cuda.get_elapsed_time(begin, end)
+    mark = mark_of(stream)
+    mark.synchronize()
+    for pair in (begin, mark), (mark, end):
+        with pytest.raises(CUDARuntimeError, match="invalid resource handle"):
+            cupy.cuda.get_elapsed_time(*pair)
 
 
 ON_ITS_CARD = {
@@ -364,6 +370,7 @@ def test_the_program_is_not_more_and_more_steps_ahead(machine, rng, kind):
             device.record().wait()
         found = made.ahead
         runner.pause()
+        assert made.times == 0  # events that only order work are cheaper without
         return found
 
     assert 0 < ahead(3 * AHEAD) <= ahead(AHEAD) / AHEAD * (AHEAD + 1)

@@ -121,10 +121,10 @@ class GraphStep(PlanStep):
         return sizes
 
     def _launch(self, graph):
-        stream = self.devices[0].stream
+        first = self.devices[0]
         with span("step", self.busy):
-            graph.launch(stream)
-        return stream.record()
+            graph.launch(first.stream)
+        return first.mark()
 
     def _let_first_wait(self):
         """The graph comes after what the devices have been given so far."""

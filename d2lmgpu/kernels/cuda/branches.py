@@ -14,6 +14,8 @@ waits for an event of it in the end. While streams are captured, that becomes th
 edges of the graph.
 """
 
+from ...devices.gpu import mark_of
+
 
 class Branches:
     """Makes branches of the current device's stream ``main``."""
@@ -30,7 +32,7 @@ class Branches:
     def join(self):
         """Let the main stream's next work wait for all work that the branches have been given."""
         while self._under_way:
-            self._main.wait_event(self._under_way.pop().record())
+            self._main.wait_event(mark_of(self._under_way.pop()))
 
 
 class Branch:
@@ -43,7 +45,7 @@ class Branch:
         self._main, self._stream, self._under_way = main, stream, under_way
 
     def __enter__(self):
-        self._stream.wait_event(self._main.record())
+        self._stream.wait_event(mark_of(self._main))
         if self._stream not in self._under_way:
             self._under_way.append(self._stream)
         self._stream.__enter__()
@@ -55,4 +57,4 @@ class Branch:
         """Let the main stream's next work wait for the work that this branch has been given."""
         if self._stream in self._under_way:
             self._under_way.remove(self._stream)
-            self._main.wait_event(self._stream.record())
+            self._main.wait_event(mark_of(self._stream))

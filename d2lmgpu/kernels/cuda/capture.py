@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 
+from ...devices.gpu import mark_of
 from ...devices.peers import copy_async
 from ...devices.trials import works
 from ...devices.workers import current_device
@@ -75,10 +76,10 @@ def _try_graph():
         one.fill(1)
         for _ in range(IN_A_ROW):
             add(x, one)
-        side.wait_event(main.record())
+        side.wait_event(mark_of(main))
         with side:
             add(y, x)
-        main.wait_event(side.record())
+        main.wait_event(mark_of(side))
         add(x, y)
 
     add(x, y)  # compiled now: while work is recorded, nothing can be
@@ -123,7 +124,7 @@ def _try_spanning(cards):
     def issue():
         for number, (here, there) in enumerate(itertools.pairwise(way), 1):
             with cupy.cuda.Device(here):
-                event = streams[here].record()
+                event = mark_of(streams[here])
             with cupy.cuda.Device(there), streams[there] as stream:
                 stream.wait_event(event)
                 if number < len(cards):
