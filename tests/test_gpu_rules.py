@@ -9,11 +9,14 @@ from conftest import assert_close, forget_gpus
 from test_cuda_program import TINY_NETWORK
 
 import d2lmgpu as d2l
+from d2lmgpu.collectives.execute import are_connected
 from d2lmgpu.data import epoch_order
 from d2lmgpu.devices.gpu import mark_of
+from d2lmgpu.devices.peers import connect
 from d2lmgpu.devices.trials import trials
 from d2lmgpu.kernels.cuda import capture
 from d2lmgpu.kernels.cuda.add import add
+from d2lmgpu.parallel.graph_limits import in_one_graph
 from d2lmgpu.plans.graphs import Recorder
 from d2lmgpu.training.graph_step import GraphStep
 from d2lmgpu.training.piece_step import PieceStep
@@ -263,6 +266,15 @@ def test_nothing_goes_through_the_host_between_cards_with_access(machine, alone,
     assert made.staged == []
 
 
+def test_a_copy_goes_from_card_to_card_where_it_can(machine):
+    """Also if it is the first thing that a program does."""
+    made = machine(3, peers=[(0, 2)])
+    x = d2l.put(np.arange(5.0), d2l.gpu(0))
+    for i in (1, 2):
+        np.testing.assert_array_equal(d2l.to_host(d2l.put(x, d2l.gpu(i))), np.arange(5))
+    assert [copy for copy in made.staged if copy[2] == x.nbytes] == [(0, 1, x.nbytes)]
+
+
 @pytest.mark.parametrize("k, peers", [(2, []), (3, [(0, 2)])])
 @pytest.mark.parametrize("graphs", [True, False])
 def test_without_access_copies_go_through_the_host(machine, alone, capsys, k, peers, graphs):
@@ -349,6 +361,34 @@ def test_memory_of_a_pool(machine):
         del pool
         with pytest.raises(standin_memory.FreedError):
             graph.launch(one)
+
+
+@pytest.mark.parametrize("card", [0, 1])
+@pytest.mark.parametrize("what", ["copies", "kernels"])
+def test_each_direction_between_two_cards_is_tried(machine, what, card):
+    made = machine(2, garbled=[f"{what} on {card}"])
+    assert connect(0, 1) == (what == "kernels") == bool(made.enabled) and not are_connected({0, 1})
+    why = {
+        "copies": f"a copy of 16396 bytes from card {1 - card} to card {card} arrives changed",
+        "kernels": f"a kernel on gpu({card}) adds other numbers than those on gpu({1 - card})",
+    }
+    assert [trial.why for trial in trials() if not trial.works] == [f"RuntimeError: {why[what]}"]
+
+
+@pytest.mark.parametrize(
+    "property, wrong, why",
+    [
+        ("garbled", "graphs", "RuntimeError: launched 3 times it gives 1.0 to 1.0 instead of 24"),
+        ("broken", "graphInstantiate over cards", "CUDARuntimeError: cudaErrorUnknown: unknown error"),
+        ("broken", "nothing", None),
+    ],
+)
+def test_a_step_on_several_cards_is_one_graph_where_such_a_graph_works(machine, property, wrong, why):
+    machine(3, **{property: [wrong]})
+    devices = [d2l.gpu(i) for i in range(3)]
+    assert in_one_graph(devices, "ring") == (why is None) and in_one_graph(devices[:1], "ring")
+    tried = [trial for trial in trials() if trial.tried == "a CUDA graph over them"]
+    assert [(trial.device, trial.why) for trial in tried] == [("gpu(0), gpu(1), gpu(2)", why)]
 
 
 @pytest.mark.parametrize("kind", [GraphStep, PieceStep, PlanStep])
