@@ -16,6 +16,7 @@ from d2lmgpu.devices.peers import connect
 from d2lmgpu.devices.trials import trials
 from d2lmgpu.kernels.cuda import capture
 from d2lmgpu.kernels.cuda.add import add
+from d2lmgpu.kernels.cuda.passes import borrowed_program
 from d2lmgpu.parallel.graph_limits import in_one_graph
 from d2lmgpu.plans.graphs import Recorder
 from d2lmgpu.training.graph_step import GraphStep
@@ -414,6 +415,21 @@ def test_the_program_is_not_more_and_more_steps_ahead(machine, rng, kind):
         return found
 
     assert 0 < ahead(3 * AHEAD) <= ahead(AHEAD) / AHEAD * (AHEAD + 1)
+
+
+def test_a_program_with_which_work_failed_is_not_used_again(cupy):
+    """Its branches may still be under way, and what it should have written is not there."""
+    params = [cupy.array(param) for param in d2l.init_params(0, init="he", network=TINY_NETWORK)]
+
+    def borrow():
+        return borrowed_program(TINY_NETWORK, params, cupy.zeros((2, 1, 9, 8), np.float32), True)
+
+    with pytest.raises(ZeroDivisionError), borrow() as failed:
+        raise ZeroDivisionError
+    with borrow() as program:
+        assert program is not failed
+    with borrow() as again:
+        assert again is program
 
 
 @pytest.mark.long
