@@ -5,6 +5,7 @@ To use a card makes a *context* there, some half a gigabyte of its memory; a car
 
 import sys
 
+import numpy as np
 import pytest
 from test_cuda_program import TINY_NETWORK
 from test_gpu_rules import machine, small_data  # noqa: F401
@@ -12,6 +13,7 @@ from test_gpu_rules import machine, small_data  # noqa: F401
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.cluster.launch import share_cards
+from d2lmgpu.cluster.staging import endpoint
 from d2lmgpu.devices.discovery import identities_of_cards
 
 pytestmark = pytest.mark.threads
@@ -26,6 +28,15 @@ def test_only_the_cards_in_use_have_a_context(machine, rng, card, graphs):  # no
     made = machine(3)
     d2l.train([d2l.gpu(card)], data=small_data(rng), graphs=graphs, **TRAIN)
     assert made.contexts == {card}
+
+
+def test_pinned_memory_is_of_its_devices_card(machine):  # noqa: F811
+    """Whichever thread takes it: the program's, or that which sends and receives."""
+    made, gpu = machine(2), d2l.gpu(1)
+    for number, staging in enumerate([endpoint(gpu), endpoint(gpu.comm_stream)], 1):
+        staging.submit(staging.buffer, "messages", 5, np.float32).result()
+        staging.buffer("array", 5, np.float32)
+        assert made.contexts == {1} and made.calls["hostAlloc"] == 2 * number
 
 
 def test_to_look_at_a_machine_makes_no_context(machine, capsys):  # noqa: F811

@@ -42,7 +42,6 @@ class GPU(Device):
         super().__init__(index, Workers(1))  # a thread of its own, whose current stream is the device's
 
     def _set_up(self):
-        self.make_current()
         if self.compute_capability < OLDEST and self.cupy.cuda.runtime.runtimeGetVersion() >= 13000:
             raise DeviceError(
                 f"{self} has compute capability {self.compute_capability / 10}, for which CUDA 13 compiles nothing: it "
