@@ -14,7 +14,7 @@ from d2lmgpu.data import epoch_order
 from d2lmgpu.devices.gpu import mark_of
 from d2lmgpu.devices.peers import connect
 from d2lmgpu.devices.trials import trials
-from d2lmgpu.kernels.cuda import capture
+from d2lmgpu.kernels.cuda import capture, graphs_work
 from d2lmgpu.kernels.cuda.add import add
 from d2lmgpu.kernels.cuda.passes import borrowed_program
 from d2lmgpu.parallel.graph_limits import in_one_graph
@@ -326,6 +326,13 @@ def test_kernels_that_compute_something_else_are_found(machine, alone, monkeypat
     monkeypatch.setattr(standin_cupy.RawModule, "get_function", wrong)
     assert_as(train(data, 1), expected)
     assert "gpu(0): the kernels: does not work here (RuntimeError: gradients are off by" in capsys.readouterr().err
+
+
+def test_a_graph_that_does_something_else_is_found(machine, monkeypatch):
+    machine(1)
+    monkeypatch.setattr(standin_cupy.standin_streams.Graph, "launch", lambda self, stream: None)
+    assert not d2l.gpu(0).submit(graphs_work).result()
+    assert [trial.why for trial in trials()] == ["RuntimeError: launched 3 times it gives 0.0 to 0.0 instead of 60"]
 
 
 def test_memory_of_a_pool(machine):
