@@ -5,8 +5,9 @@ Safety", "Group Calls", "Using Multiple NCCL Communicators Concurrently"):
 
 - all ranks of a communicator make the same calls, with as many elements of one type, in the same order;
 - cards that have several communicators together get the calls of all of them in the same order;
-- a communicator is used by one thread at a time. Stricter: for another stream only when that has waited for its last
-  call;
+- a communicator is used by one thread at a time;
+- the calls of all communicators of a card follow one another there, too: not only does the program make them in one
+  order, but each stream waits for the call before its own. (From 2.26 on NCCL sees to that, if a variable asks for it.)
 - one process's calls for several cards are a group. Stricter: also if each card has a thread of its own, since between
   their launches a thread that takes memory may wait for a card whose kernel waits for one that is not launched yet.
 
@@ -25,7 +26,7 @@ import numpy as np
 import standin_driver
 import standin_memory
 from standin_driver import call, current_card, thread
-from standin_streams import RaceError, on_stream, stream_of
+from standin_streams import Later, RaceError, on_stream, stream_of
 
 import d2lmgpu.collectives.library as library_module
 
@@ -110,6 +111,7 @@ class Nccl:
     def __init__(self):
         self.calls, self.cliques, self.groups = [], {}, 0
         self.order = {}  # by card: the calls that it got, as (clique, number)
+        self.last = {}  # by card: the stream that got its last call, and how much work that had then
 
     def group_start(self):
         _call("ncclGroupStart")
@@ -127,6 +129,7 @@ class Nccl:
 
     def launch(self, added):
         """Give the calls of a group to their cards."""
+        begun = []
         for *_, stream in added:
             stream.catch_up()
         with standin_driver.lock:
@@ -138,7 +141,9 @@ class Nccl:
             for communicator, source, count, kind, op, stream in added:
                 self.calls.append(Call(communicator.card, count, kind, op, self.groups))
                 self._compare_orders(communicator)
-                communicator.begin(source, count, kind, op, stream)
+                begun.append((stream, communicator.begin(source, count, kind, op, stream)))
+            for stream, later in begun:
+                stream.pending.append(later)
 
     def _compare_orders(self, communicator):
         """Note a card's call. Each other card that has the same communicators must have had it in the same place."""
@@ -157,8 +162,7 @@ class Communicator:
     """A rank of a `Clique`."""
 
     def __init__(self, nccl, clique, rank, card):
-        self.nccl, self.clique, self.rank, self.card, self.made, self.last = nccl, clique, rank, card, 0, None
-        self.at_work = threading.Lock()
+        self.nccl, self.clique, self.rank, self.card, self.made = nccl, clique, rank, card, 0
         clique.enter(rank, card)
 
     def allReduce(self, source, target, count, kind, op, stream):
@@ -178,8 +182,9 @@ class Communicator:
             self.nccl.launch([added])
 
     def begin(self, source, count, kind, op, stream):
-        if stream.card != self.card or (self.last and not standin_memory.has_waited(stream, *self.last)):
-            self.clique.fail(f"rank {self.rank}'s communicator is used for another stream, which has not waited")
+        last = self.nccl.last.get(self.card)
+        if stream.card != self.card or (last and not standin_memory.has_waited(stream, *last)):
+            self.clique.fail(f"a stream of card {self.card} has not waited for the card's last call, of another stream")
         number, self.made = self.made, self.made + 1
         mine = np.frombuffer((ctypes.c_char * (np.dtype(kind).itemsize * count)).from_address(source), kind)
         before, thread.card = current_card(), self.card  # NCCL sees to that
@@ -187,7 +192,7 @@ class Communicator:
             on_stream("launchKernel", None, [mine], [mine], stream)
         finally:
             thread.card = before
-        self.last = stream, stream.count
+        self.nccl.last[self.card] = stream, stream.count
         self.clique.add(number, self.rank, mine.copy(), op)
         bounds = standin_memory.bounds(mine)
         block = standin_memory.block_at(*bounds)  # given back when all is done, as in the order of the stream
@@ -196,7 +201,7 @@ class Communicator:
             assert block is not None
             np.copyto(mine, self.clique.total(number))
 
-        stream.pending.append(end)
+        return Later(end)
 
 
 def install_nccl(monkeypatch):
@@ -233,6 +238,7 @@ def install_nccl(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", library)
     with contextlib.suppress(AttributeError):
         thread.nccl = []
-    made = functools.lru_cache(library_module._communicators.__wrapped__)  # not the remembered ones, which may be real
-    monkeypatch.setattr(library_module, "_communicators", made)
+    for name in ("_communicators", "_stream_of"):  # not the remembered ones, which may be real
+        made = functools.lru_cache(getattr(library_module, name).__wrapped__)
+        monkeypatch.setattr(library_module, name, made)
     return nccl.calls

@@ -62,6 +62,19 @@ def stream_of(ptr, card):
     return _null_stream(card) if ptr == 1 else _by_number[ptr]
 
 
+class Later:
+    """Work that is done once, by who first waits for it."""
+
+    def __init__(self, work):
+        self.work, self.done, self.turn = work, False, threading.Lock()
+
+    def __call__(self):
+        with self.turn:
+            if not self.done:
+                self.work()
+            self.done = True
+
+
 class Stream:
     def __init__(self, null=False, non_blocking=False, card=None):
         self.card = current_card() if card is None else card
@@ -69,7 +82,7 @@ class Stream:
         self.ptr, self.non_blocking = 0 if null else next(_numbers), non_blocking
         self.count, self.known, self.capture = 0, {}, None
         self.depth = 0  # of what is captured: how many nodes follow one another up to here
-        self.pending = collections.deque()  # what waits for other ranks of NCCL
+        self.pending = collections.deque()  # of `Later`: what waits for other ranks of NCCL
         self._turn = threading.RLock()
         if not null:
             call("streamCreate")
@@ -131,6 +144,7 @@ class Stream:
             elif event.capture is None and self.capture is not None:
                 self.capture.invalid = True
                 raise CUDARuntimeError("cudaErrorStreamCaptureIsolation")
+            self.pending.extend(event.pending)
             _learn(self, event.known)
             self.depth = max(self.depth, event.depth)
 
@@ -196,14 +210,14 @@ class Event:
     def __init__(self, block=False, disable_timing=False):
         call("eventCreate")
         self.card, self.known, self.capture, self.time, self.depth = current_card(), {}, None, None, 0
-        self.has_time = not disable_timing
+        self.has_time, self.pending = not disable_timing, []
 
     def record(self, stream=None):
         """Stricter: with the stream's card current, and not only the event's own when it was made."""
         stream = stream or current_stream()
         call("eventRecord", stream.capture)
         stream.check_is_of_current_card()
-        stream.catch_up()
+        self.pending = list(stream.pending)
         if self.card != stream.card:
             raise CUDARuntimeError("cudaErrorInvalidResourceHandle")
         self.time, self.capture = time.perf_counter() if self.has_time else None, stream.capture
@@ -212,12 +226,14 @@ class Event:
 
     def synchronize(self):
         call("eventSynchronize", self.capture)
+        for later in self.pending:
+            later()
         wait_for(self.known)
 
     @property
     def done(self):
         call("eventQuery", self.capture)
-        return standin_memory.is_done(self.known)
+        return all(later.done for later in self.pending) and standin_memory.is_done(self.known)
 
 
 def elapsed_milliseconds(begin, end):

@@ -312,7 +312,7 @@ def test_too_little_memory(machine, nccl, check, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.long
-def test_nothing_is_raised_whatever_fails(machine, nccl, check):  # noqa: F811
+def test_nothing_is_raised_whatever_fails(machine, nccl, check, monkeypatch):  # noqa: F811
     """Of each kind of call to CUDA that the check makes, the one in the middle fails: some row says so.
 
     Some twenty checks of a machine, so that it takes a few seconds.
@@ -327,6 +327,7 @@ def test_nothing_is_raised_whatever_fails(machine, nccl, check):  # noqa: F811
             return called == name and left[0] == -1
 
         machine(2, fails=fails)
+        install_nccl(monkeypatch)
         found = check()
         assert failures(found) and not failures(found) & VIRTUAL, name
 

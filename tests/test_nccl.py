@@ -19,6 +19,7 @@ from test_gpu_rules import machine  # noqa: F401
 from test_graphs_of_plans import NETWORK, NORMED, settings
 
 import d2lmgpu as d2l
+from d2lmgpu.devices import Batch
 
 pytestmark = pytest.mark.threads
 
@@ -88,15 +89,16 @@ def test_calls_that_do_not_match(calls):
 def test_a_communicator_for_two_streams(calls):
     ranks = Ranks()
     ranks.group((0, 0), (0, 1))
-    with pytest.raises(RaceError, match="used for another stream, which has not waited"):
+    with pytest.raises(RaceError, match="a stream of card 0 has not waited for the card's last call"):
         ranks.group((0, 0, 3, ranks.streams[1][0]), (0, 1))
 
 
 def test_two_communicators_in_different_orders(calls):
     ranks = Ranks(2)
-    ranks.group((0, 0), (1, 0, 4), (0, 1), (1, 1, 4))
+    here, there = ranks.streams[0]
+    ranks.group((0, 0), (1, 0, 4, here), (0, 1), (1, 1, 4, there))
     with pytest.raises(RaceError, match="cards 1 and 0 get the calls of two communicators in different orders"):
-        ranks.group((0, 0), (1, 0, 4), (1, 1, 4), (0, 1))
+        ranks.group((0, 0), (1, 0, 4, here), (1, 1, 4, there), (0, 1))
 
 
 @pytest.mark.parametrize("rank", [0, 2, -1])
@@ -114,7 +116,7 @@ def test_ranks_that_are_not_distinct(calls, rank):
 
     other = threading.Thread(target=join, args=(0, 0))
     other.start()
-    while not standin_driver.machine.calls["ncclCommInitRank"]:
+    while not standin_driver.machine.calls["ncclCommInitRank"] and other.is_alive():
         time.sleep(0.001)
     with standin_driver.lock:  # then it is there
         pass
@@ -128,7 +130,7 @@ def test_ranks_that_are_not_distinct(calls, rank):
 
 
 def test_devices_and_their_comm_streams_at_once(calls, rng):
-    """Each has communicators of its own, and both cards get all calls in one order."""
+    """Both cards get all calls in one order."""
     devices = gpus()
     queues = devices, [device.comm_stream for device in devices]
     values = [rng.normal(size=(2, n)).astype(np.float32) for n in (5, 7)]
@@ -141,6 +143,16 @@ def test_devices_and_their_comm_streams_at_once(calls, rng):
         for array in arrays:
             np.testing.assert_allclose(d2l.to_host(array), 2**5 * each.sum(axis=0), rtol=1e-5)
     assert sizes_on_each_card(calls) == [[5, 7] * 6] * 2
+
+
+def test_a_batch_that_is_given_up_is_not_waited_for(calls):
+    """Nor one that is committed later. A prompt, for one, keeps an error's frames, and the batch in them."""
+    data = put_each([np.ones(3, np.float32)] * 2, gpus())
+    given_up = Batch()
+    d2l.allreduce(data, "nccl", given_up)
+    d2l.allreduce(data, "nccl")
+    assert data[0].device.record().wait(20)
+    assert [d2l.to_host(array).tolist() for array in data] == [[2] * 3] * 2
 
 
 @pytest.mark.parametrize("late", [0, 1])

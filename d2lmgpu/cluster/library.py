@@ -10,7 +10,7 @@ import functools
 
 import numpy as np
 
-from ..collectives.library import add_call, all_reduce_with, check_nccl_dtype, lane_of, told_by_nccl
+from ..collectives.library import add_call, all_reduce_with, check_nccl_dtype, told_by_nccl
 from ..devices import DeviceError
 from ..devices.cpu import libc
 from ..devices.discovery import identities_of_cards
@@ -51,21 +51,23 @@ def all_reduce(communicator, flat):
 
 
 def check_nccl(cluster):
-    """Raise DeviceError unless NCCL can sum over the devices of a `Cluster`; all processes call it together."""
+    """Raise DeviceError unless NCCL can sum over the devices of a `Cluster`; all processes call it together.
+
+    The first call for a cluster makes NCCL's communicators.
+    """
     others = [place for place in cluster.places if not place.device.startswith("gpu")]
     if others:
         raise DeviceError(f"allreduce 'nccl' needs GPUs everywhere, but there is {others[0]}; use 'ring' or 'mpi'")
-    _nccl_communicators(cluster, lane_of(cluster.mine))
+    _nccl_communicators(cluster)
 
 
 def add_nccl(batch, cluster, data):
     """Add to a batch: sum over the cluster, in place, the arrays of this process's GPUs or of their comm streams.
 
-    The first call for a cluster's devices, or for their comm streams, makes NCCL's communicators, in all processes.
     Raises ValueError for a dtype that NCCL does not support.
     """
     devices, kind = [array.device for array in data], check_nccl_dtype(data[0].dtype)
-    communicators, communicator = _nccl_communicators(cluster, lane_of(devices))
+    communicators, communicator = _nccl_communicators(cluster)
     call = communicators, [array.raw for array in data], kind, devices
     add_call(batch, devices, _all_reduce, communicator, *call)
 
@@ -79,17 +81,21 @@ def _all_reduce(communicator, communicators, arrays, kind, devices):
 
 
 @functools.lru_cache(maxsize=16)
-def _nccl_communicators(cluster, lane):
-    """Of each device of this process NCCL's communicator, and a `Communicator` that tells the watch of their waits.
-
-    Each ``lane``, of `lane_of`, has its own.
-    """
-    with told_by_nccl() as library:
-        unique_id = library.get_unique_id() if cluster.rank == 0 else None
+def _nccl_communicators(cluster):
+    """Of each device of this process NCCL's communicator, and a `Communicator` that tells the watch of their waits."""
+    unique_id = error = None
+    try:
+        with told_by_nccl() as library:
+            unique_id = library.get_unique_id() if cluster.rank == 0 else None
+    except DeviceError as reason:  # raised in all processes
+        error = str(reason)
     cards = identities_of_cards()
-    here = unique_id, [cards[device.card] for device in cluster.mine]
+    here = unique_id, [cards[device.card] for device in cluster.mine], error
     present = rendezvous(cluster.world, here, cluster.patience, "allreduce 'nccl'")
-    each = [card for _, cards in present for card in cards]
+    for rank, (*_, error) in enumerate(present):
+        if error:
+            raise DeviceError(f"{error} (rank {rank})")
+    each = [card for _, cards, _ in present for card in cards]
     if len(set(each)) < len(each):
         twice = listed(place for place, card in zip(cluster.places, each, strict=True) if each.count(card) > 1)
         raise DeviceError(f"allreduce 'nccl' needs a card for each device, but {twice} share cards; use 'ring'")

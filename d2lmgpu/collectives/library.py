@@ -4,17 +4,18 @@ NCCL chooses among rings and trees by itself, knows the wires of the machine, an
 adds on the GPU while data arrive. It needs a card of its own for each device.
 
 It demands what it does not check, and who breaks its rules waits for ever or gets
-other sums: a communicator is used by one thread at a time; and where cards have
-several, as devices and their comm streams do, all cards get the calls of all of
-them in the same order. So each call here is joint work of the process's devices,
-which one thread does as a group, and comes after the call that was submitted
-before it, whatever queue that is in:
+other sums: it is called by one thread at a time, for the same sums in the same order
+in each process, and on each card one sum after the other. So each call here is joint
+work of the process's devices, which one thread does as a group, and comes after the
+call that was submitted before it, whatever queue that is in; and each card has one
+stream for all of them, which waits for the device's, and the device's then for it:
 
-    devices         | B 1 | B 0 | ......... | sum of 3 numbers | update
-    comm streams          | sum of dW 1 | sum of dW 0 |
-    NCCL's calls            1st           2nd           3rd                  on each card, and in each process
+    devices         | B 1 | B 0 | ......... |................| update
+    comm streams          | dW 1 ....... |
+    cards, for NCCL          | sum of dW 1 | sum of 3 numbers |
 
-Source: NCCL's user guide, "Thread Safety", "Group Calls", "Using Multiple NCCL Communicators Concurrently".
+Source: NCCL's user guide, "Thread Safety", "Group Calls", "Using Multiple NCCL Communicators Concurrently";
+PyTorch's ProcessGroupNCCL, which also has a stream for each communicator.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ import weakref
 
 from ..devices import DeviceError
 from ..devices.batch import nothing
+from ..devices.gpu import mark_of
 
 
 def nccl(batch, data):
@@ -36,29 +38,23 @@ def nccl(batch, data):
     devices = [array.device for array in data]
     cards = check_cards(devices)
     kind = check_nccl_dtype(data[0].dtype)
-    communicators = _communicators(cards, lane_of(devices))
-    add_call(batch, devices, all_reduce_with, communicators, [array.raw for array in data], kind, devices)
-
-
-def lane_of(devices):
-    """Which of the communicators of its card each device uses: those of devices, or those of comm streams."""
-    return "device" if devices[0].main is devices[0] else "comm stream"
+    add_call(batch, devices, all_reduce_with, _communicators(cards), [array.raw for array in data], kind, devices)
 
 
 _last = threading.local()
-"""``call``: of a thread of the program a weak reference to the task of the call that it added last.
+"""``call``: of a thread of the program weak references to the call that it added last, a task, and to its batch.
 
-A weak one since a batch may be given up, and its tasks with it."""
+Weak ones since a batch may be given up, and its tasks with it."""
 
 
 def add_call(batch, devices, function, *args):
-    """Add to a batch a call of NCCL for all ``devices``. It comes after all that this thread has added before."""
+    """Add to a batch a call of NCCL for all ``devices``. It comes after all that this thread has committed before."""
     for device in devices:
         batch.submit(device, nothing)  # then its stream, too, waits for what this device is to wait for
-    before = getattr(_last, "call", lambda: None)()
-    if before is not None:
+    owner, before = (found() for found in getattr(_last, "call", (lambda: None, lambda: None)))
+    if before is not None and (owner in (batch, None) or not owner.holds(before)):  # else it may never be done
         batch.wait(devices[0], before)
-    _last.call = weakref.ref(batch.submit_to_all(devices, function, *args))
+    _last.call = weakref.ref(batch), weakref.ref(batch.submit_to_all(devices, function, *args))
 
 
 def check_cards(devices):
@@ -84,17 +80,32 @@ def check_nccl_dtype(dtype):
 
 def all_reduce_with(communicators, arrays, kind, devices):
     """Runs on the devices: gives their streams the sum of their plain arrays. It does not wait for it."""
+    streams = [_stream_of(device.card) for device in devices]
     with told_by_nccl() as library:
+        for stream, device in zip(streams, devices, strict=True):
+            with device.as_current():
+                stream.wait_event(device.mark())
         library.groupStart()
         try:
-            for communicator, raw, device in zip(communicators, arrays, devices, strict=True):
-                address = raw.data.ptr
-                communicator.allReduce(address, address, raw.size, kind, library.NCCL_SUM, device.stream.ptr)
+            for communicator, raw, stream in zip(communicators, arrays, streams, strict=True):
+                communicator.allReduce(raw.data.ptr, raw.data.ptr, raw.size, kind, library.NCCL_SUM, stream.ptr)
         except BaseException:
             with contextlib.suppress(Exception):  # it says that a call of the group has failed
                 library.groupEnd()
             raise
         library.groupEnd()
+        for stream, device in zip(streams, devices, strict=True):
+            with device.as_current():
+                device.stream.wait_event(mark_of(stream))
+
+
+@functools.lru_cache
+def _stream_of(card):
+    """The stream of this card that gets all calls of NCCL."""
+    import cupy
+
+    with cupy.cuda.Device(card):
+        return cupy.cuda.Stream(non_blocking=True)
 
 
 def nccl_library():
@@ -128,8 +139,7 @@ def told_by_nccl():
 
 
 @functools.lru_cache
-def _communicators(cards, lane):
-    """Each ``lane`` has communicators of its own, since its calls have streams of their own."""
+def _communicators(cards):
     with told_by_nccl() as library:
         return library.NcclCommunicator.initAll(list(cards))
 

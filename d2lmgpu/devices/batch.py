@@ -59,6 +59,10 @@ class Batch:
         """Like `Device.wait`, from this place in the batch on."""
         self._after.setdefault(device, []).append(check_event(event))
 
+    def holds(self, task):
+        """Whether it has this task, and has not submitted it."""
+        return task in self._tasks
+
     def commit(self):
         """Submit everything."""
         for device in list(self._after):  # no work that waits follows in this batch: submit empty work
