@@ -386,7 +386,7 @@ def test_each_direction_between_two_cards_is_tried(machine, what, card):
 @pytest.mark.parametrize(
     "property, wrong, why",
     [
-        ("garbled", "graphs", "RuntimeError: launched 3 times it gives 1.0 to 1.0 instead of 24"),
+        ("garbled", "graphs", "RuntimeError: launched 3 times it gives 3.0 to 3.0 instead of 129"),
         ("broken", "graphInstantiate over cards", "CUDARuntimeError: cudaErrorUnknown: unknown error"),
         ("broken", "nothing", None),
     ],

@@ -92,9 +92,7 @@ def _try_graph():
         expected += IN_A_ROW
         sums += expected
         expected += sums
-    found = x.get()
-    if not np.array_equal(found, np.full(LENGTH, expected, np.float32)):
-        raise RuntimeError(f"launched {LAUNCHES} times it gives {found.min()} to {found.max()} instead of {expected}")
+    _compare(x.get(), expected)
 
 
 def graphs_span(cards):
@@ -105,40 +103,56 @@ def graphs_span(cards):
 
 
 def _try_spanning(cards):
-    """Numbers go from card to card by copies, and back by kernels that read the other's; each card adds its own.
+    """As in an allreduce: kernels add what lies on another card, from card to card and back, and copies go to all.
 
-    Raises RuntimeError if other numbers come back.
+    Raises RuntimeError if other numbers come out.
     """
     import cupy
 
-    streams, sums, own = {}, {}, {}
+    first, streams, sums, one = cards[0], {}, {}, {}
     for card in cards:
         with cupy.cuda.Device(card), cupy.cuda.Stream(non_blocking=True) as stream:
             streams[card] = stream
-            sums[card], own[card] = cupy.zeros(LENGTH, np.float32), cupy.full(LENGTH, card + 1, np.float32)
-            add(sums[card], own[card])  # compiled now
+            sums[card], one[card] = cupy.zeros(LENGTH, np.float32), cupy.ones(LENGTH, np.float32)
+            add(sums[card], one[card])  # compiled now
             sums[card].fill(0)
             stream.synchronize()
-    way = [*cards, *reversed(cards[:-1])]
+    way = list(itertools.pairwise([*cards, *reversed(cards[:-1])]))
+
+    def across(here, there, do):
+        """Do what one card does with the other's numbers, when that is done with them."""
+        with cupy.cuda.Device(here):
+            event = mark_of(streams[here])
+        with cupy.cuda.Device(there), streams[there] as stream:
+            stream.wait_event(event)
+            do(sums[there], sums[here], stream)
 
     def issue():
-        for number, (here, there) in enumerate(itertools.pairwise(way), 1):
-            with cupy.cuda.Device(here):
-                event = mark_of(streams[here])
-            with cupy.cuda.Device(there), streams[there] as stream:
-                stream.wait_event(event)
-                if number < len(cards):
-                    copy_async(sums[there], sums[here], stream)
-                else:
-                    sums[there].fill(0)
-                    add(sums[there], sums[here])
-                add(sums[there], own[there])
+        add(sums[first], one[first])
+        for here, there in way:
+            across(here, there, lambda target, source, _: add(target, source))
+        for other in cards[1:]:
+            across(first, other, copy_async)
+        for other in cards[1:]:
+            across(other, first, lambda *_: None)
 
-    with cupy.cuda.Device(cards[0]), streams[cards[0]] as stream:
+    with cupy.cuda.Device(first), streams[first] as stream:
         graph = capture(stream, issue)
         graph.upload(stream)
         for _ in range(LAUNCHES):
             graph.launch(stream)
-        found, expected = sums[cards[0]].get(), LAUNCHES * sum(card + 1 for card in way[1:])
+        stream.synchronize()
+    expected = dict.fromkeys(cards, 0)
+    for _ in range(LAUNCHES):
+        expected[first] += 1
+        for here, there in way:
+            expected[there] += expected[here]
+        expected = dict.fromkeys(cards, expected[first])
+    for card in cards:
+        with cupy.cuda.Device(card), streams[card]:
+            _compare(sums[card].get(), expected[card])
+
+
+def _compare(found, expected):
     if not np.array_equal(found, np.full(LENGTH, expected, np.float32)):
         raise RuntimeError(f"launched {LAUNCHES} times it gives {found.min()} to {found.max()} instead of {expected}")
