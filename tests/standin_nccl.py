@@ -113,6 +113,10 @@ class Nccl:
         self.order = {}  # by card: the calls that it got, as (clique, number)
         self.last = {}  # by card: the stream that got its last call, and how much work that had then
 
+    def unique_id(self):
+        _call("ncclGetUniqueId")
+        return (*np.random.default_rng().integers(-128, 128, 128).tolist(),)
+
     def group_start(self):
         _call("ncclGroupStart")
         thread.__dict__.setdefault("nccl", []).append([])
@@ -229,7 +233,7 @@ def install_nccl(monkeypatch):
     library = types.ModuleType("cupy.cuda.nccl")
     library.NcclCommunicator, library.NcclError, library.NCCL_SUM = NcclCommunicator, NcclError, "sum"
     library.groupStart, library.groupEnd = nccl.group_start, nccl.group_end
-    library.get_unique_id = lambda: (*np.random.default_rng().integers(-128, 128, 128).tolist(),)
+    library.get_unique_id = nccl.unique_id
     library.NCCL_FLOAT16, library.NCCL_FLOAT32, library.NCCL_FLOAT64 = "float16", "float32", "float64"
     library.NCCL_INT64 = "int64"
     cuda = types.ModuleType("cupy.cuda")

@@ -15,6 +15,7 @@ from ..collectives.network import read_wires
 from ..devices import DeviceError
 from ..devices.trials import works
 from ..words import listed
+from .gather import gather
 from .measure import measure_across, measure_wires, wiring_of
 
 FEW = 3
@@ -39,8 +40,7 @@ def choose(cluster, n):
     own = on_wiring("invented", wiring)
     if own(k, n).name not in ALGORITHMS:
         tried["invented"] = own
-    what = [*tried.values()], [4 * n]
-    rows = measure_across(cluster, *what) if cluster.size > 1 else measure_allreduce(cluster.mine, *what)
+    rows = _measure(cluster, [*tried.values()], 4 * n)
     seconds = dict(zip(tried, [row.seconds for row in rows], strict=True))
     return min(seconds, key=seconds.get), seconds, wiring
 
@@ -57,18 +57,26 @@ def on_wiring(name, wiring):
 
 
 def _libraries(cluster):
+    """Those that work in all processes; each is tried."""
     for name in ("mpi", "nccl"):
-        try:
-            cluster.across(name)
-            if cluster.size == 1:
-                check_cards(cluster.mine)
-                nccl_library()
-        except DeviceError:
-            continue
-        if cluster.size > 1 or _nccl_works(cluster.mine):
+        here = [[_works(cluster, name)]] * len(cluster.mine)
+        if gather(cluster, here).all():
             yield name
 
 
-def _nccl_works(devices):
-    """Whether NCCL sums over these GPUs; tried once."""
-    return works(listed(devices), "NCCL", "it is not measured", lambda: [*measure_allreduce(devices, ["nccl"], [4])])
+def _works(cluster, name):
+    try:
+        cluster.across(name)
+        if cluster.size == 1:
+            check_cards(cluster.mine)
+            nccl_library()
+    except DeviceError:
+        return False
+    names, once = listed(cluster.mine), lambda: _measure(cluster, [name], 4)
+    return name != "nccl" or works(names, "NCCL", "it is not measured", once)
+
+
+def _measure(cluster, allreduces, nbytes):
+    if cluster.size > 1:
+        return [*measure_across(cluster, allreduces, [nbytes])]
+    return [*measure_allreduce(cluster.mine, allreduces, [nbytes])]
