@@ -1,7 +1,7 @@
 """``python on_standin.py CARDS ARGUMENTS``: the command d2lmgpu on a machine with so many stand-in GPUs.
 
-CARDS may also be JSON: the arguments of `standin_driver.Machine`, and "nccl" if there is one. If $STANDIN_CONTEXTS is a
-folder, a file there tells which cards have a context of this process in the end.
+CARDS may also be JSON: the arguments of `standin_driver.Machine`, "nccl" if there is one, and "broken in rank 1". If
+$STANDIN_CONTEXTS is a folder, a file there tells which cards have a context of this process in the end.
 """
 
 import json
@@ -21,6 +21,9 @@ def machine_of(text):
     properties = given if isinstance(given, dict) else {"cards": given}
     refuses = {int(card): error for card, error in properties.pop("refuses", {}).items()}
     patch, has_nccl = pytest.MonkeyPatch(), properties.pop("nccl", False)
+    broken, ranks = properties.pop("broken in rank 1", []), {"PMI_RANK", "OMPI_COMM_WORLD_RANK"}
+    if "1" in {os.environ.get(rank) for rank in ranks}:
+        properties["broken"] = broken
     machine = standin_cupy.install(patch, refuses=refuses, **properties)
     if has_nccl:
         install_nccl(patch)

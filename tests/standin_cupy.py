@@ -472,6 +472,7 @@ def install(monkeypatch, cards=2, **machine):
         Stream=Stream,
         Event=Event,
         runtime=runtime,
+        driver=types.SimpleNamespace(CUDADriverError=standin_driver.CUDADriverError),
         get_current_stream=current_stream,
         get_elapsed_time=elapsed_milliseconds,
         Graph=standin_streams.Graph,

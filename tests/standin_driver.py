@@ -68,6 +68,10 @@ class CUDARuntimeError(RuntimeError):
         self.name = name
 
 
+class CUDADriverError(RuntimeError):
+    """CuPy's class of what the driver says."""
+
+
 class Machine:
     """``cards`` GPUs. ``peers``: pairs of cards that can reach each other's memory; all, unless given.
 

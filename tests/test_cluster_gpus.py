@@ -26,6 +26,7 @@ from d2lmgpu.networks import Conv2d, Dense, Flatten, ReLU, sequential
 
 pytestmark = pytest.mark.threads
 
+choose = sys.modules["d2lmgpu.cluster.choose"]
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 
 
@@ -195,6 +196,23 @@ def test_nccl_says_what_it_needs(cards, monkeypatch):
         in_each((1, 1), lambda cluster: join(cluster).across("nccl"), kinds=["gpu", "gpu"])
 
 
+def test_what_nccl_says_in_one_process_is_raised_in_all(cards, monkeypatch):
+    cards(2).broken.add("ncclGetUniqueId")
+    install_nccl(monkeypatch)
+    join, told = nccl_world((1, 1), []), "NCCL_ERROR_UNHANDLED_CUDA_ERROR: .* 'ring' needs no NCCL .rank 0."
+
+    def run(cluster):
+        with pytest.raises(d2l.DeviceError, match=told):
+            join(cluster).across("nccl")
+
+    in_each((1, 1), run, kinds=["gpu", "gpu"])
+
+
+def test_a_library_is_measured_where_it_works_in_all_processes(monkeypatch):
+    monkeypatch.setattr(choose, "_works", lambda cluster, name: cluster.rank == 0 or name == "mpi")
+    assert in_each((1, 2), lambda cluster: [*choose._libraries(cluster)]) == [["mpi"]] * 2
+
+
 @pytest.mark.parametrize("split", few(["layers", "zero3", "channels", "data=2,layers=2"], "layers", "zero3"))
 @pytest.mark.parametrize("splits, kinds", few([((2, 2), "gg"), ((1, 3), "gc"), ((2, 1, 1), "cgc")], ((2, 2), "gg")))
 def test_plans_learn_what_one_process_learns(split, splits, kinds, gpus, small):
@@ -252,6 +270,16 @@ def test_processes_of_a_machine_take_its_gpus(tmp_path, monkeypatch):
     assert several["processes"] == 2 and [name[:6] for name in several["devices"]] == ["gpu(0)", "gpu(1)"]
     assert several["final_parameters_sha256"] == one["final_parameters_sha256"]
     assert several["train_loss"] == one["train_loss"]
+
+
+@pytest.mark.long
+def test_an_error_of_cuda_in_one_process_ends_all():
+    """And does not leave the others to wait for it."""
+    machine = json.dumps({"cards": 2, "broken in rank 1": ["hostAlloc"]})
+    arguments = ["train", "--environment", "parallel", *TRAIN[:-1], "--patience", "300"]
+    done = mpiexec(2, ON_STANDIN, machine, *arguments, timeout=100)
+    assert done.returncode != 0 and "cudaErrorUnknown: unknown error" in done.stderr
+    assert "Traceback" not in done.stderr and "rank 1" in done.stderr
 
 
 def test_named_devices_are_taken_where_there_are_gpus(tmp_path):

@@ -11,7 +11,7 @@ import sys
 
 from .. import signals
 from ..devices import DeviceError
-from ..devices.errors import message_of
+from ..devices.errors import errors_of_cuda, message_of
 from ..fashion_mnist import DataError
 from ..training import DriftError
 from . import allreduce, check, course, devices, grade, plan, predict, scaling, sweep, train
@@ -38,17 +38,12 @@ def main(arguments=None):
         check_files(options)
         check_alone(options)
         return with_patient_output(options.command, options)
-    except (ValueError, DeviceError, DataError, OSError, MemoryError, DriftError, *_errors_of_cuda()) as error:
+    except (ValueError, DeviceError, DataError, OSError, MemoryError, DriftError, *errors_of_cuda()) as error:
         say_last(f"{name}: error: {_one_line(error)}")
         return 1 if isinstance(error, DriftError) else 2
     except KeyboardInterrupt:  # before or after training, or a second time during it
         say_last(f"{name}: interrupted, no result was written")
         return signals.exit_code()
-
-
-def _errors_of_cuda():
-    """CuPy's class of what CUDA says, if CuPy has been imported."""
-    return [sys.modules["cupy"].cuda.runtime.CUDARuntimeError] if sys.modules.get("cupy") else []
 
 
 def _one_line(error):

@@ -9,6 +9,7 @@ from .. import signals
 from ..cluster import PATIENCE, DeathError, NoDeviceError, begin_together, cluster
 from ..cluster.supervisor import last_words, tell
 from ..devices import DeviceError, parse_devices
+from ..devices.errors import errors_of_cuda
 from ..fashion_mnist import DataError
 from ..monitor import Callback
 from ..output import check_folder
@@ -18,6 +19,9 @@ from .options import add_output, check_files, find_devices, limit_memory
 
 OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion", "mistakes")
 """Options that name files; only rank 0 writes them."""
+
+ERRORS = DriftError, ValueError, DeviceError, DataError, OSError, MemoryError, KeyboardInterrupt
+"""What is told in a line; CUDA's errors are, too."""
 
 
 def add_ranks(command):
@@ -48,7 +52,7 @@ def run_together(options):
     begin_together()
     try:
         everybody = join(options, PATIENCE if options.patience is None else options.patience)
-    except (ValueError, DeviceError):
+    except (ValueError, DeviceError, *errors_of_cuda()):
         tell(over=True)  # the error says all
         raise
     if everybody is None:
@@ -67,7 +71,7 @@ def run_together(options):
     except DeathError as error:
         last_words([str(error)])
         everybody.world.leave(2)
-    except (DriftError, ValueError, DeviceError, DataError, OSError, MemoryError, KeyboardInterrupt) as error:
+    except (*ERRORS, *errors_of_cuda()) as error:
         everybody.failed(error)
         if speaks:
             raise

@@ -68,7 +68,7 @@ def identities_of_cards():
 
     runtime, found = cupy.cuda.runtime, []
     for card in range(count):
-        uuid = runtime.getDeviceProperties(card)["uuid"]
+        uuid = runtime.getDeviceProperties(card)["uuid"][:16]  # which CuPy takes for a text that ends with a zero
         host = [socket.gethostname()] if len(uuid) < LEAST_OF_UUID else []
         found.append(" ".join([uuid.hex(), runtime.deviceGetPCIBusId(card), *host]))
     return found

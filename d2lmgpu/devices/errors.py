@@ -1,5 +1,7 @@
 """The exceptions that devices raise, and the message of any exception in one line."""
 
+import sys
+
 HOST = "host"
 """The place of plain NumPy arrays: the program's own memory, which belongs to no device."""
 
@@ -29,6 +31,12 @@ class DeviceMismatchError(DeviceError):
             f"{operation}: one array is on {_place(first)} and {what} on {_place(second)}; "
             f"an operation needs all its arrays in one place. {advice}"
         )
+
+
+def errors_of_cuda():
+    """CuPy's classes of what CUDA's runtime and its driver say, if CuPy has been imported: for an ``except``."""
+    cupy = sys.modules.get("cupy")
+    return (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) if cupy else ()
 
 
 def message_of(error):

@@ -6,7 +6,7 @@ import time
 from ..arguments import in_a_clone
 from .device import Device
 from .discovery import CUDA_IS_GONE
-from .errors import DeviceError
+from .errors import DeviceError, errors_of_cuda
 from .workers import Workers
 
 OLDEST = 75
@@ -54,7 +54,7 @@ class GPU(Device):
         """As of `Device`. Raises DeviceError for what CUDA says against it."""
         try:
             return super().set_up()
-        except self.cupy.cuda.runtime.CUDARuntimeError as error:
+        except errors_of_cuda() as error:
             raise DeviceError(f"{self} cannot be used: {error}; take another device") from error
 
     def make_current(self):
