@@ -5,10 +5,11 @@
 
 Each launch of a training step, on each card, is recorded `REPEATS` times in a row as a CUDA graph of its own, with the
 step's own arguments; those that read another card's memory do so here, too. (measure_cards.py has the copies.) Events
-around it give the time from one kernel to the next. What an empty kernel takes is told beside it: so much of each time
-is the way from node to node. In a step kernels also run beside each other, so the step is measured as a whole, from the
-graph of one step and from that of several, and so are the parts of an epoch as the host sees them. Quoted are medians
-of `ROUNDS` with least and largest; the first rounds are warm-up.
+around it give the time from one kernel to the next, none of them launched early as they are in a step. What an empty
+kernel takes is told beside it: so much of each time is the way from node to node. In a step kernels also run beside
+each other, so the step is measured as a whole, from the graph of one step and from that of several, and so are the
+parts of an epoch as the host sees them. Quoted are medians of `ROUNDS` with least and largest; the first rounds are
+warm-up.
 """
 
 import argparse
@@ -222,8 +223,8 @@ def main(arguments=None):
         settings = {"network": options.network, "precision": precision, "batch": batch, "cards": cards}
         show(", ".join(f"{name} {value}" for name, value in settings.items()), found, predictions(files, settings))
         steps.append(settings | found)
-    if options.json:
-        write_json(options.json, what | {"steps": steps})
+        if options.json:  # after each: what there is stays, whatever comes
+            write_json(options.json, what | {"steps": steps})
     return 0
 
 

@@ -6,32 +6,36 @@
 # FOLDER, from where you are, is new or empty: nothing is written over. Each step has a log there, and a line on the
 # screen; one that fails does not stop the next. Two cards or more are tried together, one by itself.
 #
-# Python is $PYTHON, if that is set, else that of the environment that is active, of .venv, or python3; it needs CuPy, the
-# package's own requirements and pytest, and for the comparisons PyTorch with CUDA. On an idle H100 the tests take some
-# five minutes, the measurements as long.
+# Python is $PYTHON, if that is set, else that of the environment that is active, of .venv, or python3. It needs what
+# `pip install -e '.[gpu,cluster,test]'` brings, and for the comparisons PyTorch with CUDA. The tests may take five
+# minutes on an idle H100, the measurements ten and more.
 set -u
 part=${2:-both}
 if [ $# -lt 1 ] || [ $# -gt 2 ] || [[ $part != @(both|tests|measurements) ]]; then
     echo "usage: bash benchmarks/on_gpu.sh FOLDER [tests|measurements]" >&2
     exit 2
 fi
+python=${PYTHON:-${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/python}}
+here=$(cd "$(dirname "$0")/.." && pwd)
+[ -n "$python" ] || [ ! -x "$here/.venv/bin/python" ] || python=$here/.venv/bin/python
+python=${python:-python3}
+[ -n "$(command -v "$python")" ] || { echo "no $python here" >&2; exit 2; }
+python=$(realpath -s "$(command -v "$python")")
 mkdir -p "$1" || exit 2
 results=$(cd "$1" && pwd)
 if [ -n "$(ls -A "$results")" ]; then
     echo "$results is not empty: name a new folder, so that nothing is written over" >&2
     exit 2
 fi
-cd "$(dirname "$0")/.." || exit 2
-wanted=${PYTHON:-${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/python}}
-[ -n "$wanted" ] || [ ! -x .venv/bin/python ] || wanted=$PWD/.venv/bin/python
-python=$(command -v "${wanted:-python3}") || { echo "no ${wanted:-python3} here" >&2; exit 2; }
+cd "$here" || exit 2
 export PYTHONPATH=$PWD PATH=$(dirname "$python"):$PATH
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1  # as in a container
 code=0
 
 step() { # step NAME SECONDS COMMAND...: the command's output goes to FOLDER/NAME.log
     local name=$1 limit=$2 begin=$SECONDS
     shift 2
-    if timeout -k 10 "$limit" "$@" >"$results/$name.log" 2>&1; then
+    if timeout -k 10 "$limit" "$@" </dev/null >"$results/$name.log" 2>&1; then
         echo "ok      $name ($((SECONDS - begin)) s)"
     else
         echo "FAILED  $name ($((SECONDS - begin)) s): $(grep . "$results/$name.log" | tail -1)"
@@ -46,7 +50,8 @@ benchmark() { step "$1" "$2" "$python" "benchmarks/$3.py" "${@:4}" --json "$resu
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv || exit 1
 cards=$("$python" -c 'import cupy; print(cupy.cuda.runtime.getDeviceCount())') || exit 1
 step gpu_commit 20 git describe --always --dirty --abbrev=12
-step gpu_versions 60 "$python" -m pip list
+step gpu_versions 60 "$python" -c 'from importlib import metadata
+for found in sorted(metadata.distributions(), key=lambda found: found.name.lower()): print(found.name, found.version)'
 d2lmgpu gpu_devices 60 devices
 d2lmgpu gpu_check 120 devices --check
 if [ "$cards" -gt 1 ] && [ "$part" != tests ]; then  # never met so far
@@ -78,7 +83,7 @@ if [ "$part" != tests ]; then
         train $precision --devices 1 --precision $precision
     done
     train 2_devices --devices 2
-    benchmark gpu_measured 300 measure_gpu --precision float32,tf32,mixed --batch 256,2048 \
+    benchmark gpu_measured 600 measure_gpu --precision float32,tf32,mixed --batch 256,2048 \
         --cards "$([ "$cards" -gt 1 ] && echo 1,2 || echo 1)"
     for race in float32 tf32 mixed 2048; do
         options=(--precision $race)

@@ -1,6 +1,7 @@
 """``benchmarks/on_gpu.sh``, with stand-ins for NVIDIA's tool and for Python: what it runs, where, and what it tells."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,10 @@ from mpiexec import command_of
 SCRIPT = Path(__file__).parent.with_name("benchmarks") / "on_gpu.sh"
 ON_STANDIN = Path(__file__).with_name("on_standin.py")
 
-pytestmark = pytest.mark.threads
+pytestmark = [
+    pytest.mark.threads,
+    pytest.mark.skipif(shutil.which("timeout") is None, reason="the script is for Linux: it needs timeout"),
+]
 
 PYTHON = """#!/bin/sh
 case "$*" in
@@ -120,7 +124,7 @@ def test_nothing_is_written_over(run, tmp_path):
 def test_which_python(run, tmp_path):
     write(tmp_path / "mine/bin/python", PYTHON.format(cards=1, fails="nothing"))
     mine, python = str(tmp_path / "mine"), PYTHON.format(cards=1, fails="nothing")
-    for number, variables in enumerate([{"VIRTUAL_ENV": mine}, {"PYTHON": f"{mine}/bin/python"}]):
+    for number, variables in enumerate([{"VIRTUAL_ENV": mine}, {"PYTHON": "mine/bin/python"}]):
         run(f"found{number}", "tests", python=python, **variables)
         assert f"{mine}/bin/python -m d2lmgpu" in (tmp_path / f"found{number}/gpu_check.log").read_text()
     done = run("none", PYTHON="no-such-python")
