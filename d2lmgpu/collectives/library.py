@@ -30,7 +30,7 @@ from ..devices.gpu import mark_of
 
 
 def nccl(batch, data):
-    """Add to a batch: sum arrays over GPU devices, in place, with NCCL's allReduce on each device's stream.
+    """Add to a batch: sum arrays over GPU devices, in place, with NCCL's allReduce.
 
     Raises DeviceError unless there are two devices or more, all GPUs, each on a
     card of its own, and CuPy has NCCL; ValueError for a dtype that NCCL does not support.
@@ -48,7 +48,7 @@ Weak ones since a batch may be given up, and its tasks with it."""
 
 
 def add_call(batch, devices, function, *args):
-    """Add to a batch a call of NCCL for all ``devices``. It comes after all that this thread has committed before."""
+    """Add to a batch a call of NCCL for all ``devices``; after those in this batch, and those this thread committed."""
     for device in devices:
         batch.submit(device, nothing)  # then its stream, too, waits for what this device is to wait for
     owner, before = (found() for found in getattr(_last, "call", (lambda: None, lambda: None)))
