@@ -145,8 +145,8 @@ def _gpus_in_use():
 
 
 def _short(place):
-    """A place on the bus as CUDA and nvidia-smi both write it at the end: "0000:04:00.0"."""
-    return place.strip().lower()[-12:]
+    """A place on the bus without the zeros at its beginning, of which CUDA and nvidia-smi write different numbers."""
+    return place.strip().lower().lstrip("0")
 
 
 def _number(text, unit=1):
