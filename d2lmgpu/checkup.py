@@ -10,13 +10,13 @@ import itertools
 import numpy as np
 
 from .collectives import allreduce
-from .collectives.execute import are_connected
 from .devices import DeviceError, cpu, find_gpus, put, to_host
 from .devices.cpu import blas_works
 from .devices.gpu import GPU
 from .devices.trials import all_again, trials, works
-from .kernels.cuda import PRECISIONS, graphs_span, graphs_work, tensor_cores
+from .kernels.cuda import PRECISIONS, graphs_work, tensor_cores
 from .networks import kernels_work
+from .parallel.graph_limits import in_one_graph
 
 LENGTH = 1003
 """Elements of the arrays that are added up."""
@@ -32,10 +32,10 @@ def check_machine():
         if gpus:
             gpus[0].make_current()
         for pair in itertools.combinations(gpus, 2):
-            _try_spanning(pair)
+            _try_together(pair)
             works(" and ".join(map(str, pair)), "a sum over both", "", lambda pair=pair: _try_sum(pair, "ring"))
         if len(gpus) > 2:
-            _try_spanning(gpus)
+            _try_together(gpus)
         if len(gpus) > 1:
             works(", ".join(map(str, gpus)), "NCCL", "", lambda: _try_sum(gpus, "nccl"))
         cpus = [cpu(0), cpu(1)]
@@ -70,12 +70,10 @@ def _try_precisions(device):
             kernels_work(str(device), cupy, precision)
 
 
-def _try_spanning(gpus):
-    """Try what they do together: peer access, and if they have that, a graph."""
-    cards = {gpu.card for gpu in gpus}
+def _try_together(gpus):
+    """Try peer access, and if they have that, a graph over them: what training asks of several."""
     with contextlib.suppress(DeviceError):  # nothing works between two: then their sum says so
-        if are_connected(cards):
-            graphs_span(cards)
+        in_one_graph(gpus, "ring")
 
 
 def _try_sum(devices, algorithm):
