@@ -10,15 +10,13 @@ import codecs
 import sys
 
 from .. import signals
-from ..devices import DeviceError
-from ..devices.errors import errors_of_cuda, message_of
-from ..fashion_mnist import DataError
+from ..devices.errors import message_of
 from ..training import DriftError
 from . import allreduce, check, course, devices, grade, plan, predict, scaling, sweep, train
 from .options import check_files
 from .outlet import say_last, with_patient_output
 from .parser import parse
-from .ranks import are_together, check_alone, run_together
+from .ranks import are_together, check_alone, errors_told, run_together
 
 PLAIN = {"✓": "right:", "✗": "wrong:", "×": "x", "·": "*", "…": "...", "–": "-", "→": "->", "√": "sqrt "}
 """What stands for these characters on an output whose encoding does not have them."""
@@ -38,7 +36,7 @@ def main(arguments=None):
         check_files(options)
         check_alone(options)
         return with_patient_output(options.command, options)
-    except (ValueError, DeviceError, DataError, OSError, MemoryError, DriftError, *errors_of_cuda()) as error:
+    except errors_told() as error:
         say_last(f"{name}: error: {_one_line(error)}")
         return 1 if isinstance(error, DriftError) else 2
     except KeyboardInterrupt:  # before or after training, or a second time during it

@@ -20,9 +20,6 @@ from .options import add_output, check_files, find_devices, limit_memory
 OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion", "mistakes")
 """Options that name files; only rank 0 writes them."""
 
-ERRORS = DriftError, ValueError, DeviceError, DataError, OSError, MemoryError, KeyboardInterrupt
-"""What is told in a line; CUDA's errors are, too."""
-
 
 def add_ranks(command):
     """Add the options of this environment."""
@@ -30,6 +27,11 @@ def add_ranks(command):
     add_output(command, "--log", help, "DIR", check_folder, "rank*.log")
     help = f"with --environment parallel: seconds that a process waits for another (default: {PATIENCE:g})"
     command.add_argument("--patience", type=float, metavar="S", help=help)
+
+
+def errors_told():
+    """The classes of errors of which a command tells the message, in a line."""
+    return DriftError, ValueError, DeviceError, DataError, OSError, MemoryError, *errors_of_cuda()
 
 
 def are_together(options):
@@ -71,7 +73,7 @@ def run_together(options):
     except DeathError as error:
         last_words([str(error)])
         everybody.world.leave(2)
-    except (*ERRORS, *errors_of_cuda()) as error:
+    except (*errors_told(), KeyboardInterrupt) as error:
         everybody.failed(error)
         if speaks:
             raise
