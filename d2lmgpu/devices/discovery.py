@@ -151,7 +151,7 @@ def _short(place):
 
 def _number(text, unit=1):
     try:
-        return type(unit)(float(text) * unit)
+        return int(float(text) * unit)
     except ValueError:
         return None
 
