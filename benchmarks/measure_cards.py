@@ -19,9 +19,8 @@ import itertools
 from pathlib import Path
 
 import cupy
-import measure_gpu
 import numpy as np
-from measure_gpu import EMPTY, REPEATS, measured_on, spread, time_graph
+from measure_gpu import EMPTY, REPEATS, measured_on, time_graph, time_row
 
 import d2lmgpu as d2l
 from d2lmgpu.devices.peers import connect, copy_async
@@ -51,45 +50,37 @@ def repeats_of(size):
 
 def in_graph(gpu, work, times):
     """Microseconds of ``work()``, recorded in the device's stream so many times in a row."""
-
-    def issue():
-        for _ in range(times):
-            work()
-
     with gpu.as_current():
         work()  # what it takes is compiled and there
         gpu.finish()
-        return time_graph(gpu.stream, capture(gpu.stream, issue), times)
+        return time_graph(gpu.stream, capture(gpu.stream, lambda: repeat(work, times)), times)
 
 
 def one_by_one(gpu, work, times):
-    """Microseconds of ``work()``, given to the stream so many times between two events."""
-    seconds = []
+    """Microseconds of ``work()``, given to the device's stream so many times in a row."""
     with gpu.as_current():
-        for _ in range(measure_gpu.WARM_UP + measure_gpu.ROUNDS):
-            begin = gpu.stream.record()
-            for _ in range(times):
-                work()
-            end = gpu.stream.record()
-            end.synchronize()
-            seconds.append(cupy.cuda.get_elapsed_time(begin, end) / 1e3 / times)
-    return spread(seconds)
+        return time_row(gpu.stream, lambda: repeat(work, times), times)
+
+
+def repeat(work, times):
+    for _ in range(times):
+        work()
 
 
 @contextlib.contextmanager
 def without_access(gpu, other):
     """Within the block neither card has access to the other's memory."""
-    with gpu.as_current():
-        cupy.cuda.runtime.deviceDisablePeerAccess(other.card)
-    with other.as_current():
-        cupy.cuda.runtime.deviceDisablePeerAccess(gpu.card)
+
+    def let_both(change):
+        for here, there in ((gpu, other), (other, gpu)):
+            with here.as_current():
+                change(there.card)
+
+    let_both(cupy.cuda.runtime.deviceDisablePeerAccess)
     try:
         yield
     finally:
-        with gpu.as_current():
-            cupy.cuda.runtime.deviceEnablePeerAccess(other.card)
-        with other.as_current():
-            cupy.cuda.runtime.deviceEnablePeerAccess(gpu.card)
+        let_both(cupy.cuda.runtime.deviceEnablePeerAccess)
 
 
 def ways_to(gpu, other, size):

@@ -68,16 +68,21 @@ def spread(seconds):
 
 
 def time_graph(stream, graph, times, before=lambda: None):
-    """Microseconds that one of the ``times`` things takes which a graph has in a row: `spread` over the rounds."""
+    """As `time_row`, of a graph."""
+    graph.upload(stream)
+    return time_row(stream, lambda: graph.launch(stream), times, before)
+
+
+def time_row(stream, launch, times, before=lambda: None):
+    """Microseconds that one of the ``times`` things takes which are launched in a row: `spread` over the rounds."""
     import cupy
 
-    graph.upload(stream)
     seconds = []
     for _ in range(WARM_UP + ROUNDS):
         before()
         begin, end = cupy.cuda.Event(), cupy.cuda.Event()
         begin.record(stream)
-        graph.launch(stream)
+        launch()
         end.record(stream)
         end.synchronize()
         seconds.append(cupy.cuda.get_elapsed_time(begin, end) / 1e3 / times)
