@@ -4,9 +4,9 @@ The machines are the stand-in's, and layers compute as they are written: all tha
 """
 
 import pytest
-import standin_cupy
-from conftest import few, forget_gpus
+from conftest import few
 from standin_nccl import install_nccl
+from test_gpu_rules import machine  # noqa: F401
 
 from d2lmgpu import cli, fashion_mnist
 
@@ -34,26 +34,15 @@ MACHINES = {  # by name their properties
     "not ready": {"refuses": {0: NOT_READY, 1: NOT_READY}},
     "card 0 too old": {"capability": [(7, 0), (9, 0)]},
 }
-REFUSED = {name for name, machine in MACHINES.items() if "refuses" in machine} | {
-    "nothing gets across",
-    "card 0 too old",
-}
+REFUSED = {"nothing gets across"}
+REFUSED |= {name for name, given in MACHINES.items() if {"refuses", "capability"} & given.keys()}
 TRAIN = ["train", "--devices", "2", "--batch-size", "8", "--epochs", "1", "--init", "he"]
 COMMANDS = {
     "devices": ["devices"],
     "check": ["devices", "--check"],
     "ring": TRAIN,
     "nccl": [*TRAIN, "--allreduce", "nccl"],
-    "overlap": [
-        *TRAIN,
-        "--allreduce",
-        "nccl",
-        "--overlap",
-        "--network",
-        "lenet-bn",
-        "--batch-statistics",
-        "synchronised",
-    ],
+    "overlap": [*TRAIN, *"--allreduce nccl --overlap --network lenet-bn --batch-statistics synchronised".split()],
     "auto": [*TRAIN, "--allreduce", "auto"],
     "allreduce": ["allreduce", "--devices", "2", "--sizes", "4K", "--algorithms", "ring,nccl"],
     "layers": [*TRAIN, "--split", "layers", "--micro-batches", "2"],
@@ -68,40 +57,36 @@ WITH_NCCL = {"nccl", "overlap", "allreduce"}
 
 
 @pytest.fixture
-def walk(monkeypatch, capsys):
+def walk(machine, monkeypatch, capsys):  # noqa: F811
     """A function that gives a command to a machine: the exit code, and what was said on standard error."""
     monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
     read = fashion_mnist.read_idx
     monkeypatch.setattr(fashion_mnist, "read_idx", lambda *args: read(*args)[:20])
 
-    def walk(machine, command):
-        properties = dict(MACHINES[machine])
+    def walk(name, command):
+        properties = dict(MACHINES[name])
         one_way, has_nccl = properties.pop("one way", None), properties.pop("nccl", True)
-        forget_gpus()
-        made = standin_cupy.install(monkeypatch, 2, **properties)
+        made = machine(2, **properties)
         if one_way:
             made.peers.add(one_way)
         if has_nccl:
             install_nccl(monkeypatch)
         return cli.main(COMMANDS[command]), capsys.readouterr().err.splitlines()
 
-    yield walk
-    forget_gpus()
+    return walk
 
 
-WALKS = [(machine, command) for machine in MACHINES for command in COMMANDS]
-
-
+WALKS = [(name, command) for name in MACHINES for command in COMMANDS]
 KEPT = ("good", "nccl"), ("card 0 taken", "ring"), ("NCCL fails", "overlap"), ("NCCL fails", "auto")
 
 
-@pytest.mark.parametrize("machine, command", few(WALKS, *KEPT, parts=4))
-def test_each_ends_well_or_with_a_line(walk, machine, command):
-    code, said = walk(machine, command)
+@pytest.mark.parametrize("name, command", few(WALKS, *KEPT, parts=4))
+def test_each_ends_well_or_with_a_line(walk, name, command):
+    code, said = walk(name, command)
     errors = [line for line in said if not line.startswith(("note: ", "epoch "))]
-    is_fine = machine not in REFUSED and (command not in WITH_NCCL or "NCCL" not in machine)
+    is_fine = name not in REFUSED and (command not in WITH_NCCL or "NCCL" not in name)
     if command in ("devices", "check"):
-        assert errors == [] and code in ((0,) if command == "devices" or machine == "good" else (0, 1))
+        assert errors == [] and code in ((0,) if command == "devices" or name == "good" else (0, 1))
     elif is_fine:
         assert (code, errors) == (0, [])
     else:
