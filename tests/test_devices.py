@@ -365,8 +365,9 @@ def test_impossible_choices(arguments, message):
 def test_device_table(device_kind):
     rows = d2l.device_table()
     assert sum(row.kind == "gpu" for row in rows) == find_gpus()[0]
-    assert rows[-1].kind == "cpu" and all(0 < (row.memory_free or 1) <= row.memory_total for row in rows)
-    assert rows[-1].memory_free
+    known = [row for row in rows if row.kind == "cpu" or row.memory_free is not None]  # of GPUs nvidia-smi tells it
+    assert rows[-1].kind == "cpu" and all(0 < row.memory_free <= row.memory_total for row in known)
+    assert all(row.memory_total > 0 for row in rows)
     for row in rows:
         assert (row.compute_capability is None) == (row.kind == "cpu") and row.description
         assert row.busy is None or 0 <= row.busy <= 100
