@@ -234,5 +234,7 @@ def test_no_step_allocates_and_memory_does_not_grow(small, settings):
         ):
             pass
     held, left = traced_memory(epoch, 5)
-    assert held < 400_000  # tasks, views, NumPy's small buffers; the gradients alone are 516 kB
+    # Tasks, views and NumPy's small buffers: 300 to 450 kB, by how many threads work at once. Another copy of the
+    # gradients alone would add 516 kB.
+    assert held < 600_000
     assert left < 10_000
