@@ -1,7 +1,6 @@
 """`train_batch` with any network, optimiser and loss, with batch norm's statistics, and on clusters."""
 
 import functools
-import re
 
 import numpy as np
 import pytest
@@ -262,7 +261,7 @@ print(f"{wrong} wrong")
 def test_with_mpi(count, devices):
     done = mpiexec(count, "-c", PROCESSES, devices)
     assert done.returncode == 0, done.stderr
-    assert re.findall(r"\d+ wrong", done.stdout) == ["0 wrong"] * count  # mpiexec may join the lines of two ranks
+    assert done.stdout.replace("\n", "") == "0 wrong" * count  # mpiexec may join the lines of two ranks
 
 
 def test_wrong_arguments():

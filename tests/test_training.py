@@ -234,7 +234,7 @@ def test_no_step_allocates_and_memory_does_not_grow(small, settings):
         ):
             pass
     held, left = traced_memory(epoch, 5)
-    # Tasks, views and NumPy's small buffers: 300 to 450 kB, by how many threads work at once. Another copy of the
-    # gradients alone would add 516 kB.
-    assert held < 600_000
+    # Tasks, views, NumPy's small buffers: 298 to 360 kB, with overlap, where more threads work at once, 384 to 451.
+    # The gradients alone are 516 kB.
+    assert held < (500_000 if "overlap" in settings else 400_000)
     assert left < 10_000
