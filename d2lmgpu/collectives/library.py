@@ -20,6 +20,7 @@ PyTorch's ProcessGroupNCCL, which also has a stream for each communicator.
 
 import contextlib
 import functools
+import sys
 import threading
 import warnings
 import weakref
@@ -110,12 +111,14 @@ def _stream_of(card):
 
 def nccl_library():
     """CuPy's module. Raises DeviceError if it has none."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # CuPy's, of what is said below
-            from cupy.cuda import nccl as library
-    except ImportError as error:
-        raise DeviceError(f"allreduce 'nccl': {_missing()} ({error})") from error
+    library = sys.modules.get("cupy.cuda.nccl")
+    if library is None:  # once: filters of warnings are the whole program's, and devices' threads come here, too
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # CuPy's, of what is said below
+                from cupy.cuda import nccl as library
+        except ImportError as error:
+            raise DeviceError(f"allreduce 'nccl': {_missing()} ({error})") from error
     if not getattr(library, "available", True):
         raise DeviceError(f"allreduce 'nccl': {_missing()}")
     return library
