@@ -115,7 +115,7 @@ def edges(gpu, other):
                 for one, following in itertools.pairwise([*devices, here]):
                     with one.as_current():
                         kernels[one]((1,), (32,), ())
-                        event = one.stream.record()
+                        event = one.mark()
                     with following.as_current():
                         following.stream.wait_event(event)
 
