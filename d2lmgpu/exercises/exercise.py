@@ -39,8 +39,8 @@ class Exercise:
     """The hint if the answer changes its arguments; "" if it is allowed to."""
     without = ()
     """Names of the library's functions that an answer may not use, beside the one that it is to be."""
-    after_core = False
-    """Whether it is of a notebook after *Your own framework*, though of a number of the core path."""
+    optional = False
+    """Whether its notebook is optional, though its number belongs to the core path."""
 
     def __init_subclass__(cls):
         paragraphs = (cls.__doc__ or "\n\n").split("\n\n")  # with -OO there is none

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 
 from ..arguments import is_number, plain, shown
-from ..devices import DeviceArray, record_transfers, to_host
+from ..devices import DeviceArray, DeviceMismatchError, record_transfers, to_host
 from ..devices.errors import one_line
 
 
@@ -32,6 +32,7 @@ def in_case(words):
 
 
 RUN_IT = "run the function yourself on such a case, and read the error message from the bottom up"
+MOVE = "sum() and + work on one device: first move them to one, put(x, device), or to the host, to_host(x)"
 
 
 def call(answer, *args, hint=RUN_IT):
@@ -39,7 +40,8 @@ def call(answer, *args, hint=RUN_IT):
     try:
         return answer(*args)
     except Exception as error:  # whatever a student's function may raise
-        raise Wrong(f"it raised {in_words(error)}", hint) from error
+        own = MOVE if isinstance(error, DeviceMismatchError) and hint is RUN_IT else hint
+        raise Wrong(f"it raised {in_words(error)}", own) from error
 
 
 def call_recorded(answer, *args, hint=RUN_IT):

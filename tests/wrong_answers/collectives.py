@@ -2,7 +2,7 @@
 
 import math
 
-from d2lmgpu.collectives import Transfer, chunk_bounds, naive, sharded
+from d2lmgpu.collectives import Transfer, chunk_bounds, naive, reduce_scatter, sharded
 
 
 def ring__no_answer(k, n):
@@ -20,6 +20,11 @@ def ring__right_for_two_devices_only(k, n):
     collect = [Transfer(i, (i + 1) % k, *bounds[i - 1], "add") for i in range(k)]
     give_back = [Transfer(i, (i + 1) % k, *bounds[i], "copy") for i in range(k)]
     return [collect, give_back] if k > 1 else []
+
+
+def ring__stops_half_way(k, n):
+    """after k - 1 steps each chunk is complete on one device"""
+    return reduce_scatter(k, n)
 
 
 def ring__whole_arrays(k, n):

@@ -72,6 +72,11 @@ def swap__changes_names(a, b):
     return a, b
 
 
+def swap__only_the_names(a, b):
+    """a = ... only makes the name refer to another array"""
+    a, b = b, a
+
+
 def swap__overwrites_first(a, b):
     """now both hold what b held"""
     a[:] = d2l.put(b, a.device)

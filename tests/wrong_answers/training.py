@@ -81,6 +81,14 @@ def train_batch__returns_the_first_devices_loss(X, y, device_params, devices, lr
     return losses[0]
 
 
+def train_batch__adds_losses_of_two_devices(X, y, device_params, devices, lr):
+    """first move them to one, put(x, device), or to the host"""
+    X_shards, y_shards = d2l.split_batch(X, y, devices)
+    each = zip(devices, X_shards, y_shards, device_params, strict=True)
+    tasks = [device.run(d2l.loss_and_grads, *arguments) for device, *arguments in each]
+    return sum([task.result()[0] for task in tasks])
+
+
 def train_batch__divides_by_nothing(X, y, device_params, devices, lr):
     """gradients are sums over examples: divide by their number"""
     return d2l.train_batch(X, y, device_params, devices, lr * len(y))
