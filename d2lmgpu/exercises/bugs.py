@@ -14,6 +14,9 @@ from .exercise import Exercise
 from .results import expect
 from .synchronisation import RAGGED
 
+ONE_FOR_ALL = "one device works for all: let every device add up one chunk, and give it back"
+IN_CHUNKS = "cut the array into k chunks, d2lmgpu.collectives.chunk_bounds(n, k), and send one at a time"
+
 
 class sum_into_all(synchronisation.allreduce):
     """Repair sum_into_all(data): data is a list of device arrays of one shape, one on each device; afterwards each
@@ -22,7 +25,23 @@ class sum_into_all(synchronisation.allreduce):
 
 class sum_by_chunks(synchronisation.allreduce):
     """Repair sum_by_chunks(data): data is a list of device arrays of one shape, one on each device; afterwards each
-    holds the sum of all. Each device adds up one chunk, and gives it back to all."""
+    holds the sum of all. Each device adds up one chunk, and gives it back to all.
+
+    all devices hold the sum, and each has added up one chunk, for 2, 3, 5 and 8 devices.
+    """
+
+    cases = ((2, 1000), (1, 4), (3, 999), (5, 1003), (8, 4000))
+    enough = "each device sends k - 1 chunks to their owners, and its own sum to the k - 1 others"
+
+    def test(self, answer, k, n):
+        """No device sends more than 2(k - 1) chunks."""
+        away = [t for t in super().test(answer, k, n) if t.source != t.destination]
+        sent = [sum(t.nbytes for t in away if t.source == f"cpu({i})") // 4 for i in range(k)]
+        enough = 2 * (k - 1) * -(-n // k)
+        few, found = max(sent) <= enough, f"right, but a device sends {max(sent)} numbers; {enough} are enough"
+        expect(few or sent.count(max(sent)) == k, f"{found}: device {np.argmax(sent)} sends most", ONE_FOR_ALL)
+        expect(few or all(t.nbytes < 4 * n for t in away), f"{found}: all devices send whole arrays", IN_CHUNKS)
+        expect(few, found, self.enough)
 
 
 class sum_from_neighbours(synchronisation.allreduce):
@@ -30,11 +49,7 @@ class sum_from_neighbours(synchronisation.allreduce):
     each device; afterwards each holds the sum of all."""
 
 
-ONE_FOR_ALL = "one device works for all: let every device add up one chunk, and give it back"
-IN_CHUNKS = "cut the array into k chunks, d2lmgpu.collectives.chunk_bounds(n, k), and send one at a time"
-
-
-class sum_round_the_ring(synchronisation.allreduce):
+class sum_round_the_ring(sum_by_chunks):
     """Repair sum_round_the_ring(data): data is a list of device arrays of one shape, one on each device; afterwards
     each holds the sum of all. No device sends more than 2(k - 1) chunks, that is, less than twice the array, however
     many devices there are.
@@ -42,16 +57,7 @@ class sum_round_the_ring(synchronisation.allreduce):
     all devices hold the sum, and none sends more than 2(k - 1) chunks, for 2, 3, 5 and 8 devices.
     """
 
-    cases = ((2, 1000), (1, 4), (3, 999), (5, 1003), (8, 4000))
-
-    def test(self, answer, k, n):
-        away = [t for t in super().test(answer, k, n) if t.source != t.destination]
-        sent = [sum(t.nbytes for t in away if t.source == f"cpu({i})") // 4 for i in range(k)]
-        enough = 2 * (k - 1) * -(-n // k)
-        few, found = max(sent) <= enough, f"right, but a device sends {max(sent)} numbers; {enough} are enough"
-        expect(few or sent.count(max(sent)) == k, f"{found}: device {np.argmax(sent)} sends most", ONE_FOR_ALL)
-        expect(few or all(t.nbytes < 4 * n for t in away), f"{found}: all devices send whole arrays", IN_CHUNKS)
-        expect(few, found, "a chunk goes round twice: once to be added up, once to be given back as it is")
+    enough = "a chunk goes round twice: once to be added up, once to be given back as it is"
 
 
 class step_replicas(synchronisation.update_replicas):
@@ -64,11 +70,6 @@ class step_replicas(synchronisation.update_replicas):
     def test(self, answer, sizes):
         """The step of notebook 4's `update_replicas`, given the shards' sizes."""
         super().test(lambda params, grads, lr, _: answer(params, grads, list(sizes), lr), sizes)
-
-
-class deal_out(synchronisation.split_batch):
-    """Repair deal_out(X, y, devices): two lists, with a shard of the images X and of the labels y for each device, on
-    that device. Sizes differ by one at most."""
 
 
 END_TO_END = "the first shard begins at 0, each other one where the one before it ends, and the last ends at n"

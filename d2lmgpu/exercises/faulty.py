@@ -53,17 +53,6 @@ def step_replicas(device_params, device_grads, shard_sizes, lr):
         d2l.sgd(params, grads, lr, size)
 
 
-def deal_out(X, y, devices):
-    size = len(X) // len(devices)
-    X_shards, y_shards = [], []
-    for i, device in enumerate(devices):
-        start = i * size
-        stop = start + size if device is not devices[-1] else len(X)
-        X_shards.append(d2l.put(X[start:stop], device))
-        y_shards.append(d2l.put(y[start:stop], device))
-    return X_shards, y_shards
-
-
 def cut(n, k):
     size = max(1, math.ceil(n / k))
     return [(start, min(start + size, n)) for start in range(0, n, size)]

@@ -1,4 +1,4 @@
-"""Exercises of notebook 13, models that do not fit: bytes on a device, and a step whose optimiser state is sharded."""
+"""Exercises of notebook 13, models that do not fit: the largest minibatch, ZeRO's bytes, and a step of its stage 1."""
 
 import numpy as np
 
@@ -7,6 +7,7 @@ from ..devices import cpu
 from ..words import several
 from .exercise import Exercise, random_numbers
 from .results import Empty, call_recorded, close, expect, short
+from .splitting import LENET_OUTPUTS
 from .watching import check_ways, spread
 
 STAGES = "stage 1 shares out the state, stage 2 also the gradients, stage 3 also the parameters"
@@ -94,3 +95,30 @@ class zero1_step(Exercise):
         yield start - LR * (MOMENTUM * before + mixed), "each chunk used one device's gradients only", "sum them first"
         yield forgotten, "the velocities were not used", "p = p - lr · v, with v = momentum · v + gradient"
         yield 2 * start - right, "a step uphill", "the step is subtracted"
+
+
+PARAMETERS, ACTIVATIONS = 129_068, sum(LENET_OUTPUTS)
+
+
+class largest_batch(Exercise):
+    """Write largest_batch(parameters, activations, memory, k): with data parallelism each of k devices with `memory`
+    bytes holds all parameters, their gradients, and for each example of its shard the activations; all are float32
+    numbers. Return the largest number of examples in a minibatch.
+
+    every device holds all parameters and gradients, and whole examples in the memory that is left.
+    """
+
+    cases = [(PARAMETERS, ACTIVATIONS, memory, k) for memory, k in ((2**24, 1), (2**22, 5), (2**20, 3), (10**6, 4))]
+    hint = "how many examples fit into what parameters and gradients leave of a device's memory? Then times k"
+
+    def right(self, parameters, activations, memory, k):
+        return k * max(0, (memory - 8 * parameters) // (4 * activations))
+
+    def mistakes(self, found, right, parameters, activations, memory, k):
+        shared, no_grads = (self.right(few, activations, memory, k) for few in (parameters / k, parameters / 2))
+        yield found < 0, "this is negative", "if parameters and gradients alone do not fit, no example does"
+        yield found % 1 != 0, "a fraction of an example", "round down to whole examples per device, then times k"
+        yield right > 0 and found == right // k, "those of one device", "each device has its own memory, and a shard"
+        yield no_grads, "this leaves no room for gradients", "there are as many gradients as parameters"
+        yield shared, "only a part of the parameters", "with data parallelism every device holds all of them"
+        yield 0 < found - right < k, "a shard would not fit", "devices hold whole examples: round down before times k"

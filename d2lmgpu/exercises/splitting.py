@@ -1,4 +1,4 @@
-"""Exercises of notebook 3, splitting the problem: bytes over a cut, a dense layer in parts, what fits into memory."""
+"""Exercises of notebook 3, splitting the problem: bytes over a cut, and a dense layer in parts."""
 
 import numpy as np
 
@@ -88,30 +88,3 @@ class dense_by_inputs(Exercise):
     def mistakes(self, _, right, bias, k):
         yield right + (k - 1) * bias, f"the bias is counted {k} times", "it is added once, not on every device"
         yield right - bias, "the bias is missing", "add it once"
-
-
-PARAMETERS, ACTIVATIONS = 129_068, sum(LENET_OUTPUTS)
-
-
-class largest_batch(Exercise):
-    """Write largest_batch(parameters, activations, memory, k): with data parallelism each of k devices with `memory`
-    bytes holds all parameters, their gradients, and for each example of its shard the activations; all are float32
-    numbers. Return the largest number of examples in a minibatch.
-
-    every device holds all parameters and gradients, and whole examples in the memory that is left.
-    """
-
-    cases = [(PARAMETERS, ACTIVATIONS, memory, k) for memory, k in ((2**24, 1), (2**22, 5), (2**20, 3), (10**6, 4))]
-    hint = "how many examples fit into what parameters and gradients leave of a device's memory? Then times k"
-
-    def right(self, parameters, activations, memory, k):
-        return k * max(0, (memory - 8 * parameters) // (4 * activations))
-
-    def mistakes(self, found, right, parameters, activations, memory, k):
-        shared, no_grads = (self.right(few, activations, memory, k) for few in (parameters / k, parameters / 2))
-        yield found < 0, "this is negative", "if parameters and gradients alone do not fit, no example does"
-        yield found % 1 != 0, "a fraction of an example", "round down to whole examples per device, then times k"
-        yield right > 0 and found == right // k, "those of one device", "each device has its own memory, and a shard"
-        yield no_grads, "this leaves no room for gradients", "there are as many gradients as parameters"
-        yield shared, "only a part of the parameters", "with data parallelism every device holds all of them"
-        yield 0 < found - right < k, "a shard would not fit", "devices hold whole examples: round down before times k"

@@ -16,10 +16,11 @@ TOPICS = [
     _exercises(topic)
     for topic in (
         *("places", "layers_by_hand", "splitting", "synchronisation", "training", "collectives", "rates", "weights"),
-        *("scaling", "speed", "bugs", "plans", "memory", "machines", "frameworks"),
+        *("scaling", "speed", "bugs", "plans", "memory", "machines"),
     )
 ]
 TOPICS[6 - 1] |= _exercises("wirings")
+TOPICS[10 - 1] |= _exercises("precision")
 """The exercises of each topic, by name: those of the notebooks of one number."""
 
 EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.items()}

@@ -1,5 +1,7 @@
 """Solutions of notebook 1's exercises."""
 
+import time
+
 import d2lmgpu as d2l
 
 
@@ -16,3 +18,16 @@ def swap(a, b):
     from_a, from_b = d2l.put(a, b.device), d2l.put(b, a.device)
     a[:] = from_b
     b[:] = from_a
+
+
+def timed(work, devices, repeats=5, clock=time.perf_counter):
+    """Idle devices before each reading of the clock."""
+    work()
+    d2l.synchronize(devices)
+    seconds = []
+    for _ in range(repeats):
+        begin = clock()
+        work()
+        d2l.synchronize(devices)
+        seconds.append(clock() - begin)
+    return seconds

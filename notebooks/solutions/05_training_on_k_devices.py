@@ -1,4 +1,6 @@
-"""Solution of notebook 5's exercise."""
+"""Solutions of notebook 5's exercises."""
+
+import math
 
 import d2lmgpu as d2l
 
@@ -14,3 +16,16 @@ def train_batch(X, y, device_params, devices, lr):
     for params, grads in zip(device_params, device_grads, strict=True):
         d2l.sgd(params, grads, lr, len(y))
     return sum(float(d2l.to_host(loss)) for loss in losses)
+
+
+def examples_per_second(seconds, sizes):
+    """A rate of many steps is a ratio of sums."""
+    return sum(sizes[1:]) / sum(seconds[1:])
+
+
+def smallest_batch(per_example, exchange, k):
+    """By trying: the number of examples on the fullest device grows in steps."""
+    n = 1
+    while per_example * math.ceil(n / k) + exchange >= per_example * n:
+        n += 1
+    return n

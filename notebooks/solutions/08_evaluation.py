@@ -22,3 +22,12 @@ def combine_statistics(counts, means, variances):
     mean = np.average(means, weights=counts)
     mean_square = np.average(np.array(variances) + np.array(means) ** 2, weights=counts)
     return mean, mean_square - mean**2
+
+
+def split_by_loads(n, loads):
+    """Shares rounded down; those that lost most by it get one of the rest each."""
+    shares = n * np.array(loads) / sum(loads)
+    sizes = np.floor(shares).astype(int)
+    neediest = np.argsort(sizes - shares)
+    sizes[neediest[: n - sizes.sum()]] += 1
+    return sizes.tolist()

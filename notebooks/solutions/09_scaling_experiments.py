@@ -14,3 +14,10 @@ def weak_efficiency(seconds):
 def limiting_phase(one, many, k):
     """Perfect would be a k-th of each phase."""
     return max(many, key=lambda name: many[name] - one[name] / k)
+
+
+def serial_fraction(speedups):
+    """Least squares: 1/S - 1/k = s · (1 - 1/k), a line through zero."""
+    x = [1 - 1 / k for k in speedups]
+    y = [1 / speedup - 1 / k for k, speedup in speedups.items()]
+    return sum(a * b for a, b in zip(x, y, strict=True)) / sum(a * a for a in x)

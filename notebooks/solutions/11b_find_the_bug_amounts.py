@@ -1,5 +1,7 @@
 """Repairs of notebook 11b's functions."""
 
+import time
+
 import d2lmgpu as d2l
 from d2lmgpu.collectives import chunk_bounds
 
@@ -24,10 +26,25 @@ def step_replicas(device_params, device_grads, shard_sizes, lr):
         d2l.sgd(params, grads, lr, sum(shard_sizes))
 
 
-def deal_out(X, y, devices):
-    """Equal parts by rounding the ends: device i begins where i/k of the examples are dealt out."""
-    n, k = len(X), len(devices)
-    ends = [i * n // k for i in range(k + 1)]
-    X_shards = [d2l.put(X[a:b], device) for a, b, device in zip(ends, ends[1:], devices, strict=False)]
-    y_shards = [d2l.put(y[a:b], device) for a, b, device in zip(ends, ends[1:], devices, strict=False)]
-    return X_shards, y_shards
+def cut(n, k):
+    """Always k pairs, some of them perhaps empty."""
+    return [(i * n // k, (i + 1) * n // k) for i in range(k)]
+
+
+def stopwatch(work, devices, repeats=5, clock=time.perf_counter):
+    """A warm-up that is waited for; then from idle devices to idle devices, and nothing printed between."""
+    work()
+    d2l.synchronize(devices)
+    seconds = []
+    for _ in range(repeats):
+        begin = clock()
+        work()
+        d2l.synchronize(devices)
+        seconds.append(clock() - begin)
+    return seconds
+
+
+def name_devices(k, gpus):
+    """The kind depends on the machine, not on the device's number."""
+    kind = "gpu" if gpus else "cpu"
+    return [f"{kind}({i})" for i in range(k)]

@@ -3,6 +3,12 @@
 from d2lmgpu.collectives import all_gather, chunk_bounds, execute, reduce_scatter
 
 
+def largest_batch(parameters, activations, memory, k):
+    """Parameters and gradients first, then as many whole examples as fit on one device, k times."""
+    left = memory - 2 * 4 * parameters
+    return k * max(0, left // (4 * activations))
+
+
 def zero_bytes(stage, parameters, states, k):
     """Three kinds of numbers, each whole or in parts."""
     part = -(-parameters // k)

@@ -147,6 +147,40 @@ def zero1_step__whole_velocities(params, grads, velocities, lr, momentum):
         param[:] -= lr * velocity
 
 
+def largest_batch__no_answer(parameters, activations, memory, k):
+    """it returned nothing. Write largest_batch"""
+
+
+def largest_batch__forgets_gradients(parameters, activations, memory, k):
+    """there are as many gradients as parameters"""
+    return k * max(0, (memory - 4 * parameters) // (4 * activations))
+
+
+def largest_batch__of_one_device(parameters, activations, memory, k):
+    """each device has its own memory, and a shard"""
+    return max(0, (memory - 8 * parameters) // (4 * activations))
+
+
+def largest_batch__shares_the_parameters(parameters, activations, memory, k):
+    """with data parallelism every device holds all of them"""
+    return k * max(0, (memory - 8 * parameters // k) // (4 * activations))
+
+
+def largest_batch__a_part_of_an_example(parameters, activations, memory, k):
+    """round down to whole examples per device"""
+    return k * max(0, (memory - 8 * parameters) / (4 * activations))
+
+
+def largest_batch__rounds_too_late(parameters, activations, memory, k):
+    """devices hold whole examples"""
+    return max(0, k * (memory - 8 * parameters) // (4 * activations))
+
+
+def largest_batch__fewer_than_none(parameters, activations, memory, k):
+    """if parameters and gradients alone do not fit, no example does"""
+    return k * ((memory - 8 * parameters) // (4 * activations))
+
+
 def _update(params, grads, velocities, lr, momentum):
     bounds = chunk_bounds(len(params[0]), len(params))
     for param, grad, velocity, (start, stop) in zip(params, grads, velocities, bounds, strict=True):

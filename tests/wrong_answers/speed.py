@@ -112,52 +112,65 @@ def accumulate_grads__a_number(grads_of, X, y, most):
     return sum(float(grads_of(X[i : i + most], y[i : i + most])[0].sum()) for i in starts)
 
 
-def next_scale__no_answer(scale, good_steps, grads, interval):
-    """it returned nothing. Write next_scale"""
+def buckets__no_answer(sizes, limit):
+    """it returned nothing. Write buckets"""
 
 
-def next_scale__only_the_scale(scale, good_steps, grads, interval):
-    """return use, scale, good_steps"""
-    return scale if all(np.isfinite(grad).all() for grad in grads) else scale / 2
+def buckets__forward(sizes, limit):
+    """backward goes from the last layer to the first"""
+    return _packed(range(len(sizes)), sizes, limit)
 
 
-def next_scale__uses_every_step(scale, good_steps, grads, interval):
-    """a step is used only if all gradients are finite"""
-    good = all(np.isfinite(grad).all() for grad in grads)
-    if not good:
-        return True, scale / 2, 0
-    return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
+def buckets__until_it_is_full(sizes, limit):
+    """ask whether it still fits"""
+    found = [[]]
+    for i in reversed(range(len(sizes))):
+        if sum(sizes[j] for j in found[-1]) >= limit:
+            found.append([])
+        found[-1].append(i)
+    return found
 
 
-def next_scale__looks_at_the_first_only(scale, good_steps, grads, interval):
-    """no array contains"""
-    if not np.isfinite(grads[0]).all():
-        return False, max(1, scale / 2), 0
-    return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
+def buckets__forgets_the_last(sizes, limit):
+    """the last bucket, too, has to be sent"""
+    return _packed(reversed(range(len(sizes))), sizes, limit)[:-1]
 
 
-def next_scale__overlooks_nan(scale, good_steps, grads, interval):
-    """an infinite value or NaN"""
-    if any(np.isinf(grad).any() for grad in grads):
-        return False, max(1, scale / 2), 0
-    return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
+def buckets__one_each(sizes, limit):
+    """as long as there is room for it"""
+    return [[i] for i in reversed(range(len(sizes)))]
 
 
-def next_scale__doubles_every_time(scale, good_steps, grads, interval):
-    """doubled after `interval` good steps in a row"""
-    good = all(np.isfinite(grad).all() for grad in grads)
-    return (True, 2 * scale, good_steps + 1) if good else (False, scale / 2, 0)
+def buckets__sizes(sizes, limit):
+    """these are the gradients' sizes"""
+    return [[sizes[i] for i in bucket] for bucket in _packed(reversed(range(len(sizes))), sizes, limit)]
 
 
-def next_scale__below_one(scale, good_steps, grads, interval):
-    """but never below 1"""
-    if not all(np.isfinite(grad).all() for grad in grads):
-        return False, scale / 2, 0
-    return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
+def buckets__an_empty_one(sizes, limit):
+    """begin a new one only if there is something in it"""
+    found = [[]]
+    for i in reversed(range(len(sizes))):
+        if sum(sizes[j] for j in found[-1]) + sizes[i] > limit:
+            found.append([])
+        found[-1].append(i)
+    return found
 
 
-def next_scale__counts_all_good_steps(scale, good_steps, grads, interval):
-    """good steps are counted in a row"""
-    if not all(np.isfinite(grad).all() for grad in grads):
-        return False, max(1, scale / 2), good_steps
-    return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
+def buckets__the_largest_first(sizes, limit):
+    """out of order"""
+    return _packed(sorted(range(len(sizes)), key=lambda i: (-sizes[i], -i % 3)), sizes, limit)
+
+
+def buckets__a_flat_list(sizes, limit):
+    """each a list of the numbers of parameters"""
+    return list(reversed(range(len(sizes))))
+
+
+def _packed(order, sizes, limit):
+    found = []
+    for i in order:
+        if found and sum(sizes[j] for j in found[-1]) + sizes[i] <= limit:
+            found[-1].append(i)
+        else:
+            found.append([i])
+    return found

@@ -1,4 +1,4 @@
-"""Exercises of notebook 15, the same in PyTorch and JAX: bfloat16 by its bits, and gradients in buckets."""
+"""Exercises of notebook 10b, numbers of 16 bits: bfloat16 by its bits, and a loss scale that adjusts itself."""
 
 import numpy as np
 
@@ -65,42 +65,39 @@ class to_bfloat16(Exercise):
         yield True, said, BITS
 
 
-LENET = [720, 80, 100_000, 200, 409_600, 512, 5_120, 40]
-ORDER = "backward goes from the last layer to the first, and so do the buckets"
-LAST = "the last bucket, too, has to be sent, even if it is not full"
+ONES, INFINITE = np.ones((2, 3)), np.array([0, np.inf])
+DOUBLED = "the scale is doubled after `interval` good steps in a row, and otherwise stays"
+FINITE = "a step is used only if all gradients are finite: no array contains an infinite value or NaN"
 
 
-class buckets(Exercise):
-    """Write buckets(sizes, limit): sizes[i] is the size of parameter i's gradient in bytes. Return a list of buckets,
-    each a list of parameters' numbers, from the last parameter to the first. The next gradient goes into the same
-    bucket if their sizes then sum to at most `limit`, or else into a new one, even if it is larger than that.
+class next_scale(Exercise):
+    """Write next_scale(scale, good_steps, grads, interval): it returns use, scale, good_steps. use: whether all arrays
+    of grads are finite. If not, the scale is halved (not below 1). After `interval` good steps in a row it is doubled.
+    good_steps counts those since the last change or bad step.
 
-    each is sent as soon as its last gradient is there.
+    bad steps are skipped and halve the scale; enough good ones in a row double it.
     """
 
-    cases = (([4] * 4, 8), (LENET, 100_000), ([3, 5, 2, 6, 1], 7), ([9, 9], 5), ([1] * 3, 100), ([10], 10), ([], 5))
-    hint = "put the next one into the same bucket as long as there is room for it"
-    form = [[int]]
-    returns = "return a list of buckets, each a list of the numbers of parameters, such as [[3, 2], [1, 0]]"
+    cases = {
+        "a good step": (1024.0, 3, [ONES, np.ones(2)], 10),
+        "the tenth good step in a row": (1024.0, 9, [ONES, np.ones(2)], 10),
+        "an infinite gradient": (1024.0, 3, [ONES, INFINITE], 10),
+        "a gradient that is NaN": (1024.0, 9, [np.array([1.0, np.nan]), ONES], 10),
+        "a gradient of minus infinity": (64.0, 0, [ONES, -INFINITE], 10),
+        "an infinite gradient at scale 1": (1.0, 5, [ONES, INFINITE], 10),
+        "large gradients, but finite": (8.0, 1, [np.array([60000.0, 1e30])], 10),
+    }
+    hint = "good steps are counted in a row: from 0 again after a change or a bad step"
+    form = (bool, float, float)
+    returns = "return use, scale, good_steps; use is True or False"
 
-    def draw(self, rng):
-        return list(map(int, rng.integers(1, 50, int(rng.integers(1, 20))))), int(rng.integers(20, 100))
+    def right(self, scale, good_steps, grads, interval):
+        if not all(np.isfinite(grad).all() for grad in grads):
+            return False, max(1.0, scale / 2), 0
+        return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
 
-    def right(self, sizes, limit):
-        """From the last parameter to the first, as many as fit; one that is too large is alone."""
-        found = []
-        for i in reversed(range(len(sizes))):
-            if not found or sum(sizes[j] for j in found[-1]) + sizes[i] > limit:
-                found.append([])
-            found[-1].append(i)
-        return found
-
-    def mistakes(self, found, right, sizes, limit):
-        flat = [i for bucket in found for i in bucket]
-        yield [[sizes[i] for i in bucket] for bucket in right], "these are the gradients' sizes", "return their numbers"
-        yield [] in found, "a bucket is empty", "begin a new one only if there is something in it"
-        yield sorted(flat) != list(range(len(sizes))), "not every gradient is in exactly one bucket", LAST
-        yield flat == sorted(flat) and flat != flat[::-1], "the first parameter comes first", ORDER
-        yield flat != sorted(flat, reverse=True), "out of order", ORDER
-        over = [bucket for bucket in found if len(bucket) > 1 and sum(sizes[i] for i in bucket) > limit]
-        yield bool(over), f"{over[:1]} has more than {limit} bytes", "before you put one in, ask whether it still fits"
+    def mistakes(self, found, right, *_):
+        (use, scale, _), (right_use, right_scale, _) = found, right
+        yield use != right_use, FINITE
+        yield scale != right_scale and right_use, DOUBLED
+        yield scale != right_scale, "after a bad step the scale is halved, but never below 1"

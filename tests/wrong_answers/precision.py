@@ -1,0 +1,108 @@
+"""Wrong answers to the exercises of notebook 15. A docstring is a part of what the check should say."""
+
+import numpy as np
+
+
+def to_bfloat16__no_answer(x):
+    """it returned nothing. Write to_bfloat16"""
+
+
+def to_bfloat16__cuts(x):
+    """half of the numbers should go up"""
+    return (x.view(np.uint32) & 0xFFFF0000).view(np.float32)
+
+
+def to_bfloat16__half_up(x):
+    """ties should go to even"""
+    return ((x.view(np.uint32) + 0x8000) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def to_bfloat16__half_down(x):
+    """add 0x7FFF, and 1 more if the last kept bit is 1"""
+    return ((x.view(np.uint32) + 0x7FFF) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def to_bfloat16__always_up(x):
+    """add half a last bit, not a whole"""
+    return ((x.view(np.uint32) + 0x10000) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def to_bfloat16__float16(x):
+    """that is float16"""
+    return x.astype(np.float16).astype(np.float32)
+
+
+def to_bfloat16__bits(x):
+    """look at the bits as numbers again"""
+    return x.view(np.uint32) & 0xFFFF0000
+
+
+def to_bfloat16__nothing_done(x):
+    """nothing is rounded"""
+    return x
+
+
+def to_bfloat16__in_place(x):
+    """make a new array"""
+    bits = x.view(np.uint32)
+    bits += 0x7FFF + ((bits >> 16) & 1)
+    bits &= 0xFFFF0000
+    return x
+
+
+def to_bfloat16__float64(x):
+    """in float64"""
+    bits = x.view(np.uint32)
+    last = (bits >> 16) & 1
+    return ((bits + 0x7FFF + last) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(float)
+
+
+def next_scale__no_answer(scale, good_steps, grads, interval):
+    """it returned nothing. Write next_scale"""
+
+
+def next_scale__only_the_scale(scale, good_steps, grads, interval):
+    """return use, scale, good_steps"""
+    return scale if all(np.isfinite(grad).all() for grad in grads) else scale / 2
+
+
+def next_scale__uses_every_step(scale, good_steps, grads, interval):
+    """a step is used only if all gradients are finite"""
+    good = all(np.isfinite(grad).all() for grad in grads)
+    if not good:
+        return True, scale / 2, 0
+    return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
+
+
+def next_scale__looks_at_the_first_only(scale, good_steps, grads, interval):
+    """no array contains"""
+    if not np.isfinite(grads[0]).all():
+        return False, max(1, scale / 2), 0
+    return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
+
+
+def next_scale__overlooks_nan(scale, good_steps, grads, interval):
+    """an infinite value or NaN"""
+    if any(np.isinf(grad).any() for grad in grads):
+        return False, max(1, scale / 2), 0
+    return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
+
+
+def next_scale__doubles_every_time(scale, good_steps, grads, interval):
+    """doubled after `interval` good steps in a row"""
+    good = all(np.isfinite(grad).all() for grad in grads)
+    return (True, 2 * scale, good_steps + 1) if good else (False, scale / 2, 0)
+
+
+def next_scale__below_one(scale, good_steps, grads, interval):
+    """but never below 1"""
+    if not all(np.isfinite(grad).all() for grad in grads):
+        return False, scale / 2, 0
+    return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
+
+
+def next_scale__counts_all_good_steps(scale, good_steps, grads, interval):
+    """good steps are counted in a row"""
+    if not all(np.isfinite(grad).all() for grad in grads):
+        return False, max(1, scale / 2), good_steps
+    return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
