@@ -1,7 +1,7 @@
 """A trained model in PyTorch, and back: `python benchmarks/load_in_pytorch.py`, with PyTorch and safetensors installed.
 
 It trains a network with batch norm on a few images, and prints how far the two frameworks' outputs for the test set are
-apart. docs/pytorch.md shows its two functions.
+apart. docs/pytorch.md shows its two functions, and what it printed.
 """
 
 import tempfile
@@ -39,7 +39,7 @@ def from_pytorch(net):
 def main():
     X, y, X_test, y_test = d2l.load_fashion_mnist()
     data = X[:2000], y[:2000], X_test, y_test
-    model = d2l.train(init="he", num_epochs=2, network="lenet-bn", data=data).model
+    model = d2l.train(init="he", num_epochs=2, network="lenet-bn", data=data, progress=False).model
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "lenet.safetensors")
         model.export(file)
@@ -48,8 +48,8 @@ def main():
     with torch.no_grad():
         theirs = torch.softmax(net(torch.from_numpy(d2l.to_float(images))), dim=1).numpy()
     ours, back = model.predict(images), from_pytorch(net).predict(images)
-    print(f"PyTorch {torch.__version__}: probabilities differ by at most {np.abs(ours - theirs).max():.1e}")
-    print(f"and, from PyTorch and back, by {np.abs(ours - back).max():.1e}")
+    print(f"into PyTorch: probabilities differ by at most {np.abs(ours - theirs).max():.1e}")
+    print(f"and back: probabilities differ by at most {np.abs(ours - back).max():.1e}")
 
 
 if __name__ == "__main__":
