@@ -161,7 +161,7 @@ def tables(result):
     about = (
         f"{result['machine']}, Python {result['versions']['python']}, NumPy {result['versions']['numpy']}, "
         f"{result['date']}, commit {result['commit']}; batch {result['batch_size']}, {result['optimizer']}, float32. "
-        "Medians of rounds in which all splits take turns, in brackets the least and the most."
+        "Medians over rounds in which the splits take turns; least and most in brackets."
     )
     parts = [about + (f" **{result['note']}**" if result["note"] else ""), "", answers(result), ""]
     parts += [table(rows, name, k) for (name, k), rows in groups(result["rows"]).items()]

@@ -112,12 +112,13 @@ def line(row):
 def tables(result):
     """The table for the page, with what it is about."""
     sizes = {name: [abs(row["errors"][name]) for row in result["rows"]] for name in result["rows"][0]["errors"]}
-    summary = "; ".join(f"{name}: {statistics.median(e):.0%}, at most {max(e):.0%}" for name, e in sizes.items())
+    summary = "; ".join(f"{name}: {statistics.median(e):.0%} (at most {max(e):.0%})" for name, e in sizes.items())
     about = (
         f"{result['machine']}, {result['date']}, commit {result['commit']}; batch {result['batch_size']}, SGD, "
-        f"float32, 2 virtual devices. Errors, their median: {summary}."
+        f"float32, 2 virtual devices. Median error of the predictions {summary}."
     )
-    head = "| network | split | measured, ms | from one device alone | contention, a factor | with contention |"
+    head = "| network | split | measured, ms | predicted from one device alone, ms | contention factor "
+    head += "| predicted with contention, ms |"
     lines = [about + (f" **{result['note']}**" if result["note"] else ""), "", head, "|---|---|---|---|---|---|"]
     return "\n".join([*lines, *map(line, result["rows"])])
 
