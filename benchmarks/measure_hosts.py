@@ -70,7 +70,7 @@ def across(bandwidth, rounds):
 def table(result):
     """For the page."""
     about = f"{result['machine']}, {result['date']}, commit {result['commit']}; {HOSTS} hosts of one process with "
-    about += f"{DEVICES} virtual devices each. Simulated from messages that were measured before each round."
+    about += f"{DEVICES} virtual devices each. Simulated from messages measured before each round."
     lines = [
         about + (f" **{result['note']}**" if result["note"] else ""),
         "",
