@@ -73,9 +73,9 @@ def row_of(name, network, size, n):
 def table(result):
     """For the page."""
     lines = [
-        f"{result['date']}, commit {result['commit']}; inventing took so long on {result['machine']}.",
+        f"{result['date']}, commit {result['commit']}; the search times (last column) were measured on {result['machine']}.",
         "",
-        "| network | size | best known, µs | ring along, µs | invented, µs | bound, µs | best / bound | took, s |",
+        "| network | size | best known, µs | ring along, µs | invented, µs | bound, µs | best / bound | search, s |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in result["rows"]:
