@@ -61,7 +61,7 @@ def train(num_gpus, batch_size, lr, num_epochs=2):
 """
 CELLS = [
     (PARAMETERS, ""),
-    ("d2l.npx.convolution", "; no framework is underneath: "),
+    ("d2l.npx.convolution", "; d2lmgpu uses no framework, "),
     ("d2l.convolution(data=X, weight=params[0])", "; here: d2l.conv2d"),
     ("d2l.pooling(data=X, pool_type='avg')", "; here: d2l.avg_pool2d"),
     (LENET, ""),
@@ -82,7 +82,7 @@ CELLS = [
     ("split = d2l.split_and_load(data, devices)", "; here: d2l.split_batch"),
     ("split = d2l.scatter(data, devices)", "; here: d2l.split_batch"),
     ("print(*d2l.split_batch(data, range(4), devices))", ""),
-    ("with d2l.autograd.record(): pass", "; no framework is underneath: "),
+    ("with d2l.autograd.record(): pass", "; d2lmgpu uses no framework, "),
     ("with d2l.record(): pass", "; here: d2l.loss_and_grads"),
     ("new_params[0].backward()", "; here: d2l.loss_and_grads"),
     (TRAIN_BATCH, ""),

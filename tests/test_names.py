@@ -108,7 +108,7 @@ def test_settings_are_as_they_were():
         ({"optimizer": "SGD"}, "did you mean sgd?"),
         ({"network": "LeNet5"}, "did you mean lenet?"),
         ({"network": "lenet_bn"}, "did you mean lenet-bn?"),
-        ({"network": "ResNet18"}, "; here no layer skips others; "),
+        ({"network": "ResNet18"}, "; there are no skip connections; "),
         ({"loss": "mse"}, "did you mean squared_error?"),
         ({"schedule": "piecewise"}, "did you mean step?"),
         ({"algorithm": "NcclAllReduce"}, "did you mean nccl?"),
@@ -173,7 +173,7 @@ def test_names_of_the_package():
     none = "module 'd2lmgpu' has no attribute"
     assert shown == [
         f"{none} 'split_and_load'; here: d2l.split_batch (images and labels in one call)",
-        f"{none} 'npx'; no framework is underneath: there are NumPy, CuPy and functions in d2l",
+        f"{none} 'npx'; d2lmgpu uses no framework, only NumPy, CuPy and its own functions",
         f"{none} 'trian'",
         f"{none} '__path_hooks__'",
     ]
