@@ -21,7 +21,7 @@ from .loops import Told, a_queue, partial_minibatches, shuffles, updates
 article = items_of("article")
 
 article(
-    "data parallelism: each GPU has other examples, and the results are combined",
+    "data parallelism: each GPU has different examples, and the results are combined",
     "`d2l.train(2)`, `d2lmgpu train --split data --devices 2`",
     several_devices,
 )
@@ -42,8 +42,8 @@ def larger_networks():
 
 @article(
     "install it, with a driver, CUDA and cuDNN",
-    "`pip install -e '.[gpu]'` brings CuPy and the parts of CUDA that it needs; cuDNN is not needed, and the driver is "
-    "the machine's: [GPUs](gpu.md#installing)",
+    "`pip install -e '.[gpu]'` brings CuPy and the parts of CUDA that it needs; cuDNN is not needed, and the machine "
+    "must have the driver: [GPUs](gpu.md#installing)",
 )
 def installing():
     """Nothing but CuPy is imported for GPUs."""
@@ -55,8 +55,8 @@ def installing():
 
 
 article(
-    "install it by pip, and have all that it needs",
-    "a wheel has Fashion-MNIST and the course, too",
+    "install it with pip, including everything it needs",
+    "the wheel also contains Fashion-MNIST and the course",
     "test_packages.py::test_an_installed_wheel_works_without_network",
 )
 
@@ -72,7 +72,7 @@ def list_of_devices(cards):
 
 @article(
     "take memory as it is needed, not all at once (`set_memory_growth`)",
-    "it always is; a limit can be set at any time: `device.limit_memory(2**30)`, `d2lmgpu train --memory-limit 1G`",
+    "it always does; you can set a limit at any time: `device.limit_memory(2**30)`, `d2lmgpu train --memory-limit 1G`",
 )
 def memory_on_demand():
     device = d2l.cpu(4)
@@ -117,7 +117,7 @@ def other_strategies():
 
 article(
     "build the model where it is mirrored (`strategy.scope`)",
-    "a network is a value, of no device: `networks.sequential((1, 28, 28), Flatten(), Dense(10))`",
+    "a network is a value that belongs to no device: `networks.sequential((1, 28, 28), Flatten(), Dense(10))`",
     mirrored,
 )
 
@@ -149,7 +149,7 @@ def kinds_of_labels():
     assert result.history.test_accuracy == plain.history.test_accuracy
 
 
-article("train it (`fit`): minibatches are distributed by themselves", "`d2l.train(devices)`", several_devices)
+article("train it (`fit`): minibatches are distributed automatically", "`d2l.train(devices)`", several_devices)
 
 
 @article(
@@ -187,7 +187,7 @@ def scaled():
 
 
 @article(
-    "a data set of arrays of one's own (`from_tensor_slices`)",
+    "a data set from your own arrays (`from_tensor_slices`)",
     "`d2l.train(devices, data=(X_train, y_train, X_test, y_test))`",
 )
 def own_arrays():
@@ -206,8 +206,8 @@ article(
 
 
 @article(
-    "a minibatch size for each replica, times their number",
-    "`d2l.train(4, batch_size=64, scale_batch=True)`; `batch_size` is that of all together",
+    "a minibatch size for each replica, multiplied by their number",
+    "`d2l.train(4, batch_size=64, scale_batch=True)`; `batch_size` is the total",
 )
 def size_of_each_replica():
     assert trained(4, batch_size=6, scale_batch=True, network=TINY).history.batch_size == 24
@@ -234,7 +234,7 @@ def probabilities():
 
 @article(
     "prefetch the next minibatch while GPUs compute (`prefetch(AUTOTUNE)`)",
-    "it is, unless told otherwise: `d2lmgpu train --no-prefetch`, `prefetch=False`",
+    "this is the default; to switch it off: `d2lmgpu train --no-prefetch`, `prefetch=False`",
 )
 def prefetched():
     ahead, waiting = trained(2, network=TINY), trained(2, network=TINY, prefetch=False)
@@ -284,7 +284,7 @@ def called():
 
 
 @article(
-    "see whether the work is even, or some GPUs wait for others",
+    "see whether the work is balanced, or some GPUs wait for others",
     "`history.utilisation`, `history.balance()`; `d2lmgpu train --trace trace.json` shows each device's work",
 )
 def how_even():
@@ -296,7 +296,7 @@ def how_even():
 
 
 @article(
-    "watch the GPUs' use and memory meanwhile (`nvidia-smi`)",
+    "watch the GPUs' use and memory during training (`nvidia-smi`)",
     "`d2lmgpu devices`, in another window; `d2l.device_table()`",
 )
 def use_of_devices():
@@ -304,13 +304,13 @@ def use_of_devices():
     assert row["name"] == "cpu(0)" and 0 <= row["busy"] <= 100 and 0 < row["memory_free"] <= row["memory_total"]
 
 
-article("give GPUs what they can do", "`d2lmgpu train --devices 3 --loads 1,1,0.5`", loads)
+article("give each GPU work in proportion to its speed", "`d2lmgpu train --devices 3 --loads 1,1,0.5`", loads)
 article(
-    "find out what they can do",
-    "`d2lmgpu train --devices 2 --loads auto` measures it, and takes uneven parts where they pay",
+    "find out how fast each GPU is",
+    "`d2lmgpu train --devices 2 --loads auto` measures this, and uses uneven parts if they help",
     "test_loads.py::test_loads_by_measurement",
 )
-article("feed data by a queue that is not waited for", "`d2l.MinibatchQueue(X, y, devices, 256)`", a_queue)
+article("feed data from a queue without waiting for it", "`d2l.MinibatchQueue(X, y, devices, 256)`", a_queue)
 
 
 @article(
@@ -328,7 +328,7 @@ def kept_in_memory(monkeypatch):
 
 @article(
     "a minibatch that is too large for the memory",
-    "an error says what is lacking, and on which device; `d2lmgpu train --memory-limit 40M` tries it beforehand",
+    "an error says how much memory is lacking, and where; `d2lmgpu train --memory-limit 40M` tests this beforehand",
 )
 def too_large():
     """With a split, which is proved before training, also what would fit."""
@@ -340,7 +340,7 @@ def too_large():
         device.limit_memory(None)
 
 
-@article("parts that are as even as can be", "`d2l.split_batch(X, y, devices)`: sizes differ by one at most")
+@article("parts that are as equal as possible", "`d2l.split_batch(X, y, devices)`: sizes differ by one at most")
 def even_parts():
     for n in (1, 7, 256):
         for k in (1, 2, 3, 5):
@@ -350,7 +350,7 @@ def even_parts():
 
 @article(
     "send little between host and GPU",
-    "to a GPU pictures travel as bytes, and become floats there; `d2l.record_transfers()` counts what is sent",
+    "pictures travel to a GPU as bytes, and become floats there; `d2l.record_transfers()` counts what is sent",
 )
 def little_is_sent(cards):
     X, y, _, _ = d2l.load_fashion_mnist()
@@ -363,7 +363,7 @@ def little_is_sent(cards):
 
 @article(
     "preprocess on the GPU",
-    "`device.run(function, X)` in a loop of one's own; what `preprocess=function` names works on the host, meanwhile",
+    "`device.run(function, X)` in your own loop; `preprocess=function` runs on the host at the same time",
 )
 def on_the_device():
     device = d2l.cpu(1)
@@ -378,7 +378,7 @@ article("scale the learning rate with the minibatch", "`d2lmgpu train --devices 
 
 
 @article(
-    "raise it slowly where that is too much at first",
+    "raise it slowly if it is too large at first",
     "`d2lmgpu train --scale-batch --warmup 2 --schedule cosine`",
 )
 def warmed_up():
@@ -389,7 +389,7 @@ def warmed_up():
 
 
 @article(
-    "16 bits where they do (`mixed_float16`), with the loss scaled",
+    "16 bits where they are enough (`mixed_float16`), with a scaled loss",
     '`d2lmgpu train --precision mixed`, `precision="mixed"`',
 )
 def mixed():
@@ -413,7 +413,7 @@ def traced():
 
 article(
     "NVIDIA's profilers (`nvprof`, Nsight)",
-    NOT_HERE + "they are NVIDIA's, and look at any program; none has been tried with this one",
+    NOT_HERE + "NVIDIA's profilers work with any program, but were not tried with this one",
 )
 article(
     "leave out incomplete minibatches (`drop_remainder`)",

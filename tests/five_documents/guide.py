@@ -36,13 +36,13 @@ def on_a_cluster():
 
 
 guide(
-    "train it in the cloud, as an example does",
-    "not here: this package rents no machines. GPUs that others lend: [Colab and Kaggle](colab.md)",
+    "train it in the cloud, as in an example",
+    "not here: this package rents no machines. To use GPUs that others lend, see [Colab and Kaggle](colab.md)",
 )
 
 
 @guide(
-    "find out whether several GPUs gain anything: how long does a device compute in a step?",
+    "find out whether several GPUs help: how much of a step does a device compute?",
     "`history.phases`, `d2lmgpu scaling --devices 1,2`",
 )
 def what_a_step_takes():
@@ -60,7 +60,7 @@ def seconds(batch_size, devices, on="ethernet"):
 
 
 @guide(
-    "where steps are short and communication weighs, take larger minibatches",
+    "use larger minibatches if steps are short and communication takes much of them",
     "`d2lmgpu plan --split data --devices 4 --batch-size 4096`, `d2lmgpu scaling --batch-size 2048 --predict`",
 )
 def larger_minibatches_gain_more():
@@ -69,7 +69,7 @@ def larger_minibatches_gain_more():
 
 
 @guide(
-    "know what it costs if the GPUs are in different machines",
+    "find out how much slower it is with the GPUs in different machines",
     "`d2lmgpu plan --devices 16 --on ethernet` beside `d2lmgpu plan --devices 16 --on full_switch`",
 )
 def between_machines():
@@ -77,14 +77,14 @@ def between_machines():
 
 
 guide(
-    "know what faster wires between machines bring",
-    "`d2lmgpu plan --devices 16 --on machines`; of your own `collectives.network.machines`",
+    "find out how much faster wires between machines help",
+    "`d2lmgpu plan --devices 16 --on machines`; for your own wires `collectives.network.machines`",
     between_machines,
 )
 
 
 @guide(
-    'use all GPUs of the machine by one option, without another change (`ExecutionEnvironment="multi-gpu"`)',
+    'use all GPUs of the machine with one option, without other changes (`ExecutionEnvironment="multi-gpu"`)',
     '`d2l.train(environment="multi-gpu")`, `d2lmgpu train --environment multi-gpu`',
 )
 def all_gpus(cards):
@@ -92,15 +92,15 @@ def all_gpus(cards):
     assert history.devices == ["gpu(0)", "gpu(1)"] and history.environment == "multi-gpu"
 
 
-@guide("let the program find GPUs by itself", "`d2l.train()`, `d2l.try_all_gpus()`; without a GPU a virtual device")
+@guide("let the program find GPUs by itself", "`d2l.train()`, `d2l.try_all_gpus()`; without a GPU, a virtual device")
 def gpus_are_found(cards):
     assert d2l.try_all_gpus() == [d2l.gpu(0), d2l.gpu(1)]
     assert trained(network=TINY).history.devices == ["gpu(0)"]
 
 
 @guide(
-    'train on a remote cluster by one option (`"parallel"`)',
-    "`mpiexec -n 4 d2lmgpu train --environment parallel --devices 2`, in programs `d2l.train(d2l.cluster(2))`",
+    'train on a remote cluster with one option (`"parallel"`)',
+    "`mpiexec -n 4 d2lmgpu train --environment parallel --devices 2`, in a program `d2l.train(d2l.cluster(2))`",
 )
 def a_cluster_is_devices():
     """A program that was started alone has a cluster of one process."""
@@ -110,13 +110,13 @@ def a_cluster_is_devices():
 
 
 guide(
-    "on a cluster with GPUs only these compute; a worker without one of its own does nothing",
+    "on a cluster with GPUs, only the GPUs compute; a worker without its own GPU does nothing",
     "`mpiexec -n 4 d2lmgpu train --environment parallel`: [GPUs of several processes](cluster.md#gpus)",
     "test_cluster_gpus.py::test_processes_of_a_machine_take_its_gpus",
 )
 guide(
-    "each worker has another GPU",
-    "`d2l.cluster()` takes one that no lower rank of the machine has",
+    "each worker has a different GPU",
+    "`d2l.cluster()` takes a GPU that no lower rank on the machine has",
     "test_cluster_gpus.py::test_each_process_takes_cards_of_its_own",
 )
 guide(
@@ -125,20 +125,20 @@ guide(
     "test_hosts.py::test_hosts_learn_what_one_process_learns",
 )
 guide(
-    "buy what it needs: toolboxes, a licence for a cluster",
-    "not here: nothing is to be bought; `pip install -e '.[gpu]'` is for GPUs, `pip install -e '.[cluster]'` for MPI",
+    "buy the toolboxes it needs, and a licence for a cluster",
+    "not here: there is nothing to buy; `pip install -e '.[gpu]'` is for GPUs, `pip install -e '.[cluster]'` for MPI",
 )
 
 
 guide(
-    "know which GPUs will do, and whether yours does",
+    "find out which GPUs are supported, and whether yours is",
     "`d2lmgpu devices --check`; [GPUs](gpu.md#installing)",
     "test_checkup.py::test_a_good_machine",
 )
 
 
 @guide(
-    "work on a machine far away, by ssh or a remote desktop, with the same code",
+    "work on a remote machine, by ssh or remote desktop, with the same code",
     "`d2lmgpu train --plot run.png` needs no screen",
 )
 def no_screen_is_needed(monkeypatch):
@@ -199,8 +199,8 @@ def prediction_on_a_cluster():
 
 
 @guide(
-    "a pool of workers starts by itself, as large as the number of GPUs",
-    "devices need no start: `d2l.try_all_gpus()` has one for each GPU",
+    "a pool with one worker for each GPU starts automatically",
+    "devices need not be started: `d2l.try_all_gpus()` returns one for each GPU",
 )
 def no_pool_is_started(cards):
     assert len(d2l.try_all_gpus()) == d2l.num_gpus() == 2
@@ -208,13 +208,13 @@ def no_pool_is_started(cards):
 
 guide(
     "cluster profiles that say how workers are started",
-    "not here: `mpiexec` and Slurm have files of their own for that: [Several machines](cluster.md#several-machines)",
+    "not here: `mpiexec` and Slurm have their own files for that: [Several machines](cluster.md#several-machines)",
 )
 
 
 guide(
-    "without GPUs all CPU workers of the pool train",
-    "`mpiexec -n 4 d2lmgpu train --environment parallel`: without a GPU virtual devices, one for each process",
+    "without GPUs, all CPU workers of the pool train",
+    "`mpiexec -n 4 d2lmgpu train --environment parallel`: without GPUs, each process has a virtual device",
     "test_across.py::test_the_command_under_mpiexec",
 )
 
@@ -262,8 +262,8 @@ def a_minibatch_is_distributed():
 
 
 @guide(
-    "more GPUs have more memory together, so that minibatches may be larger",
-    "what is too large for one device, `d2l.split_batch(X, y, devices)` puts on several",
+    "use larger minibatches, since several GPUs have more memory together",
+    "`d2l.split_batch(X, y, devices)` distributes a minibatch that is too large for one device",
 )
 def memory_adds_up():
     X, devices = np.zeros((8, 1, 28, 28), np.float32), [d2l.cpu(6), d2l.cpu(7)]
@@ -292,8 +292,8 @@ def the_rate_scales():
 
 
 @guide(
-    "find the limit up to which larger minibatches and rates cost no accuracy",
-    "`d2lmgpu sweep --devices 1,2,4 --lr 0.05,0.1,0.2 --scale-batch`, maybe with `--warmup 1`",
+    "find out how large minibatches and rates can be without loss of accuracy",
+    "`d2lmgpu sweep --devices 1,2,4 --lr 0.05,0.1,0.2 --scale-batch`, perhaps with `--warmup 1`",
 )
 def accuracy_by_rate_and_devices():
     trials = d2l.grid(devices=[1, 2], lr=[0.01, 0.02], scale_batch=True, num_epochs=2, warmup=1, network=TINY)
@@ -318,7 +318,7 @@ def chosen_devices(cards):
 
 @guide(
     "leave out a GPU that is slow, or drives the screen",
-    "`d2lmgpu devices` tells memory, use and name of each; then `d2lmgpu train --devices 1,2`",
+    "`d2lmgpu devices` shows the memory, use and name of each; then `d2lmgpu train --devices 1,2`",
 )
 def what_devices_are_like(cards):
     row, *_ = d2l.device_table()
@@ -352,7 +352,7 @@ def the_first_is_usual(cards):
 
 @guide(
     "choose another GPU before training (`gpuDevice(index)`)",
-    "`d2l.train([d2l.gpu(1)])`, `d2lmgpu train --devices gpu:1`: devices are given, none is current",
+    "`d2l.train([d2l.gpu(1)])`, `d2lmgpu train --devices gpu:1`: you pass devices; there is no current one",
 )
 def another_gpu(cards):
     assert trained("gpu:1", network=TINY).history.devices == ["gpu(1)"]
@@ -360,15 +360,15 @@ def another_gpu(cards):
 
 @guide(
     "two of three GPUs, by their numbers (`useGPUs = [1 3]`)",
-    "`d2lmgpu train --environment multi-gpu --devices 0,2`; for whatever you start `CUDA_VISIBLE_DEVICES=0,2`",
+    "`d2lmgpu train --environment multi-gpu --devices 0,2`; for any program `CUDA_VISIBLE_DEVICES=0,2`",
 )
 def two_of_three(three_cards):
     assert d2l.choose_devices("multi-gpu", "0,2") == ("multi-gpu", [d2l.gpu(0), d2l.gpu(2)])
 
 
 guide(
-    'on one machine `"parallel"` gives what `"multi-gpu"` gives',
-    "`d2l.train(d2l.cluster(2))` has the bits of `d2l.train(2)`",
+    'on one machine, `"parallel"` gives the same result as `"multi-gpu"`',
+    "`d2l.train(d2l.cluster(2))` gives the same bits as `d2l.train(2)`",
     a_cluster_is_devices,
 )
 
@@ -389,7 +389,7 @@ SWEEP = {"num_epochs": 1, "batch_size": 24, "network": TINY, "lr": 0.01}
 
 
 @guide(
-    "train several networks at the same time, each on a GPU of its own",
+    "train several networks at the same time, each on its own GPU",
     "`d2lmgpu sweep --lr 0.1,0.2,0.4`, `d2l.sweep(d2l.grid(lr=[0.1, 0.2]))`",
 )
 def networks_at_the_same_time():
@@ -403,14 +403,14 @@ def networks_at_the_same_time():
 
 guide(
     "a worker for each GPU",
-    "`d2lmgpu sweep --lr 0.1,0.2` has a process for each GPU, or each core; otherwise `d2lmgpu sweep --workers 2`",
+    "`d2lmgpu sweep --lr 0.1,0.2` has a process for each GPU, or each core; to choose: `d2lmgpu sweep --workers 2`",
     "test_sweep.py::test_a_worker_has_a_gpu_of_its_own",
 )
-guide("a loop whose runs are done at the same time (`parfor`)", "`d2l.sweep(trials)`", networks_at_the_same_time)
+guide("a loop with parallel iterations (`parfor`)", "`d2l.sweep(trials)`", networks_at_the_same_time)
 
 
 @guide(
-    "train in the background, and go on (`parfeval`)",
+    "train in the background while the program continues (`parfeval`)",
     "`executor.submit(d2l.train, devices)` with `concurrent.futures.ThreadPoolExecutor()`",
 )
 def in_the_background():
@@ -435,12 +435,12 @@ def trials_on_gpus(cards):
 
 
 guide(
-    "fast wires between GPUs of a machine (NVLink, peer to peer) are used where they are",
+    "fast wires between GPUs of a machine (NVLink, peer to peer) are used if there are any",
     "cards write to each other's memory; `d2lmgpu devices --check` says which can",
     "test_checkup.py::test_a_good_machine",
 )
 guide(
-    "GPUs that cannot reach each other work together nevertheless",
+    "GPUs without a direct connection work together all the same",
     "copies go through the host: `d2lmgpu devices --check`",
     "test_checkup.py::test_cards_that_do_not_reach_each_other",
 )
@@ -476,7 +476,7 @@ def write_pictures(folder):
 
 
 @japanese(
-    "the number of a worker within a parallel block (`labindex`), and how many there are",
+    "the number of a worker within a parallel block (`labindex`), and the number of workers",
     "`cluster.rank` and `cluster.size`, counted from 0",
 )
 def ranks():
@@ -492,7 +492,7 @@ def five_workers():
 
 
 @japanese(
-    "know that a worker with load 0 is idle, which is better left out",
+    "find out that a worker with load 0 is idle, and is better left out",
     "`d2lmgpu train --devices 5 --loads 1,1,1,0,1` names the device that has nothing to do",
 )
 def an_idle_device_is_named():
@@ -502,6 +502,6 @@ def an_idle_device_is_named():
 
 japanese(
     "find which release supports which GPU",
-    "`d2lmgpu devices --check`: [GPUs](gpu.md#installing) says which CUDA for which card",
+    "`d2lmgpu devices --check`: [GPUs](gpu.md#installing) says which CUDA each card needs",
     "test_checkup.py::test_a_card_too_old",
 )

@@ -37,7 +37,7 @@ def epoch_by_hand(devices, batch_size=24, **queue):
 
 
 @loops(
-    "a training loop of one's own, on a GPU",
+    "your own training loop, on a GPU",
     "`d2l.train_batch(X, y, device_params, devices, lr)`; its parts `d2l.loss_and_grads`, `d2l.allreduce`, `d2l.sgd`",
 )
 def a_loop_of_ones_own():
@@ -77,7 +77,7 @@ def normed_by_hand(devices):
 
 
 @loops(
-    "with a network, an optimiser and a state of one's own choice",
+    "with any network, optimiser and state",
     "`d2l.train_batch(X, y, device_params, devices, lr, network=network, optimizer=optimizer, statistics=statistics)`; "
     '`d2l.init_optimizer("momentum", device_params)`; on a cluster, too',
 )
@@ -93,7 +93,7 @@ def any_network_by_hand():
 
 
 @loops(
-    "on one CPU or several where there is no GPU",
+    "on one or several CPUs if there is no GPU",
     '`d2l.train(4, environment="cpu")`, `d2lmgpu train --environment cpu --devices 4`',
 )
 def on_cpus():
@@ -102,8 +102,8 @@ def on_cpus():
 
 
 @loops(
-    "gradients by themselves (`dlfeval`, `dlgradient`)",
-    "each layer has its gradient, written out: `d2l.loss_and_grads(X, y, params)`",
+    "automatic gradients (`dlfeval`, `dlgradient`)",
+    "each layer's gradient is written out: `d2l.loss_and_grads(X, y, params)`",
 )
 def gradients():
     """Against a difference of losses along a random direction, in float64."""
@@ -130,7 +130,7 @@ def there_and_back():
 
 
 @loops(
-    "minibatches that are prepared by themselves (`minibatchqueue`)",
+    "minibatches that are prepared automatically (`minibatchqueue`)",
     "`d2l.MinibatchQueue(X, y, devices, batch_size=256)`",
 )
 def a_queue():
@@ -143,7 +143,7 @@ def a_queue():
 
 
 @loops(
-    "preprocessing of one's own for each minibatch (`MiniBatchFcn`)",
+    "your own preprocessing for each minibatch (`MiniBatchFcn`)",
     "`d2l.MinibatchQueue(X, y, devices, 256, preprocess=function)`, `d2l.train(devices, preprocess=function)`; "
     '`preprocess="flip+shift"`',
 )
@@ -161,7 +161,7 @@ def preprocessing():
 
 
 @loops(
-    "minibatches come on the GPU, or stay on the host (`OutputEnvironment`)",
+    "put minibatches on the GPU, or leave them on the host (`OutputEnvironment`)",
     "`queue.next()` gives shards on the devices, `queue.next_whole()` the minibatch on the host",
 )
 def where_minibatches_are():
@@ -176,7 +176,7 @@ def where_minibatches_are():
 
 
 @loops(
-    "choose by a variable where to compute: `auto`, `cpu` or `gpu`",
+    "choose with a variable where to compute: `auto`, `cpu` or `gpu`",
     '`d2l.choose_devices("auto")` gives the environment and the devices',
 )
 def environments():
@@ -186,7 +186,7 @@ def environments():
 
 @loops(
     "ask whether a GPU can be used, and convert data only then (`canUseGPU`)",
-    "`d2l.can_use_gpu()`; `d2l.put(X, d2l.try_gpu(0))` needs no question",
+    "`d2l.can_use_gpu()`; `d2l.put(X, d2l.try_gpu(0))` works with or without a GPU",
 )
 def without_a_gpu():
     assert d2l.can_use_gpu() is False and d2l.num_gpus() == 0
@@ -219,8 +219,8 @@ loops(
 
 
 @loops(
-    "a worker for each GPU if there are some, otherwise as many as the machine has cores",
-    "`d2l.try_all_gpus()`; `d2l.train(2)`; where cores stay idle `d2lmgpu train` says what takes them all",
+    "a worker for each GPU if there are any, otherwise one for each core",
+    "`d2l.try_all_gpus()`; `d2l.train(2)`; if cores stay idle, `d2lmgpu train` says how to use them all",
 )
 def as_many_as_cores(monkeypatch):
     monkeypatch.setattr("d2lmgpu.cli.train.count_cores", lambda: 6)
@@ -229,7 +229,7 @@ def as_many_as_cores(monkeypatch):
 
 
 loops(
-    "on a cluster as many workers as GPUs a machine times machines",
+    "on a cluster, a worker for each GPU of each machine",
     "`mpiexec -n 2 d2lmgpu train --environment parallel --devices 4`: 2 processes of 4 GPUs each",
     "test_cluster_gpus.py::test_each_process_takes_cards_of_its_own",
 )
@@ -252,7 +252,7 @@ def scaled_minibatches():
 
 
 @loops(
-    "a minibatch that the number of workers does not divide: the first ones get one more",
+    "a minibatch that cannot be divided equally: the first workers get one more example",
     "`d2l.split_batch(X, y, devices)`",
 )
 def remainders():
@@ -279,13 +279,13 @@ def shuffles():
 
 loops(
     "partition a data set between the workers (`partition`)",
-    "`d2l.MinibatchQueue(X, y, cluster, 256)`: of a cluster each process reads its own part",
+    "`d2l.MinibatchQueue(X, y, cluster, 256)`: on a cluster, each process reads its own part",
     "test_across.py::test_shards_of_a_process",
 )
 
 
 @loops(
-    "a minibatch size of its own for each worker",
+    "a different minibatch size for each worker",
     "`d2l.MinibatchQueue(X, y, devices, 256, loads=[2, 1])`",
 )
 def sizes_of_each():
@@ -295,8 +295,8 @@ def sizes_of_each():
 
 
 @loops(
-    "one answer of all workers to whether data are left (`spmdReduce(@and, hasdata(mbq))`)",
-    "`queue.hasdata`: the same for all devices, also where a part is empty",
+    "one answer for all workers: are data left? (`spmdReduce(@and, hasdata(mbq))`)",
+    "`queue.hasdata`: the same for all devices, even if a part is empty",
 )
 def one_answer():
     X, y, _, _ = d2l.load_fashion_mnist()
@@ -309,7 +309,7 @@ def one_answer():
 
 
 @loops(
-    "discard what is left for no full minibatch",
+    "discard an incomplete last minibatch",
     "`d2l.MinibatchQueue(X, y, devices, 256, drop_last=True)`, `d2lmgpu train --drop-last`",
 )
 def partial_minibatches():
@@ -375,7 +375,7 @@ def the_loss_of_all():
 
 @loops(
     "the accuracy of the whole minibatch, in training",
-    "`history.train_accuracy`: right answers are counted on all devices, and divided once",
+    "`history.train_accuracy`: correct answers are summed over all devices, and divided once",
 )
 def the_accuracy_of_all():
     one, three = on_one().history, trained(3, loads=[3, 1, 1]).history
@@ -403,7 +403,7 @@ def layers_with_statistics():
 
 
 @loops(
-    "means and variances of parts together, as the formula says",
+    "combine the means and variances of parts by the formula",
     "`layers.mean_and_variance(moments)` of the sums of `layers.batch_moments(x)`",
 )
 def combined_moments():
@@ -447,7 +447,7 @@ class Told(d2l.Callback):
 
 loops(
     'a plot of the progress, or none (`plots = "training-progress"`, `"none"`)',
-    "`d2l.LivePlot()` in a notebook, which `d2l.train()` has there by itself; `progress=False`; "
+    "`d2l.LivePlot()` in a notebook, which `d2l.train()` shows there by default; `progress=False`; "
     "`d2lmgpu train --plot run.png`",
     "test_live_plot.py::test_what_is_seen_while_training_runs",
 )
@@ -455,7 +455,7 @@ loops(
 
 @loops(
     "how long it takes (the monitor has a timer)",
-    "`history.seconds_per_epoch`, `history.examples_per_second`; `d2l.Timer()` in a loop of one's own",
+    "`history.seconds_per_epoch`, `history.examples_per_second`; `d2l.Timer()` in your own loop",
 )
 def seconds():
     timer = d2l.Timer()
@@ -467,7 +467,7 @@ def seconds():
 
 
 @loops(
-    "send data from the workers to the program that waits, and call a function for each (`DataQueue`, `afterEach`)",
+    "send data from the workers to the waiting program, and call a function for each (`DataQueue`, `afterEach`)",
     "`d2l.train(devices, callbacks=[callback])`: methods of a `d2l.Callback`",
 )
 def callbacks():
@@ -478,8 +478,8 @@ def callbacks():
 
 
 @loops(
-    "stop by a button: all workers end after the same step",
-    "the button of `d2l.LivePlot()`, or in a loop of one's own `animator.stopped`; a callback that returns True; the "
+    "stop with a button: all workers end after the same step",
+    "the button of `d2l.LivePlot()`, or in your own loop `animator.stopped`; a callback that returns True; the "
     "kernel's interrupt, or Ctrl-C",
 )
 def ending():
@@ -501,7 +501,7 @@ loops(
 
 
 @loops(
-    "draw lines from one's own figures, without the monitor (`animatedline`)",
+    "plot your own numbers without the monitor (`animatedline`)",
     '`d2l.Animator("iteration", legend=["loss"])` and `animator.add(iteration, loss)`; `d2l.plot_history(history)`',
 )
 def own_lines():
@@ -517,7 +517,7 @@ def own_lines():
 
 
 @loops(
-    "metrics of one's own beside the loss (`Metrics`)",
+    "your own metrics besides the loss (`Metrics`)",
     '`d2l.train(devices, metrics={"top 3": function})`, `d2lmgpu train --metrics own.py`',
 )
 def metrics():
@@ -540,7 +540,7 @@ def the_loss_of_each_step():
 
 
 @loops(
-    "which epoch, of how many, and how many workers (`Info`, `updateInfo`)",
+    "the current epoch, the number of epochs and the number of workers (`Info`, `updateInfo`)",
     "a line for each epoch; the last line names the devices: `history.summary()`",
 )
 def lines_that_are_printed():
@@ -549,14 +549,14 @@ def lines_that_are_printed():
 
 
 loops(
-    "how far it is, in per cent (`monitor.Progress`)",
-    "a progress bar; where standard error is no terminal, a line every few seconds",
+    "progress in per cent (`monitor.Progress`)",
+    "a progress bar; if standard error is not a terminal, a line every few seconds",
     "test_monitor.py::test_what_is_told_where_there_is_no_terminal",
 )
 
 
 @loops(
-    "only one worker tells: the aggregated loss is the same on all",
+    "only one worker reports, since the aggregated loss is the same on all",
     "`cluster.rank == 0` prints and writes; every process has the same `history`",
 )
 def one_tells():
@@ -566,7 +566,7 @@ def one_tells():
 
 
 loops(
-    "a progress of all workers in the window of the one that waits",
+    "the progress of all workers in the window of the waiting program",
     "`mpiexec -n 2 d2lmgpu train --environment parallel --log logs`: rank 0 prints, each process has a log",
     "test_across.py::test_rank_0_alone_prints",
 )
@@ -576,7 +576,7 @@ TRIAL = {"num_epochs": 1, "batch_size": 24, "network": TINY, "lr": 0.01}
 
 
 @loops(
-    "train several networks with loops of one's own, at the same time (`parfor`)",
+    "train several networks with your own loops, at the same time (`parfor`)",
     "`executor.map(function, d2l.grid(lr=[0.1, 0.2]))` with any `concurrent.futures` executor",
 )
 def own_loops_at_the_same_time():
@@ -627,7 +627,7 @@ def networks_that_were_trained():
 
 
 @loops(
-    "what an optimiser remembers (velocity), for each network",
+    "an optimiser's state (velocity), for each network",
     '`d2l.init_optimizer("momentum", device_params)`; `optimizers.momentum(params, grads, velocities, lr, batch_size)`',
 )
 def velocities():
@@ -641,7 +641,7 @@ def velocities():
 
 
 loops(
-    "an experiment whose trials run at the same time, a worker each (`Mode: Simultaneous`)",
+    "an experiment whose trials run at the same time, one worker each (`Mode: Simultaneous`)",
     "`d2lmgpu sweep --lr 0.1,0.2 --mode simultaneous --workers 2`",
     "test_sweep.py::test_however_it_is_done_a_history_is_that_of_train",
 )
@@ -659,8 +659,8 @@ def one_after_the_other():
 
 
 @loops(
-    "one trial by itself, of an experiment's settings",
-    "`d2l.run_trial(d2l.grid(lr=0.1)[0])`, in whatever process or thread",
+    "a single trial with an experiment's settings",
+    "`d2l.run_trial(d2l.grid(lr=0.1)[0])`, in any process or thread",
 )
 def one_trial():
     row = d2l.run_trial(d2l.grid(**TRIAL)[0])
@@ -687,7 +687,7 @@ def curves():
 
 @loops(
     "the same bits each time (`deep.gpu.deterministicAlgorithms`)",
-    "the same `seed` on as many devices; `history.final_parameters_sha256` tells",
+    "the same `seed` on the same number of devices; `history.final_parameters_sha256` shows it",
 )
 def the_same_bits():
     first, again, other = (trained(3, seed=seed).history.final_parameters_sha256 for seed in (4, 4, 5))

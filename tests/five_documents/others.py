@@ -43,13 +43,13 @@ def buckets():
 
 
 others(
-    "examples of its own for each process, another order in each epoch (`DistributedSampler`)",
+    "different examples for each process, in a new order each epoch (`DistributedSampler`)",
     "`d2l.MinibatchQueue(X, y, cluster, 256)`",
     "test_across.py::test_shards_of_a_process",
 )
 others(
     "minibatches loaded ahead (`DataLoader`, `prefetch`)",
-    "they are, unless told otherwise: `d2lmgpu train --no-prefetch`",
+    "this is the default; to switch it off: `d2lmgpu train --no-prefetch`",
     prefetched,
 )
 others("transforms of the pictures", '`preprocess="flip+shift"`, `preprocess=function`', preprocessing)
@@ -84,7 +84,7 @@ others(
 
 
 @others(
-    "other losses, and one's own (`nn.MSELoss`)",
+    "other losses, and your own (`nn.MSELoss`)",
     '`loss="squared_error"`, `d2lmgpu train --loss squared_error`, `loss=(forward, grad)`',
 )
 def losses():
@@ -108,7 +108,7 @@ others("16 bits, and a scaled loss (`autocast`, `GradScaler`)", "`d2lmgpu train 
 
 
 @others(
-    "checkpoints, and going on from one (`CheckpointPath`, `ModelCheckpoint`)",
+    "checkpoints, and resuming from one (`CheckpointPath`, `ModelCheckpoint`)",
     "`d2lmgpu train --checkpoint run.ckpt`, `d2lmgpu train --epochs 20 --resume run.ckpt`",
 )
 def checkpoints():
@@ -130,7 +130,7 @@ def the_best():
 
 
 @others(
-    "begin with what was learned, with other classes (fine-tuning)",
+    "start from a trained model, with other classes (fine-tuning)",
     "`d2l.train(init=model.with_classes(3))`, `d2lmgpu train --init best.ckpt`",
 )
 def fine_tuning():
@@ -155,7 +155,7 @@ def models_as_files():
 
 
 @others(
-    "copies and pickles of parameters and models; arrays of and for other libraries (DLPack)",
+    "copies and pickles of parameters and models; arrays from and for other libraries (DLPack)",
     "`copy.deepcopy` and `pickle` take them: [With other libraries](guide.md#with-other-libraries)",
 )
 def copies():
@@ -174,7 +174,7 @@ others("callbacks (`OutputFcn`, `LearningRateScheduler`)", "`d2l.train(callbacks
 
 
 @others(
-    "end when nothing is gained any more (`EarlyStopping`)",
+    "stop when accuracy no longer improves (`EarlyStopping`)",
     "a `d2l.Callback` whose `on_epoch` returns True",
 )
 def early():

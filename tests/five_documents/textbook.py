@@ -24,7 +24,7 @@ def proved(name, k, network=DEEP, **how):
 
 textbook(
     "names that the chapter uses",
-    "[Name by name](names.md): what is called otherwise here; errors say it, too",
+    "[Name by name](names.md): names that differ here; errors give them, too",
     "test_chapter.py::test_each_cell_runs_or_says_what_to_type",
 )
 textbook("list the GPUs (`nvidia-smi`)", "`d2lmgpu devices`", what_devices_are_like)
@@ -32,7 +32,7 @@ textbook("list the GPUs (`nvidia-smi`)", "`d2lmgpu devices`", what_devices_are_l
 
 @textbook(
     "machines with 2, 4, 8 or 16 GPUs",
-    "`d2lmgpu train --devices 16`: on one CPU, too, as virtual devices; GPUs that there are not: "
+    "`d2lmgpu train --devices 16`: on one CPU, too, as virtual devices; for GPUs that you do not have: "
     "`d2lmgpu plan --devices 16 --on nvlink_ring`",
 )
 def sixteen_devices():
@@ -66,7 +66,7 @@ def memory_by_layers():
 
 
 @textbook(
-    "devices wait for each other between layers, the more the less even they are",
+    "devices wait for each other between layers, the more so the less balanced these are",
     "`plans.simulate(plan).bubble`; `d2lmgpu train --split layers --pipeline 1f1b --micro-batches 4` waits less",
 )
 def bubbles():
@@ -77,7 +77,7 @@ def bubbles():
 
 @textbook(
     "activations and their gradients cross between devices",
-    "`plans.prove(plan).sent`, in bytes for each device; `d2lmgpu plan --split layers` tells both",
+    "`plans.prove(plan).sent`, in bytes for each device; `d2lmgpu plan --split layers` shows both",
 )
 def bytes_between_layers():
     """What crosses a cut goes once forward and once back."""
@@ -111,8 +111,8 @@ def what_channels_cost():
 
 
 @textbook(
-    "data parallelism: all GPUs do the same for other examples",
-    "`d2lmgpu train --split data --devices 2`, which is what happens unless told otherwise",
+    "data parallelism: all GPUs do the same with different examples",
+    "`d2lmgpu train --split data --devices 2`, which is the default",
 )
 def by_data():
     named, usual = trained(2, split="data"), trained(2)
@@ -140,7 +140,7 @@ def overlapped():
     close(overlap.params, plain.params)
 
 
-@textbook("more GPUs allow no larger network", "`plans.prove(plan).between` is the same for any number")
+@textbook("more GPUs allow no larger network", "`plans.prove(plan).between` is the same for any number of devices")
 def data_parallelism_holds_all():
     assert {max(proved("data", k).between) for k in (1, 2, 4)} == {proved("data", 1).between[0]}
 
@@ -190,7 +190,7 @@ textbook(
 
 @textbook(
     "batch norm with coefficients for each GPU",
-    "`d2lmgpu train --network lenet-bn --batch-statistics local`, which is what happens unless told otherwise",
+    "`d2lmgpu train --network lenet-bn --batch-statistics local`, which is the default",
 )
 def batch_norm_for_each():
     usual, local = (trained(2, network="lenet-bn", **how) for how in ({}, {"batch_statistics": "local"}))
@@ -207,7 +207,7 @@ def notebooks():
     assert {"04_copies_and_synchronisation.ipynb", "05_training_on_k_devices.ipynb"} <= names
 
 
-@textbook("LeNet's parameters, normal times 0.01", "`d2l.init_params(seed=0, scale=0.01)`")
+@textbook("LeNet's parameters, from a normal distribution times 0.01", "`d2l.init_params(seed=0, scale=0.01)`")
 def initial_parameters():
     params = d2l.init_params()
     shapes = [(20, 1, 3, 3), (20,), (50, 20, 5, 5), (50,), (800, 128), (128,), (128, 10), (10,)]
@@ -256,7 +256,7 @@ def the_loss():
     np.testing.assert_allclose(loss, -np.log(shares[range(5), labels]).sum())
 
 
-@textbook("copy parameters to a device", "`d2l.get_params(params, d2l.try_gpu(0))`; printed, an array names its device")
+@textbook("copy parameters to a device", "`d2l.get_params(params, d2l.try_gpu(0))`; a printed array shows its device")
 def copies_are_printed():
     new_params = d2l.get_params(d2l.init_params(), d2l.try_gpu(0))
     assert f"b1 weight: {new_params[1]}" == f"b1 weight: [{'0. ' * 19}0.] @cpu(0)"
@@ -271,7 +271,7 @@ def no_attached_gradients():
     gradients()
 
 
-@textbook("sum vectors of several devices, and give all the sum", "`d2l.allreduce(data)`, in place")
+@textbook("sum vectors from several devices, and give every device the sum", "`d2l.allreduce(data)`, in place")
 def the_chapters_allreduce():
     data = [d2l.put(np.ones((1, 2)) * (i + 1), d2l.try_gpu(i)) for i in range(2)]
     assert [str(array) for array in data] == ["[[1. 1.]] @cpu(0)", "[[2. 2.]] @cpu(1)"]
@@ -290,7 +290,10 @@ def the_chapters_matrix():
     assert str(y_shards[1]) == "[2 3] @cpu(1)"
 
 
-@textbook("split examples and labels alike, and refuse what does not fit", "`d2l.split_batch(X, y, devices)`")
+@textbook(
+    "split examples and labels in the same way, and refuse lengths that differ",
+    "`d2l.split_batch(X, y, devices)`",
+)
 def lengths_that_differ():
     refused(ValueError, lambda: d2l.split_batch(np.zeros((4, 5)), np.zeros(3), [d2l.cpu(0)]), "4", "3")
 
@@ -301,7 +304,7 @@ textbook(
     a_loop_of_ones_own,
 )
 textbook(
-    "devices work at the same time, without any code for it",
+    "devices work at the same time, without extra code",
     "work goes to a device's queue, and the program goes on: `device.run(function, x)`",
     "test_devices.py::test_devices_work_at_the_same_time",
 )
@@ -386,7 +389,7 @@ def the_chapters_settings():
 
 @textbook(
     "two GPUs learn what one learns",
-    "`d2l.train(2)` gives what `d2l.train(1)` gives, up to rounding, with any number of devices",
+    "`d2l.train(2)` gives the same result as `d2l.train(1)`, up to rounding, with any number of devices",
 )
 def two_learn_what_one_learns():
     ways = [trained(k, num_epochs=2) for k in (1, 2, 5)]
@@ -396,7 +399,7 @@ def two_learn_what_one_learns():
 
 textbook(
     "why a second GPU does not help such a small network",
-    "`history.phases`, `d2lmgpu scaling --devices 1,2 --predict`: which part of a step is what",
+    "`history.phases`, `d2lmgpu scaling --devices 1,2 --predict`show the parts of a step",
     what_a_step_takes,
 )
 
