@@ -73,7 +73,8 @@ def row_of(name, network, size, n):
 def table(result):
     """For the page."""
     lines = [
-        f"{result['date']}, commit {result['commit']}; the search times (last column) were measured on {result['machine']}.",
+        f"{result['date']}, commit {result['commit']}; the search times (last column) were measured on "
+        f"{result['machine']}.",
         "",
         "| network | size | best known, µs | ring along, µs | invented, µs | bound, µs | best / bound | search, s |",
         "|---|---|---|---|---|---|---|---|",
