@@ -17,8 +17,8 @@ import tables
 
 REPOSITORY = Path(__file__).parent.parent
 
-PAGES = "player in_a_tab guide names documents commands settings splits performance colab gpu cluster sweeps".split()
-PAGES += "same_bits inventing pytorch teaching comparison design reference".split()
+PAGES = "player in_a_tab guide glossary names documents commands settings splits performance colab gpu cluster".split()
+PAGES += "sweeps same_bits inventing pytorch teaching comparison design reference".split()
 
 SLIDES = '```{raw} html\n<p><a href="slides.html">The slides.</a></p>\n```'
 """What stands on the website for the comment <!-- the slides -->: site_slides.py makes them when all pages are made."""
