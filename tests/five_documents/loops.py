@@ -530,7 +530,7 @@ def metrics():
 
 @loops(
     "the loss at each iteration (`recordMetrics`)",
-    "`d2l.Callback.on_step` is told epoch, step and loss; `d2lmgpu train --tensorboard runs` writes them",
+    "`d2l.Callback.on_step` receives epoch, step and loss; `d2lmgpu train --tensorboard runs` writes them",
 )
 def the_loss_of_each_step():
     told = Told()
