@@ -70,9 +70,9 @@ def test_a_network_by_name(name, k, tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--invent"], "--invent is for a network that is simulated; give its name or file, too"),
-        (["--html", "a.html"], "--html is for a network that is simulated"),
-        (["--on", "torus", "--devices", "gpu:0"], "--devices is 'gpu:0'; of a network that is simulated give how many"),
+        (["--invent"], "--invent needs a simulated network; give its name or file"),
+        (["--html", "a.html"], "--html needs a simulated network"),
+        (["--on", "torus", "--devices", "gpu:0"], "--devices is 'gpu:0'; for a simulated network, give a number"),
         (["--on", "nvlink_mesh", "--devices", "5"], "--devices is 5, and nvlink_mesh has 8; leave out --devices"),
         (["--on", "torsu"], "--on torsu: there is no such file; networks by name are full_switch, pcie_bus, "),
         (["--on", "/dev/zero"], "--on /dev/zero: there is no such file"),

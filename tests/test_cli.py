@@ -118,7 +118,7 @@ def failure(capsys, *arguments):
         (["--devices", "two"], "give how many, such as 2, or which"),
         (["--devices", "1,1"], "twice"),
         (["--devices", "0,-1"], "indices from 0"),
-        (["--patience", "5"], "--patience is for several processes: give --environment parallel"),
+        (["--patience", "5"], "--patience is for several processes; add --environment parallel"),
         (["--environment", "tpu"], "choose from auto"),
         (["--batch-size", "0"], "batch_size is 0"),
         (["--batch-size", "many"], "--batch-size"),

@@ -81,7 +81,7 @@ def test_a_second_copy_overwrites_nothing(copy, tmp_path, capsys):
     assert cli.main(["course", str(folder), "--no-data", "--json", str(result)]) == 0
     out = capsys.readouterr().out
     new = len(find_notebooks()) - 1  # and mine.py, of which two were there
-    assert f"{new} files are new, 2 were there and stay:\n  05_training_on_k_devices.ipynb\n  mine.py\n" in out
+    assert f"{new} new files, 2 existing files not changed:\n  05_training_on_k_devices.ipynb\n  mine.py\n" in out
     assert (folder / "mine.py").read_text() == "my work" and not (folder / "nowhere").exists()
     assert json.loads(result.read_text())["kept"] == ["05_training_on_k_devices.ipynb", "mine.py"]
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}

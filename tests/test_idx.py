@@ -55,12 +55,12 @@ def test_commands(tmp_path, capsys):
     words = ["--data", str(folder), "--network", "cnn", "--epochs", "2", "--init", "he", "--environment", "cpu"]
     assert cli.main(["train", *words, "--lr", "0.01", "--batch-size", "30", "--checkpoint", run]) == 0
     said = capsys.readouterr().out
-    assert "90 to train on, read as 12 × 9 in grey" in said
+    assert "90 for training, read as 12 × 9 in grey" in said
     assert cli.main(["predict", run, "--data", str(folder)]) == 0
     accuracy = float(capsys.readouterr().out.split("test acc: ")[1].split()[0])
     assert f"test acc: {accuracy:.2f}" in said
     assert cli.main(["train", *words, "--channels", "1"]) == 2
-    assert "IDX files are taken as they are" in capsys.readouterr().err
+    assert "not for IDX files" in capsys.readouterr().err
     assert cli.main(["train", *words, "--plot", str(folder / "t10k-labels-idx1-ubyte.gz")]) == 2
 
 

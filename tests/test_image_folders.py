@@ -89,9 +89,9 @@ def test_the_commands(folder, tmp_path, capsys, network):
 
     (folder / "test" / "dot").rename(folder / "test" / "dots")
     for arguments, message in [
-        ([], "was trained on classes of its own (bar, dot, sky): give pictures, or the folder with their test set"),
+        ([], "other classes than Fashion-MNIST's (bar, dot, sky): give pictures, or the folder with their test set"),
         (["--data", str(folder)], "has classes bar, dots, sky; the network was trained on bar, dot, sky"),
-        (["--data", str(folder), pictures[0]], "are of the test set; leave out the files"),
+        (["--data", str(folder), pictures[0]], "are for the test set; leave out the files"),
         (["--data", str(tmp_path / "none")], "none/test: no such folder; give a folder that has"),
     ]:
         assert message in one_line(capsys, *predict, *arguments)
@@ -116,7 +116,7 @@ def test_a_part_of_the_pictures(folder, tmp_path, capsys):
     np.testing.assert_array_equal(255 - data[0], whole[0][::3])
     options.invert = False
     assert len(find_data(options, limit=100)[0]) == 27
-    assert "--invert is for pictures of your own" in one_line(capsys, *TRAIN, "--invert", "--limit", "30")
+    assert "--invert is for your own pictures" in one_line(capsys, *TRAIN, "--invert", "--limit", "30")
     assert "drop_last leaves nothing of 7 examples" in one_line(
         capsys, *TRAIN, "--data", str(folder), "--limit", "7", "--drop-last"
     )

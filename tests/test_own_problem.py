@@ -53,7 +53,7 @@ def test_colours_that_are_equally_bright(squares, tmp_path, capsys, k):
         *("train", "--environment", "cpu", "--devices", k, "--data", squares, "--network", file, "--init", "he"),
         *("--batch-size", 25, "--lr", 0.3, "--epochs", 8, "--checkpoint", checkpoint, "--json", result),
     )
-    assert "pictures: 120 to train on, read as 32 × 32 in colour" in capsys.readouterr().out
+    assert "pictures: 120 for training, read as 32 × 32 in colour" in capsys.readouterr().out
     assert json.loads(result.read_text())["test_accuracy"][-1] >= 0.99
     file.unlink()  # the checkpoint is enough
     command("predict", checkpoint, "--environment", "cpu", "--devices", k, "--data", squares, "--json", result)
@@ -97,7 +97,7 @@ def test_a_sweep_trains_as_train_does(squares, tmp_path, capsys):
     words = ["--network", ",".join(map(str, files)), "--limit", "30,120", "--mode", "sequential", "--json", file]
     words += ["--keep-models", tmp_path / "models"]
     command("sweep", *same, *words)
-    assert "pictures: 120 to train on, read as 24 × 20 in grey" in capsys.readouterr().out
+    assert "pictures: 120 for training, read as 24 × 20 in grey" in capsys.readouterr().out
     rows = json.loads(file.read_text())["rows"]
     names = [row["settings"]["network"] for row in rows]
     names = [name if name == "lenet" else name["name"] for name in names]
@@ -174,7 +174,7 @@ def test_files_of_networks_with_one_name(squares, tmp_path, capsys):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--image-size", "32"], "--image-size is for pictures of your own: give --data FOLDER"),
+        (["--image-size", "32"], "--image-size is for your own pictures; add --data FOLDER"),
         (["--data", "FOLDER", "--image-size", "big"], "'big' should be width and height in pixels"),
         (["--data", "FOLDER", "--channels", "2"], "--channels is 2; it should be 1 (grey) or 3 (colour)"),
         (["--data", "FOLDER", "--image-size", "4x4"], "layer 4 does not take images"),

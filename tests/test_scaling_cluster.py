@@ -71,7 +71,7 @@ def test_what_cannot_be_measured(known, small, capsys):
     with pytest.raises(ValueError, match="times as many processes is 0"):
         in_each((1, 1), lambda cluster: measure_cluster_scaling(cluster, [0], data=small))
     assert main(["scaling", "--times", "2"]) == 2
-    assert "--times is for several processes: give --environment parallel, too" in capsys.readouterr().err
+    assert "--times is for several processes; add --environment parallel" in capsys.readouterr().err
 
 
 @pytest.mark.long

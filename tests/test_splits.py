@@ -564,12 +564,12 @@ def test_plans_on_this_machine(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "words, said",
     [
-        ("--on full_switch", "devices of 1e+12 multiplications a second, links of 150 GB/s, 2 µs a message"),
+        ("--on full_switch", "devices of 1e+12 multiplications per second, links of 150 GB/s, 2 µs a message"),
         (
             "--on ethernet --devices 9 --speed 2e9",
-            "of 2e+09 multiplications a second, links of 1.25 to 150 GB/s, ",
+            "of 2e+09 multiplications per second, links of 1.25 to 150 GB/s, ",
         ),
-        ("--on pcie_bus --devices 1", "simulated, not measured: devices of 1e+12 multiplications a second"),
+        ("--on pcie_bus --devices 1", "simulated, not measured: devices of 1e+12 multiplications per second"),
     ],
 )
 def test_times_of_a_machine_that_need_not_be_there(tmp_path, capsys, words, said):

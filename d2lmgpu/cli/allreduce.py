@@ -1,8 +1,8 @@
 """``d2lmgpu allreduce``: time allreduce algorithms.
 
-On the devices, in the convention of NCCL-tests: algbw = bytes / time, busbw = algbw * 2(k-1)/k, in GB/s. Every sum is
-checked. Or simulated, with --on: on a network by name, or the wires in a file, a line for each such as "0-1: 25 GB/s",
-for which --invent lets the computer find one.
+Measures on the devices, in the convention of NCCL-tests: algbw = bytes / time, busbw = algbw * 2(k-1)/k, in GB/s, and
+checks every sum. With --on it simulates instead, on a network by name or on the wires in a file (one wire per line,
+such as "0-1: 25 GB/s"), and --invent lets the computer find an allreduce for that network.
 """
 
 import collections
@@ -38,17 +38,17 @@ def add_to(command):
     """Add the options to the command's parser."""
     summing = ",".join(name for name in TRAINING_NAMES if name in ALGORITHMS)
     also = ", ".join(name for name in NAMES if name not in summing.split(","))
-    add_devices(command, default="2, or 1 of each of several processes")
-    help = f"names with commas between; also {also}, and mpi under mpiexec"
+    add_devices(command, default="2, or 1 per process if there are several")
+    help = f"names, separated by commas; also {also}, and mpi under mpiexec"
     add_option(command, "--algorithms", str, summing, help, (*NAMES, "mpi"))
-    add_option(command, "--sizes", str, "4K,512K,64M", "bytes of the array on each device, with commas between")
-    help = f"simulate, on the wires in a file or one of: {', '.join(TOPOLOGIES)}"
+    add_option(command, "--sizes", str, "4K,512K,64M", "bytes of the array on each device, separated by commas")
+    help = f"simulate, on the wires in a file or on one of: {', '.join(TOPOLOGIES)}"
     action = add_option(command, "--on", str, None, help, tuple(TOPOLOGIES))
     declare(command, action, lambda options: None if options.on in TOPOLOGIES else options.on)
-    command.add_argument("--invent", action="store_true", help="invent one for the network of --on, too")
+    command.add_argument("--invent", action="store_true", help="also invent an allreduce for the network of --on")
     add_output(command, "--json", "write the rows as JSON")
     add_output(command, "--plot", "plot time and bandwidth by size (.png, .svg or .pdf)", check=check_plot)
-    add_output(command, "--html", "write a page on which the fastest for the last size plays, on the network of --on")
+    add_output(command, "--html", "write a page that plays the fastest one for the last size on the network of --on")
 
 
 def run(options):
@@ -59,7 +59,7 @@ def run(options):
         return _simulate(options, algorithms, sizes)
     for name in ("invent", "html"):
         if getattr(options, name):
-            raise ValueError(f"--{name} is for a network that is simulated; give its name or file, too: --on torus")
+            raise ValueError(f"--{name} needs a simulated network; give its name or file, such as --on torus")
     several = begin_together()
     everybody = join(options) if several else cluster(find_devices(options, "2")[1])
     if everybody is None:
@@ -92,7 +92,7 @@ def _network(options):
     """The one of --on. Raises ValueError for another number of devices than it has, OSError for a file."""
     asked = options.devices
     if asked is not None and not (asked.isdigit() and 1 <= int(asked) <= MOST_DEVICES):
-        raise ValueError(f"--devices is {shown(asked)}; of a network that is simulated give how many, such as 16")
+        raise ValueError(f"--devices is {shown(asked)}; for a simulated network, give a number, such as 16")
     if options.on in TOPOLOGIES:
         network = topology(options.on, int(asked or 8))
     else:

@@ -1,7 +1,7 @@
 """``d2lmgpu check``: check the answer to an exercise of the course.
 
-Check the answer to an exercise: a Python file with a function of the exercise's name. The file is run in a process of
-its own. Without a name: the list of exercises; without a file: what the exercise asks for.
+Checks the answer to an exercise: a Python file with a function that has the exercise's name. The file runs in its own
+process. Without a name, the command lists the exercises; without a file, it prints what the exercise asks for.
 """
 
 from .options import add_input, add_output, write_results
@@ -9,9 +9,9 @@ from .options import add_input, add_output, write_results
 
 def add_to(command):
     """Add the options to the command's parser."""
-    command.add_argument("exercise", metavar="NAME", nargs="?", help="the exercise")
-    add_input(command, "file", "a Python file with the answer", nargs="?")
-    command.add_argument("--seconds", type=float, metavar="X", help="how long the answer may take, if not a minute")
+    command.add_argument("exercise", metavar="NAME", nargs="?", help="name of the exercise")
+    add_input(command, "file", "Python file with the answer", nargs="?")
+    command.add_argument("--seconds", type=float, metavar="X", help="seconds that the answer may take (default: 60)")
     add_output(command, "--json", "write the verdict as JSON")
 
 

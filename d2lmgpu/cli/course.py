@@ -1,7 +1,7 @@
 """``d2lmgpu course``: copy the course into a folder of your own.
 
-Put the notebooks of the course, without outputs, the data that they read, and mine.py for your answers into a folder.
-Files that are there already stay as they are.
+Puts the notebooks of the course, without outputs, their data, and a file mine.py for your answers into a folder.
+Existing files are not changed.
 """
 
 from .options import add_input, add_output, write_results
@@ -9,7 +9,7 @@ from .options import add_input, add_output, write_results
 
 def add_to(command):
     """Add the options to the command's parser."""
-    add_input(command, "folder", "the folder, which is made unless it exists", "DIR")
+    add_input(command, "folder", "folder for the copy, made if it does not exist", "DIR")
     command.add_argument("--no-data", action="store_true", help="leave out Fashion-MNIST, which takes 30 MB")
     add_output(command, "--json", "write what was done as JSON")
 
@@ -20,7 +20,9 @@ def run(options):
 
     copied = copy_course(options.folder, data=not options.no_data)
     written, kept, missing = copied.values()
-    print(f"{options.folder}: {len(written)} files are new" + (f", {len(kept)} were there and stay:" if kept else ""))
+    print(
+        f"{options.folder}: {len(written)} new files" + (f", {len(kept)} existing files not changed:" if kept else "")
+    )
     for name in kept:
         print(f"  {name}")
     if missing:

@@ -17,17 +17,17 @@ MOST_PIXELS = 2**14
 
 def add_data(command, limit=int):
     """Add the options that say what is trained on; ``limit`` reads --limit."""
-    pictures = "pictures, in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, or MNIST's files (default: Fashion-MNIST)"
+    pictures = "pictures in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, or MNIST's files (default: Fashion-MNIST)"
     add_input(command, "--data", pictures, "FOLDER", picture_folders)
-    add_size(command, "width and height to which these are resized (default: theirs, or 28x28 if they differ)")
-    command.add_argument("--invert", action="store_true", help="these show dark things on a bright ground")
-    command.add_argument("--limit", type=limit, metavar="N", help="train on N examples only, for a quick look")
+    add_size(command, "width and height to which pictures are resized (default: their own, or 28x28 if they differ)")
+    command.add_argument("--invert", action="store_true", help="the pictures show dark things on a bright background")
+    command.add_argument("--limit", type=limit, metavar="N", help="train on only N examples, for a quick look")
 
 
 def add_size(command, help):
     """Add --image-size and --channels."""
     command.add_argument("--image-size", type=_size, metavar="WxH", help=help)
-    command.add_argument("--channels", type=int, metavar="C", help="1 (grey) or 3 (default: as they are)")
+    command.add_argument("--channels", type=int, metavar="C", help="1 (grey) or 3 (colour); default: as in the files")
 
 
 def _size(text):
@@ -44,7 +44,7 @@ def find_data(options, limit=None):
     if options.data is None:
         for flag in ("--invert", "--image-size", "--channels"):
             if getattr(options, flag[2:].replace("-", "_")):
-                raise ValueError(f"{flag} is for pictures of your own: give --data FOLDER, too")
+                raise ValueError(f"{flag} is for your own pictures; add --data FOLDER")
         return first_examples(load_fashion_mnist(), limit)
     if options.channels not in (None, 1, 3):
         raise ValueError(f"--channels is {options.channels}; it should be 1 (grey) or 3 (colour)")
@@ -54,7 +54,7 @@ def find_data(options, limit=None):
 def say_pictures(images):
     """Say how pictures (N, C, H, W) were read."""
     N, C, H, W = images.shape
-    print(f"pictures: {N:,} to train on, read as {W} × {H} in {'grey' if C == 1 else 'colour'}")
+    print(f"pictures: {N:,} for training, read as {W} × {H} in {'grey' if C == 1 else 'colour'}")
 
 
 def _input_shape(options):
@@ -62,7 +62,7 @@ def _input_shape(options):
     if not options.channels and not options.image_size:
         return None
     if find_idx(options.data):
-        raise ValueError("--image-size and --channels are for pictures; IDX files are taken as they are")
+        raise ValueError("--image-size and --channels are for pictures, not for IDX files; leave them out")
     C, H, W = picture_shape(Path(options.data, "train"))
     return options.channels or C, *(options.image_size or (H, W))
 

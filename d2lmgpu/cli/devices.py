@@ -1,4 +1,4 @@
-"""``d2lmgpu devices``: list the devices of this machine, and with ``--check`` what works on them."""
+"""``d2lmgpu devices``: list the devices of this machine; with ``--check``, test them."""
 
 from ..checkup import check_machine
 from ..devices import device_table, find_gpus
@@ -8,7 +8,7 @@ from .options import add_output, write_results
 def add_to(command):
     """Add the options to the command's parser."""
     add_output(command, "--json", "write the table as JSON")
-    command.add_argument("--check", action="store_true", help="try what training relies on, and say what works")
+    command.add_argument("--check", action="store_true", help="test what training relies on, and report what works")
 
 
 def run(options):
@@ -30,7 +30,7 @@ def _list():
         free, total = ("?" if size is None else f"{size / 2**30:.1f} GiB" for size in sizes)
         busy = "?" if row.busy is None else f"{row.busy:.0f}%"
         print(f"{row.name:<8} {free:>12} {total:>9} {busy:>5}  {row.compute_capability or '-':<7}  {row.description}")
-    print("cpu devices are virtual: one a core is listed, any number works, and all share the memory.")
+    print("cpu devices are virtual: one per core is listed, you can use any number, and all share the memory.")
     return {"devices": [row.as_dict() for row in rows]}, 0
 
 

@@ -1,7 +1,7 @@
 """``d2lmgpu grade``: grade the answers of many students.
 
-Check FOLDER/STUDENT/mine.py, or the student's notebooks, for all students. Each answer runs in a process of its own, in
-a copy of the student's folder. The exit code is 0 also where answers are wrong.
+Checks FOLDER/STUDENT/mine.py, or the student's notebooks, for all students. Each answer runs in its own process, in a
+copy of the student's folder. The exit code is 0 even if answers are wrong.
 """
 
 import argparse
@@ -23,18 +23,18 @@ COLUMNS = "student", "exercise", "passed", "points", "says"
 
 def add_to(command):
     """Add the options to the command's parser."""
-    add_input(command, "folder", "a folder that has one of each student", "FOLDER")
+    add_input(command, "folder", "folder that contains a folder for each student", "FOLDER")
     add_output(command, "--csv", "write a row for each student and exercise")
     add_output(command, "--json", "write the same as JSON")
-    hints = "write all verdicts, with hints, in a file for each student"
+    hints = "write all verdicts, with hints, to one file per student"
     add_output(command, "--hints", hints, "DIR", check_folder, "*.txt")
-    exercises, points = "the exercises that count (default: all)", "what exercises are worth (default: 1 each)"
+    exercises, points = "exercises that count (default: all)", "points for exercises (default: 1 each)"
     command.add_argument("--exercises", type=listed(str), metavar="NAME,...", help=exercises)
     command.add_argument("--points", type=listed(_worth), metavar="NAME=X,...", help=points)
-    command.add_argument("--seed", type=int, metavar="N", help="try other numbers, and more cases, drawn by a seed")
-    add_option(command, "--seconds", float, 20.0, "how long an answer may take")
-    add_option(command, "--student-seconds", float, 300.0, "how long all answers of a student may take")
-    command.add_argument("--isolate", action="store_true", help="start Python anew for each student")
+    command.add_argument("--seed", type=int, metavar="N", help="use other numbers and more cases, drawn with this seed")
+    add_option(command, "--seconds", float, 20.0, "seconds that an answer may take")
+    add_option(command, "--student-seconds", float, 300.0, "seconds that all answers of a student may take")
+    command.add_argument("--isolate", action="store_true", help="start a new Python for each student")
 
 
 def _worth(text):

@@ -116,9 +116,9 @@ def write_all(*results):
 def add_devices(command, default, environments=ENVIRONMENTS):
     """Add --environment, --devices and --memory-limit; the help tells ``default`` as the default of --devices."""
     add_option(command, "--environment", str, "auto", ", ".join(environments), environments)
-    help = f"how many (2), which (0,2), or of both kinds (gpu:0,cpu:0); default: {default}"
+    help = f"number of devices (2), or which ones (0,2 or gpu:0,cpu:0); default: {default}"
     command.add_argument("--devices", metavar="K", help=help)
-    command.add_argument("--memory-limit", metavar="SIZE", help="bytes that each device may take: 512M, 1.5G")
+    command.add_argument("--memory-limit", metavar="SIZE", help="bytes that each device may use, such as 512M or 1.5G")
 
 
 def find_devices(options, default=None, environment=None):

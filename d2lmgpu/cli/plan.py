@@ -1,9 +1,8 @@
 """``d2lmgpu plan``: prove, time and draw a way to split a training step.
 
-Prove a plan of a training step, time it on a network of devices that need not be there, and draw it, without training.
-Times are simulated, not measured: of a machine whose computations cost what their multiplications take, and whose
-messages go over the network of --on. On this_machine they are predicted from computations and messages that are
-measured here.
+Proves a plan of a training step, times it and draws it, without training and without the devices. Times are simulated,
+not measured: each computation takes the time of its multiplications at --speed, and messages go over the network of
+--on. With --on this_machine, times are predicted from computations and messages that are measured here.
 """
 
 import numpy as np
@@ -28,14 +27,16 @@ HERE = "this_machine"
 def add_to(command):
     """Add the options to the command's parser."""
     add_option(command, "--split", str, "data", f"{', '.join(SPLITS)}, or a product such as {EXAMPLE}", SPLITS)
-    add_option(command, "--devices", int, 4, "how many")
-    add_option(command, "--allreduce", str, "ring", f"of a split over data: {', '.join(ALGORITHMS)}", ALGORITHMS)
+    add_option(command, "--devices", int, 4, "number of devices")
+    add_option(command, "--allreduce", str, "ring", f"for a split over data: {', '.join(ALGORITHMS)}", ALGORITHMS)
     networks = *TOPOLOGIES, HERE
-    add_option(command, "--on", str, "full_switch", f"the network of the devices: {', '.join(networks)}", networks)
-    add_option(command, "--speed", float, 1e12, f"multiplications a second of each device, unless on {HERE}")
+    add_option(command, "--on", str, "full_switch", f"network between the devices: {', '.join(networks)}", networks)
+    add_option(command, "--speed", float, 1e12, f"multiplications per second of each device, unless on {HERE}")
     add_output(command, "--json", "write the result as JSON")
-    add_output(command, "--plot", "draw who does what when, and memory (.png, .svg or .pdf)", check=check_plot)
-    add_output(command, "--html", "write a page on which the plan plays, in any browser")
+    add_output(
+        command, "--plot", "draw what each device does when, and its memory (.png, .svg or .pdf)", check=check_plot
+    )
+    add_output(command, "--html", "write a page that plays the plan in any browser")
     names = "pipeline micro_batches network width batch_statistics batch_size optimizer sums".split()
     add_settings(command, names=names)
 
@@ -65,7 +66,7 @@ def _machine(options, plan, minibatch):
     if options.on != HERE:
         network = topology(options.on, plan.k)
         costs = plans.estimate_costs(plan, options.batch_size, options.speed)
-        times = f"simulated, not measured: devices of {options.speed:g} multiplications a second"
+        times = f"simulated, not measured: devices of {options.speed:g} multiplications per second"
         return network, plans.Measured(costs, [1.0], 0.0), times + _wires(network, plan.k)
     devices = [cpu(i) for i in range(plan.k)]
     costs = plans.measure_costs(plan, devices, **minibatch)

@@ -1,7 +1,7 @@
-"""``d2lmgpu predict``: what a trained network says of pictures.
+"""``d2lmgpu predict``: classify pictures with a trained network.
 
-What the network of a checkpoint says of pictures, or, without files, of the test set, with its accuracy.
---environment parallel: by all processes that mpiexec or srun starts.
+Classifies pictures with the network of a checkpoint or, without files, the test set, and prints the accuracy. With
+--environment parallel, all processes that mpiexec or srun starts take part.
 """
 
 from argparse import BooleanOptionalAction
@@ -26,26 +26,26 @@ from .ranks import add_ranks
 
 def add_to(command):
     """Add the options to the command's parser."""
-    add_input(command, "checkpoint", "a file that d2lmgpu train --checkpoint wrote", "CHECKPOINT")
-    add_input(command, "files", "pictures, of any size", nargs="*", default=[])
-    test_set = "with the test set, in FOLDER/test/CLASS/ (default: Fashion-MNIST)"
+    add_input(command, "checkpoint", "file written by d2lmgpu train --checkpoint", "CHECKPOINT")
+    add_input(command, "files", "pictures of any size", nargs="*", default=[])
+    test_set = "folder with the test set in FOLDER/test/CLASS/ (default: Fashion-MNIST)"
     add_input(command, "--data", test_set, "FOLDER", picture_folders)
-    invert = "for dark things on a bright ground (default: as in training)"
+    invert = "the pictures show dark things on a bright background (default: as in training)"
     command.add_argument("--invert", action=BooleanOptionalAction, help=invert)
-    network = "of a checkpoint whose layers are functions of your own: the file that it was trained with"
+    network = "network's file, if the checkpoint was trained with layers that are your own functions"
     add_input(command, "--network", network, "FILE.py")
-    add_size(command, "with --network: width and height of what it takes (default: those of the test set)")
+    add_size(command, "with --network: width and height of its images (default: those of the test set)")
     add_devices(command, default="1", environments=(*ENVIRONMENTS, "parallel"))
     add_ranks(command)
     add_output(command, "--json", "write the result as JSON")
-    add_output(command, "--confusion", "of the test set: plot what is taken for what", check=check_plot)
-    add_output(command, "--mistakes", "of the test set: plot the worst mistakes", check=check_plot)
+    add_output(command, "--confusion", "plot which classes of the test set are confused", check=check_plot)
+    add_output(command, "--mistakes", "plot the worst mistakes on the test set", check=check_plot)
 
 
 def run(options, everybody=None):
     """Print what the network says. ``everybody``: a `Cluster` that predicts, instead of the options' devices."""
     if options.files and (options.data or options.confusion or options.mistakes):
-        raise ValueError("--data, --confusion and --mistakes are of the test set; leave out the files")
+        raise ValueError("--data, --confusion and --mistakes are for the test set; leave out the files")
     model = _load(options)
     if options.invert is not None:
         model.invert = options.invert
@@ -99,8 +99,8 @@ def _test_set(options, model, names):
         _, _, X, y = load_fashion_mnist()
     else:
         raise ValueError(
-            f"{options.checkpoint} was trained on classes of its own ({', '.join(names)}): give pictures, or the "
-            "folder with their test set, --data FOLDER"
+            f"{options.checkpoint} was trained on other classes than Fashion-MNIST's ({', '.join(names)}): give "
+            "pictures, or the folder with their test set, --data FOLDER"
         )
     return X, y
 

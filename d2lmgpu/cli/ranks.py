@@ -23,9 +23,9 @@ OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion", "mistakes")
 
 def add_ranks(command):
     """Add the options of this environment."""
-    help = "with --environment parallel: what each process says, in a file each"
+    help = "with --environment parallel: folder for the output of the processes, one file each"
     add_output(command, "--log", help, "DIR", check_folder, "rank*.log")
-    help = f"with --environment parallel: seconds that a process waits for another (default: {PATIENCE:g})"
+    help = f"with --environment parallel: seconds for which a process waits for another (default: {PATIENCE:g})"
     command.add_argument("--patience", type=float, metavar="S", help=help)
 
 
@@ -43,7 +43,7 @@ def check_alone(options):
     """Raise ValueError for options that only this environment has."""
     for name in ("log", "patience", "times", "elastic"):
         if getattr(options, name, None) not in (None, False):
-            raise ValueError(f"--{name} is for several processes: give --environment parallel, too")
+            raise ValueError(f"--{name} is for several processes; add --environment parallel")
 
 
 def run_together(options):

@@ -1,8 +1,8 @@
 """``d2lmgpu scaling``: time training on several numbers of devices.
 
-Time whole training steps, on Fashion-MNIST or on pictures in folders, on 1, 2, 4, ... devices, which take turns; a
-first round warms up and does not count. Speed-up and efficiency are against one device. --environment parallel: on
-those of all processes that mpiexec or srun starts, with predictions for more.
+Times whole training steps, with Fashion-MNIST or pictures in folders, on 1, 2, 4, ... devices in turn, after a first
+round that warms up and does not count. Speed-up and efficiency are relative to one device. With --environment parallel,
+it times the devices of all processes that mpiexec or srun starts, and predicts the times of more.
 """
 
 from .. import words
@@ -24,20 +24,21 @@ WHAT = ("network", "width", "algorithm")
 
 def add_to(command):
     """Add the options to the command's parser."""
-    modes = "strong (the minibatch stays) or weak (each device's part stays)"
+    modes = "strong (the minibatch keeps its size) or weak (each device's part keeps its size)"
     add_option(command, "--mode", str, "strong", modes, MODES)
     environments = *ENVIRONMENTS, "parallel"
     add_option(command, "--environment", str, "auto", ", ".join(environments), environments)
-    counts = "how many, 1 among them (default: 1,2,4); with --environment parallel those of a process (default: 1)"
+    counts = "numbers of devices, including 1; with --environment parallel, devices per process "
+    counts += "(default: 1,2,4; with --environment parallel 1)"
     command.add_argument("--devices", metavar="K", help=counts)
-    times = "with --environment parallel: times as many processes, for which a step is predicted (default: 2,4,8)"
+    times = "with --environment parallel: factors by which to multiply the processes in predictions (default: 2,4,8)"
     command.add_argument("--times", type=listed(int), metavar="N,...", help=times)
     add_ranks(command)
-    add_option(command, "--batch-size", int, 256, "examples in a minibatch: in all if strong, on each device if weak")
+    add_option(command, "--batch-size", int, 256, "examples in a minibatch: in total if strong, per device if weak")
     add_data(command)
-    add_option(command, "--steps", int, 20, "training steps in a turn")
+    add_option(command, "--steps", int, 20, "training steps per turn")
     add_option(command, "--repeats", int, 5, "rounds that count")
-    predict = "predict the times, too, from devices that exchange nothing and messages"
+    predict = "also predict the times, from steps without exchange and from messages"
     command.add_argument("--predict", action="store_true", help=predict)
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "plot times, speed-up, efficiency, phases (.png, .svg or .pdf)", check=check_plot)
@@ -79,7 +80,7 @@ def _print_cluster(scaling):
     median, least, most = (words.seconds(seconds, 3) for seconds in scaling.measured)
     devices = words.several(own.devices, "device")
     print(f"{scaling.mode} scaling, {scaling.allreduce}: {devices}, {own.batch_size:,} examples")
-    print(f"measured:  {median} s a step ({least} to {most}), median of {words.several(scaling.rounds, 'round')}")
+    print(f"measured:  {median} s per step ({least} to {most}), median of {words.several(scaling.rounds, 'round')}")
     off = scaling.measured[0] / own.seconds_per_step
     print(f"predicted: {words.seconds(own.seconds_per_step, 3)} s (measured: {off:.2f} times that)")
     line = "{:>9} {:>10} {:>12} {:>12} {:>9} {:>11}".format

@@ -1,7 +1,7 @@
 """``d2lmgpu sweep``: train many networks, one for every combination of settings.
 
-On Fashion-MNIST, or on pictures in folders. A setting takes several values with commas between, such as --lr 0.1,0.2;
-a network is trained for every combination.
+The networks learn Fashion-MNIST, or pictures in folders. A setting takes several values, separated by commas, such as
+--lr 0.1,0.2, and a network is trained for every combination.
 """
 
 import contextlib
@@ -19,24 +19,29 @@ from .settings import add_settings, settings
 def add_to(command):
     """Add the options to the command's parser."""
     add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS), ENVIRONMENTS)
-    devices = "how many: 1,2,4 are three values of the grid (default: 1)"
+    devices = "numbers of devices; 1,2,4 gives three values of the grid (default: 1)"
     command.add_argument("--devices", type=listed(int), metavar="K", help=devices)
     add_data(command, listed(int))
-    at_once = "a network on each core or GPU at the same time, whose devices share it"
-    modes = f"{' or '.join(MODES)}: {at_once}, or one after another, each on all of its devices"
+    modes = f"{MODES[0]} trains a network on each core or GPU at the same time, with all of its devices there; "
+    modes += f"{MODES[1]} trains one network after another, each on all of its devices"
     add_option(command, "--mode", str, "simultaneous", modes, MODES)
-    command.add_argument("--workers", type=int, metavar="N", help="networks at a time (default: one a core or GPU)")
-    add_output(command, "--results", "keep the rows here as they come; what is in it already is not trained again")
-    keep = "keep a checkpoint of each trained network here, for predict"
+    command.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="number of networks trained at the same time (default: one per core or GPU)",
+    )
+    add_output(command, "--results", "save rows to this file as they come; trials that it already has are not repeated")
+    keep = "save a checkpoint of each trained network in this folder, for predict"
     add_output(command, "--keep-models", keep, "FOLDER", check_folder, "*.ckpt")
     add_output(command, "--json", "write this sweep's rows as JSON, in order")
-    plot = "plot --y by --x, a line for each --by (.png, .svg or .pdf), anew as trials end"
+    plot = "plot --y against --x, with a line for each --by (.png, .svg or .pdf); redrawn as trials end"
     add_output(command, "--plot", plot, check=check_plot)
-    curves = "plot accuracy and loss by epoch, a line for each trial (.png, .svg or .pdf), as they go on"
+    curves = "plot accuracy and loss by epoch, with a line for each trial (.png, .svg or .pdf); redrawn as trials go on"
     add_output(command, "--curves", curves, check=check_plot)
-    add_option(command, "--x", str, "lr", "a setting, as the table calls it")
-    add_option(command, "--y", str, "best accuracy", ", ".join(MEASURES), MEASURES)
-    add_option(command, "--by", str, "devices", "another")
+    add_option(command, "--x", str, "lr", "setting on the plot's horizontal axis, by its name in the table")
+    add_option(command, "--y", str, "best accuracy", f"result on its vertical axis: {', '.join(MEASURES)}", MEASURES)
+    add_option(command, "--by", str, "devices", "setting that has a line for each value")
     add_settings(command, listed)
 
 

@@ -1,7 +1,7 @@
 """``d2lmgpu train``: train a network on Fashion-MNIST, or on pictures in folders.
 
-Trains on one or more devices: data-parallel, unless --split says otherwise. --environment parallel: on those of all
-processes that mpiexec or srun starts, of each as many.
+Trains on one or more devices, by data parallelism unless --split chooses another way. With --environment parallel, it
+trains on the devices of all processes that mpiexec or srun starts.
 """
 
 from .. import signals, words
@@ -28,15 +28,15 @@ def add_to(command):
     add_input(command, "--metrics", "a Python file that defines metrics, a dict of functions of outputs and labels")
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "plot accuracy and loss by epoch (.png, .svg or .pdf)", check=check_plot)
-    trace = "write what each device did when, as a Chrome trace (JSON, opens in ui.perfetto.dev)"
+    trace = "write what each device did and when, as a Chrome trace (JSON, opens in ui.perfetto.dev)"
     steps = "or as a plot of the first steps (.png, .svg or .pdf)"
     add_output(command, "--trace", f"{trace} {steps}")
-    add_output(command, "--checkpoint", "write a checkpoint after every epoch and when stopped")
-    command.add_argument("--checkpoint-steps", type=int, metavar="N", help="and after every N steps")
-    add_output(command, "--keep-best", "write the best model so far, by the test set")
-    add_input(command, "--resume", "go on from a checkpoint, with the same settings", find=_only_read)
+    add_output(command, "--checkpoint", "write a checkpoint after every epoch and when training stops")
+    command.add_argument("--checkpoint-steps", type=int, metavar="N", help="write it also after every N steps")
+    add_output(command, "--keep-best", "write the model that was best on the test set so far")
+    add_input(command, "--resume", "continue from a checkpoint, with the same settings", find=_only_read)
     add_output(command, "--tensorboard", "write event files for TensorBoard", "DIR", check_folder)
-    help = "with --environment parallel, started by mpiexec --with-ft ulfm: when a process dies, the others go on"
+    help = "with --environment parallel, started by mpiexec --with-ft ulfm: if a process dies, the others continue"
     command.add_argument("--elastic", action="store_true", help=f"{help}, with the same bits (--sums exact)")
     add_settings(command)
 

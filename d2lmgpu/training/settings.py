@@ -57,130 +57,132 @@ class Settings:
     """
 
     batch_size: int = whole(256, "examples in a minibatch, all devices together", same=True)
-    lr: float = number(0.2, "learning rate, of the mean gradient of a minibatch", above=True, same=True)
+    lr: float = number(0.2, "learning rate, applied to the mean gradient of a minibatch", above=True, same=True)
     num_epochs: int = whole(10, "passes over the training set", most=MAX_EPOCHS, called="epochs")
     algorithm: str | Callable | Across = setting(
         "ring",
-        "how gradients are summed over the devices; auto measures which is fastest (in a program also a function of k "
-        "and n)",
+        "allreduce that sums gradients over the devices; auto measures which is fastest (in a program, also a function "
+        "of k and n)",
         (*TRAINING_NAMES, "mpi", AUTO),
         _check_algorithm,
         called="allreduce",
     )
     seed: int = whole(
         0,
-        "of initial weights and shuffles: the same on as many devices gives the same history, bit for bit",
+        "seed of initial weights and shuffling; with the same seed and number of devices, histories are the same, bit "
+        "for bit",
         least=0,
         most=MAX_SEED,
         same=True,
     )
     init: str | PathLike | Sequence | object = setting(
         "normal",
-        "initial weights (normal: the textbook's), or a model's file (in a program also a model, or parameters)",
+        "initial weights, by name (normal: the textbook's) or from a model's file (in a program, also from a model or "
+        "parameters)",
         tuple(INITS),
         check_init,
         read=as_init,
     )
     network: str | Network = setting(
         "lenet",
-        "what is trained (in a program also what networks.sequential makes)",
+        "network to train (in a program, also one made by networks.sequential)",
         tuple(NETWORKS),
         lambda _, network: find_network(network),
         same=True,
     )
     width: float = setting(
         1,
-        "times the usual channels of a network by name, in all hidden layers",
+        "factor for the number of channels in all hidden layers of a named network",
         "at least 0.05",
         lambda _, width: check_width(width),
         same=True,
     )
     loss: str | tuple[Callable, Callable] = setting(
         "cross_entropy",
-        "what is made small (in a program also a pair of functions (forward, grad), see networks.losses)",
+        "loss to minimise (in a program, also a pair of functions (forward, grad), see networks.losses)",
         tuple(LOSSES),
         lambda _, loss: find_loss(loss),
         same=True,
     )
     optimizer: str = setting("sgd", "how parameters are updated", tuple(OPTIMIZERS), same=True)
     weight_decay: float = number(
-        0, "how much of each parameter is added to its gradient (L2 regularisation)", same=True
+        0, "fraction of each parameter that is added to its gradient (L2 regularisation)", same=True
     )
     loads: list[float] | Sequence[float] | str | None = setting(
         None,
-        "each device's share of every minibatch, in any unit, 0 for idle; auto measures how fast each is",
+        "each device's share of every minibatch, in any unit, 0 for idle; auto measures their speeds",
         "numbers, such as 1,1,0.5, or auto",
         _check_loads,
     )
     batch_statistics: str = setting(
-        "local", "over which images batch norm takes its statistics", tuple(BATCH_STATISTICS), same=True
+        "local", "how batch norm computes its statistics on several devices", tuple(BATCH_STATISTICS), same=True
     )
-    scale_batch: bool = flag("multiply batch size and lr by the number of devices", recorded=False)
+    scale_batch: bool = flag("multiply batch size and learning rate by the number of devices", recorded=False)
     preprocess: str | Callable | None = setting(
         None,
-        "random changes of each minibatch of the training set (in a program also a function (X, y, rng) → (X, y))",
+        "random changes to each training minibatch (in a program, also a function (X, y, rng) → (X, y))",
         (*TRANSFORMS, "+".join(TRANSFORMS)),
         lambda _, preprocess: find_transform(preprocess),
         same=True,
     )
-    drop_last: bool = flag("leave out the ragged rest of each epoch", same=True)
-    warmup: float = number(0, "epochs, less than all, over which the learning rate rises to its value", same=True)
+    drop_last: bool = flag("leave out an epoch's last minibatch if it is smaller than the others", same=True)
+    warmup: float = number(0, "epochs over which the learning rate rises to its value, fewer than all", same=True)
     schedule: str | Callable = setting(
         "constant",
-        "of the learning rate after the warm-up (in a program also a function, see schedules.learning_rates)",
+        "how the learning rate changes after the warm-up (in a program, also a function, see schedules.learning_rates)",
         tuple(SCHEDULES),
         lambda *_: None,  # with the others, by `learning_rates`
         same=True,
     )
     flat: bool = flag(
-        "exchange all gradients as one message",
-        without="exchange each parameter's gradient by itself",
+        "exchange all gradients in one message",
+        without="exchange each parameter's gradient separately",
         recorded=False,
     )
-    overlap: bool = flag("exchange gradients in buckets while others are being computed", recorded=False)
+    overlap: bool = flag("exchange gradients in buckets while others are still being computed", recorded=False)
     prefetch: bool = flag(
         "prepare the next minibatch while the devices compute",
         without="prepare each minibatch only when it is needed",
         recorded=False,
     )
     graphs: bool = flag(
-        "on GPUs, launch each step as a CUDA graph where that is possible",
+        "on GPUs, launch each step as a CUDA graph where possible",
         without="on GPUs, launch kernels one by one",
         recorded=False,
     )
     precision: str = setting(
         "float32",
-        "of what is multiplied: mixed rounds it to float16, tf32 (on GPUs, in graphs) to 11 bits",
+        "precision of products; mixed rounds their factors to float16, tf32 (on GPUs, in graphs) to 11 bits",
         tuple(PRECISIONS),
         same=True,
     )
     sums: str = setting(
         "float",
-        "how sums over examples, gradients and all others, are added: exact gives the same bits on any devices",
+        "how sums over examples (gradients and all others) are computed; exact gives the same bits on any devices",
         tuple(SUMS),
         same=True,
     )
     split: str | Plan | None = setting(
         None,
-        "what of a step each device does, a plan by name or a product of two, in a program also a plan of one's own "
-        "(unless given, data parallelism)",
+        "plan by which devices share a step, by name or as a product of two (in a program, also your own plan); data "
+        "parallelism unless given",
         (*SPLITS, EXAMPLE),
         check_split,
     )
     pipeline: str | None = setting(
         None,
-        f"of a split over layers, in which order micro-batches are computed ({USUAL_PIPELINE} if there are several)",
+        f"order of micro-batches in a split over layers ({USUAL_PIPELINE} if there are several micro-batches)",
         PIPELINES,
         lambda name, pipeline: pipeline is None or check_name(name, pipeline, PIPELINES),
     )
     micro_batches: int = whole(
         1,
-        "parts of a minibatch that a split computes one after the other (on each device, unless it splits layers)",
+        "parts of a minibatch that a split computes one after another (on each device, unless it splits layers)",
         most=MOST_MICRO_BATCHES,
     )
     check_every: int = whole(
         0,
-        "compare the parameters on all devices after every so many steps, and end where they differ; 0: never",
+        "compare the parameters on all devices after every so many steps, and stop if they differ; 0 means never",
         least=0,
         recorded=False,
     )
