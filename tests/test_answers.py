@@ -257,7 +257,7 @@ def fail(error):
         (lambda k, n: Late(SystemExit("bye")), "not right yet: your answer ended the program (sys.exit(bye))"),
         (
             lambda k, n: Late(ZeroDivisionError("no")),
-            "not right yet: what it returned is of no use: ZeroDivisionError: no",
+            "not right yet: the check cannot use what it returned: ZeroDivisionError: no",
         ),
         (lambda k, n: fail(GeneratorExit()), "not right yet: your answer raised GeneratorExit\n"),
         (lambda k, n: fail(Mute()), "ring(2, 4): it raised Mute: (its message cannot be read)\n"),

@@ -109,7 +109,7 @@ def test_where_there_can_be_no_copy(tmp_path, monkeypatch, capsys, folder, messa
 def test_an_answer_stays_folded_until_there_is_a_prediction(begun, capsys):
     compare("step", None, 1.5, " ms")
     out = capsys.readouterr().out
-    assert out.startswith("step: the answer is folded. ") and "1.5" not in out
+    assert out.startswith("step: the answer is hidden. ") and "1.5" not in out
     compare("step", 3, 1.5, " ms")
     assert capsys.readouterr().out == "step: predicted 3 ms, measured 1.5 ms: 0.5 times what was predicted.\n"
 
@@ -151,7 +151,7 @@ def test_all_predictions_are_kept_and_looked_back_at(begun, capsys):
         "ratio: predicted 0, measured 1: not what was predicted.",
         "step: predicted 4 ms, measured 1 ms: 0.25 times what was predicted.",
         "bytes: predicted 100, measured 110: 1.1 times what was predicted.",
-        "3 predictions, 1 right to a quarter; 1 still to be made.",
+        "3 predictions, 1 right within a factor of 1.25; 1 still to be made.",
     ]
 
 
@@ -192,7 +192,9 @@ def test_predictions_that_cannot_be_read_are_kept_aside(begun, capsys, wrong):
     content = wrong if isinstance(wrong, bytes) else (wrong if isinstance(wrong, str) else json.dumps(wrong)).encode()
     file.write_bytes(content)
     look_back()
-    said = "(predictions.json is not as compare writes it. A copy is kept as predictions.json.before-1; what cannot be"
+    said = (
+        "(predictions.json is damaged. A copy is kept as predictions.json.before-1, and unreadable parts are left out.)"
+    )
     assert capsys.readouterr().out.startswith(said) and file.read_bytes() == content
     compare("step", 4, 1.0, " ms")
     out = capsys.readouterr().out
@@ -204,7 +206,7 @@ def test_predictions_that_cannot_be_read_are_kept_aside(begun, capsys, wrong):
     assert kept.pop("05_training") == {"step": [ENTRY | {"predicted": 4.0}]}
     assert kept == ({"04_allreduce": {"sum": [ENTRY]}} if isinstance(wrong, dict) else {})
     look_back()
-    assert capsys.readouterr().out.endswith("1 prediction, 0 right to a quarter; 0 still to be made.\n")
+    assert capsys.readouterr().out.endswith("1 prediction, 0 right within a factor of 1.25; 0 still to be made.\n")
     file.write_bytes(b"{]")
     compare("step", 4, 1.0, " ms")
     assert (begun / "predictions.json.before-2").read_bytes() == b"{]"
@@ -223,7 +225,7 @@ def test_whatever_number_is_kept_is_looked_back_at(begun, capsys):
     (begun / "predictions.json").write_bytes(b"\xef\xbb\xbf" + text)  # as some editors write it
     capsys.readouterr()
     look_back()
-    assert capsys.readouterr().out.endswith("4 predictions, 1 right to a quarter; 0 still to be made.\n")
+    assert capsys.readouterr().out.endswith("4 predictions, 1 right within a factor of 1.25; 0 still to be made.\n")
     assert {path.name for path in begun.iterdir()} == {"predictions.json"}
 
 
@@ -246,7 +248,7 @@ def test_elsewhere_nothing_is_kept(tmp_path, monkeypatch, capsys):
     with pytest.raises(ValueError, match="compare: how is 'guessed'|compare: how 'guessed'"):
         compare("step", None, 1.5, how="guessed")
     assert check("cut", SOLUTIONS["cut"]) and not list(tmp_path.iterdir())
-    with pytest.raises(ValueError, match="look_back: predictions are kept in a copy of the course"):
+    with pytest.raises(ValueError, match="look_back works only in a copy of the course"):
         look_back()
 
 
@@ -370,7 +372,7 @@ def test_without_its_markers_an_answer_stays_and_the_new_version_comes_last(tmp_
     file.write_text(before)
     assert keep("he_std", cells("def he_std(shape):\n    return 1\n").he_std, file)
     out = capsys.readouterr().out
-    assert "are not a pair" in out and f"{begin} and {end}" in out and "the new version is at the end" in out
+    assert "are not a pair" in out and f"{begin} and {end}" in out and "the new version at the end" in out
     text = file.read_text()
     assert text.startswith(before) and not list(tmp_path.glob("*.before-*"))
     names = runpy.run_path(str(file))
@@ -433,8 +435,8 @@ def test_what_an_answer_uses_comes_with_it(tmp_path, cells):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("he_std = lambda shape: 1", "only functions that begin with def"),
-        ("class he_std: pass", "only functions that begin with def"),
+        ("he_std = lambda shape: 1", "only functions defined with def"),
+        ("class he_std: pass", "only functions defined with def"),
         ("import numpy as np\ntable = np.ones(3)\ndef he_std(shape): return table", "uses table, a ndarray of the"),
         (
             "def outer(x):\n    def he_std(shape): return x\n    return he_std\nhe_std = outer(1)",
@@ -459,7 +461,7 @@ def test_who_cannot_keep_an_answer_says_so(begun, capsys):
     names = {}
     exec("def cut(n, k):\n    return [(i * n // k, (i + 1) * n // k) for i in range(k)]", names)
     assert check("cut", names["cut"])
-    assert "\n  Not kept in mine.py: the text of cut is not to be had.\n" in capsys.readouterr().out
+    assert "\n  Not kept in mine.py: the source of cut is not available.\n" in capsys.readouterr().out
     assert not (begun / "mine.py").exists()
 
 
@@ -570,7 +572,7 @@ def test_what_goes_into_mine(begun, cells, capsys):
     twice = cells("def twice(x):\n    return 2 * x\n").twice
     assert add_to_mine(twice, lambda x: x) is True and my_framework().lines > own.lines + 2
     said = capsys.readouterr().out
-    assert "twice: kept in mine.py.\n<lambda>: not kept in mine.py: only functions that begin with def" in said
+    assert "twice: kept in mine.py.\n<lambda>: not kept in mine.py: only functions defined with def" in said
     assert runpy.run_path(str(begun / "mine.py"))["twice"](4) == 8
     text = (begun / "mine.py").read_bytes()
     (begun / "mine.py").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))  # as some editors write it

@@ -119,7 +119,7 @@ def test_the_time_of_a_student_is_limited(tmp_path):
     assert time.monotonic() - begin < 60  # of 40 answers, each of which would take its half a second and more
     assert len(rows) == len(EXERCISES) and not any(row.passed for row in rows)
     assert "did not end within 0.5 seconds" in rows[0].says
-    assert "the 1.2 seconds for all answers were over before it" in rows[-1].says
+    assert "the 1.2 seconds for all answers were used up before it" in rows[-1].says
 
 
 def test_a_table_of_the_known_cases_is_no_answer():

@@ -41,7 +41,7 @@ def judged(name, outcome):
     return not_yet(name, f"your answer {outcome.ended or SPOKE}", HINT, outcome.output)
 
 
-HINT = "does it wait for something that never happens, or exit Python? It should return a result for all arguments"
+HINT = "does it wait for something that never happens, or exit Python? It should always return a result"
 
 
 def judge_here(name, path, seed=None, folder=None):
@@ -59,7 +59,7 @@ def judge_here(name, path, seed=None, folder=None):
     except Exception as error:
         return {"refused": f"{path} cannot be run: {in_words(error)}"}
     except BaseException as error:  # sys.exit, and all else that would end the program
-        return not_yet(name, f"your file {what_ends(error)}", "let it only define functions")._asdict()
+        return not_yet(name, f"your file {what_ends(error)}", "it should only define functions")._asdict()
 
 
 LARGEST = 2**28

@@ -14,18 +14,18 @@ from .exercise import Exercise
 from .results import expect
 from .synchronisation import RAGGED
 
-ONE_FOR_ALL = "one device works for all: let every device add up one chunk, and give it back"
+ONE_FOR_ALL = "one device does all the work: let every device add up one chunk, and send it back"
 IN_CHUNKS = "cut the array into k chunks, d2lmgpu.collectives.chunk_bounds(n, k), and send one at a time"
 
 
 class sum_into_all(synchronisation.allreduce):
     """Repair sum_into_all(data): data is a list of device arrays of one shape, one on each device; afterwards each
-    holds the sum of all. Whoever holds one of these arrays has to see the sum in it."""
+    holds the sum of all. Code that holds a reference to one of these arrays must see the sum in it."""
 
 
 class sum_by_chunks(synchronisation.allreduce):
     """Repair sum_by_chunks(data): data is a list of device arrays of one shape, one on each device; afterwards each
-    holds the sum of all. Each device adds up one chunk, and gives it back to all.
+    holds the sum of all. Each device adds up one chunk, and sends it back to all.
 
     all devices hold the sum, and each has added up one chunk, for 2, 3, 5 and 8 devices.
     """
@@ -51,19 +51,19 @@ class sum_from_neighbours(synchronisation.allreduce):
 
 class sum_round_the_ring(sum_by_chunks):
     """Repair sum_round_the_ring(data): data is a list of device arrays of one shape, one on each device; afterwards
-    each holds the sum of all. No device sends more than 2(k - 1) chunks, that is, less than twice the array, however
-    many devices there are.
+    each holds the sum of all. For any number of devices, no device sends more than 2(k - 1) chunks, that is, less than
+    twice the array.
 
     all devices hold the sum, and none sends more than 2(k - 1) chunks, for 2, 3, 5 and 8 devices.
     """
 
-    enough = "a chunk goes round twice: once to be added up, once to be given back as it is"
+    enough = "a chunk goes round twice: once to be added up, and once to be sent back unchanged"
 
 
 class step_replicas(synchronisation.update_replicas):
     """Repair step_replicas(device_params, device_grads, shard_sizes, lr): for each device you get the list of its
-    parameters, the list of its gradients, summed over its shard, and the size of its shard; all replicas take one step
-    of SGD, in place, as one device would with all examples."""
+    parameters, the list of its gradients, summed over its shard, and the size of its shard. All replicas take one step
+    of SGD, in place: the step that one device would take with all examples."""
 
     cases = (((4, 3, 3),), ((1, 5, 0),), ((10,),))
 
@@ -72,14 +72,14 @@ class step_replicas(synchronisation.update_replicas):
         super().test(lambda params, grads, lr, _: answer(params, grads, list(sizes), lr), sizes)
 
 
-END_TO_END = "the first shard begins at 0, each other one where the one before it ends, and the last ends at n"
+END_TO_END = "the first shard begins at 0, each other shard begins where the one before it ends, and the last ends at n"
 
 
 class cut(Exercise):
-    """Repair cut(n, k): a list of k pairs (start, stop), one for each device, which together are the examples 0 to n -
-    1 in order. Sizes differ by one at most, and n may be less than k.
+    """Repair cut(n, k): it returns a list of k pairs (start, stop), one for each device, which together cover the
+    examples 0 to n - 1 in order. Sizes differ by one at most, and n may be less than k.
 
-    k pairs, end to end, whose sizes differ by one at most, for any n.
+    there are k pairs, end to end, whose sizes differ by one at most, for any n.
     """
 
     cases = ((8, 2), (9, 2), (9, 8), (38, 8), (3, 5), (0, 2), (7, 1))
@@ -89,15 +89,15 @@ class cut(Exercise):
 
     def mistakes(self, bounds, _, n, k):
         sizes = [stop - start for start, stop in bounds]
-        yield len(bounds) != k, f"{len(bounds)} shards", "every device needs a pair, also those with no example left"
+        yield len(bounds) != k, f"{len(bounds)} shards", "every device needs a pair, even if no example is left for it"
         yield [start for start, _ in bounds] + [n] != [0] + [stop for _, stop in bounds], END_TO_END
         yield max(sizes) - min(sizes) > 1, f"shards of {sizes} examples; all devices wait for the largest", RAGGED
 
 
 class stopwatch(places.timed):
     """Repair stopwatch(work, devices, repeats=5, clock=time.perf_counter): work() submits work to all devices; clock()
-    reads the time. Return a list of seconds, one for each of `repeats` calls of work() after a warm-up, until all
-    devices have done it, and nothing else."""
+    reads the time. It returns a list of seconds, one for each of `repeats` calls of work() after a warm-up. Each time
+    lasts until all devices have finished, and includes nothing else."""
 
     def test(self, answer, k, repeats):
         """As notebook 1's `timed`; in addition, the times must not include printing.
@@ -118,14 +118,14 @@ class stopwatch(places.timed):
         yield from super().mistakes(seconds, right, took)
 
 
-SHARE = "several devices may share one GPU, each with a number of its own: gpu(1) may be on the same card as gpu(0)"
+SHARE = "several devices may share one GPU, each with its own number: gpu(1) may be on the same card as gpu(0)"
 
 
 class name_devices(Exercise):
-    """Repair name_devices(k, gpus): the names of k devices, 'gpu(0)', 'gpu(1)', ... on a machine with GPUs, however
-    many it has, and 'cpu(0)', 'cpu(1)', ... on one without.
+    """Repair name_devices(k, gpus): it returns the names of k devices, 'gpu(0)', 'gpu(1)', ... on a machine with any
+    number of GPUs, and 'cpu(0)', 'cpu(1)', ... on a machine without.
 
-    all of one kind, however many GPUs there are.
+    all devices are of one kind, for any number of GPUs.
     """
 
     cases = ((2, 2), (2, 1), (3, 0), (4, 1), (4, 3), (1, 8))
@@ -140,7 +140,7 @@ class name_devices(Exercise):
     def mistakes(self, names, _, k, gpus):
         kinds = {name[:3] for name in names}
         yield len(names) != k, "return a name for each of the k devices"
-        yield len(kinds) > 1, "all wait for the slowest: if there is a GPU, all devices are on GPUs, otherwise none is"
-        yield gpus == 0 and kinds == {"gpu"}, "without a GPU all are cpu(0), cpu(1), ..."
+        yield len(kinds) > 1, "all wait for the slowest: if there is a GPU, put all devices on GPUs, otherwise none"
+        yield gpus == 0 and kinds == {"gpu"}, "without a GPU, the devices are cpu(0), cpu(1), ..."
         yield gpus > 0 and kinds == {"cpu"}, f"the GPU has nothing to do; {SHARE}"
-        yield len(set(names)) < k, "a name is in the list twice; every device has a number of its own"
+        yield len(set(names)) < k, "a name is in the list twice; every device has its own number"

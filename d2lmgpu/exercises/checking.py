@@ -55,11 +55,11 @@ def judge(name, answer, seconds=None, seed=None):
     except KeyboardInterrupt:  # Ctrl-C
         raise
     except Exception as error:  # raised by the test's own code when it looked at the result
-        return not_yet(name, f"what it returned is of no use: {in_words(error)}", "print it, and its type")
+        return not_yet(name, f"the check cannot use what it returned: {in_words(error)}", "print it, and its type")
     except BaseException as error:  # sys.exit, and all else that would end the program
         if isinstance(error, TimeIsUp) and seconds is not None:  # without a limit here the answer has raised it
             return not_yet(name, f"your answer did not end within {seconds:g} seconds", BUSY)
-        return not_yet(name, f"your answer {what_ends(error)}", "return the result, whatever it is")
+        return not_yet(name, f"your answer {what_ends(error)}", "return the result instead")
     finally:
         SEED.reset(before)
 

@@ -27,13 +27,13 @@ def _hint(error, schedule, k, n):
     if len(schedule) == k - 1 and all(t.op == "add" for step in schedule for t in step):
         return HALF_WAY
     if n % k:
-        return f"it is right where k divides n; {CHUNKS}"
+        return f"it is right if k divides n; {CHUNKS}"
     if "counted" in error:
-        return "on the second trip round the ring the sums are complete: they replace what is there, with op 'copy'"
+        return "on the second trip round the ring the sums are complete: they replace the old numbers, with op 'copy'"
     if (k, n) == (3, 6):
-        return "it is right for two devices only: a chunk needs k - 1 steps to collect all shares, then k - 1 more"
+        return "it is right only for two devices: a chunk needs k - 1 steps to collect all shares, then k - 1 more"
     return (
-        "follow one chunk round the ring. In each step a device sends on the chunk that it received in the step before"
+        "follow one chunk round the ring. In each step a device passes on the chunk that it received in the step before"
     )
 
 
@@ -44,9 +44,9 @@ def _busiest(step, k):
 
 class ring(Exercise):
     """Write ring(k, n), the ring allreduce as a schedule: a list of steps, each a list of Transfer(source, destination,
-    start, stop, op). Every device sends to its neighbour only, chunk by chunk; n need not be divisible by k.
+    start, stop, op). Every device sends only to its neighbour, chunk by chunk; n need not be divisible by k.
 
-    proved for 1, 2, 3, 5 and 8 devices, between neighbours only, with chunks that need not be of one size.
+    proved for 1, 2, 3, 5 and 8 devices, with transfers only between neighbours and chunks of different sizes.
     """
 
     cases = ((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 3))
@@ -55,19 +55,19 @@ class ring(Exercise):
         """The schedule is proved right, sends between neighbours only, and takes no longer than a ring needs."""
         schedule = proved(answer, k, n, lambda *found: _hint(*found, k, n))
         ways = {(t.destination - t.source) % k for step in schedule for t in step}
-        no_ring = "right, but not a ring: the devices do not all send to the same one of their two neighbours"
-        expect(len(ways) <= 1 and ways <= {1, k - 1}, no_ring, "device i sends to device (i + 1) % k only")
+        no_ring = "right, but not a ring: some devices send to the next device and some to the one before, or to others"
+        expect(len(ways) <= 1 and ways <= {1, k - 1}, no_ring, "device i sends only to device (i + 1) % k")
         in_line, enough = sum(_busiest(step, k) for step in schedule), 2 * (k - 1) * -(-n // k)
         slow = f"right, but as slow as {in_line} elements sent one after the other; {enough} are enough"
-        hint = "cut the array into k chunks, and let all devices send one at the same time, in each step"
+        hint = "cut the array into k chunks, and in each step let all devices send one chunk at the same time"
         expect(in_line <= enough, slow, hint)
 
 
 class ring_seconds(Exercise):
-    """Write ring_seconds(k, nbytes, latency, bandwidth): how long a ring allreduce of nbytes bytes takes on k devices,
-    in seconds, if a message of m bytes takes latency + m / bandwidth. Additions take no time.
+    """Write ring_seconds(k, nbytes, latency, bandwidth): return the seconds that a ring allreduce of nbytes bytes takes
+    on k devices, if a message of m bytes takes latency + m / bandwidth. Additions take no time.
 
-    2(k - 1) steps, each of one latency and nbytes / k bytes.
+    there are 2(k - 1) steps, each with one latency and nbytes / k bytes.
     """
 
     optional = True
@@ -80,20 +80,20 @@ class ring_seconds(Exercise):
     def mistakes(self, _, right, k, nbytes, latency, bandwidth):
         steps, wire = 2 * (k - 1), nbytes / bandwidth
         yield steps * (latency + wire), "each step sends all nbytes", "a step sends one chunk, of nbytes / k bytes"
-        yield right / 2, "this is one trip round the ring", "chunks go round twice: to be added up, and to be copied"
+        yield right / 2, "this is one trip round the ring", "chunks go round twice: to be added up, then copied"
         yield steps / k * wire, "the latency is missing", "every step begins with a latency"
         yield latency + steps / k * wire, "only one latency is counted", "every step begins with a latency"
         yield 2 * k * (latency + wire / k), "there are 2k steps", "each of the two trips takes k - 1 steps"
         yield steps * (latency + nbytes * bandwidth / k), "it grows with the bandwidth", "bandwidth is bytes per second"
 
 
-EQUATE = "write down the time of both for n bytes, set them equal, and solve for n"
+EQUATE = "write down both times for n bytes, set them equal, and solve for n"
 
 
 class crossover_bytes(Exercise):
-    """Write crossover_bytes(k, latency, bandwidth): the message size in bytes at which a ring and a tree take the same
-    time. The tree has ceil(log2(k)) steps up and as many down, each of the whole message. As in ring_seconds, a message
-    of m bytes takes latency + m / bandwidth.
+    """Write crossover_bytes(k, latency, bandwidth): return the message size in bytes at which a ring and a tree take
+    the same time. The tree has ceil(log2(k)) steps up and the same number down, each with the whole message. As in
+    ring_seconds, a message of m bytes takes latency + m / bandwidth.
 
     at that size both take the same time; for longer messages the ring is faster.
     """
@@ -111,6 +111,6 @@ class crossover_bytes(Exercise):
         rounds, unrounded = math.ceil(math.log2(k)), math.log2(k)
         half, in_parts = (self.right(k, latency, bandwidth, r) for r in (rounds / 2, unrounded))
         yield right / 4, "this is a number of elements", "the answer is in bytes"
-        yield latency * bandwidth, "there a message spends as long on latency as on its bytes", EQUATE
+        yield latency * bandwidth, "at this size a message's latency equals the time for its bytes", EQUATE
         yield in_parts, "the tree's steps are not rounded", "round log2(k) up; for k = 6 that is 3"
-        yield half, "only half of the tree's steps are counted", "the tree has steps up and as many down"
+        yield half, "only half of the tree's steps are counted", "the tree has the same number of steps up and down"

@@ -12,7 +12,7 @@ from ..output import write_file
 from ..shipped import shipped
 from .mine import FILE
 
-MINE = '''"""My own framework: answers to the exercises of the course, which `check` keeps here once they are right.
+MINE = '''"""My own framework: `check` saves right answers to the course's exercises here.
 
 A notebook uses them with ``from mine import allreduce``. When another version of an answer passes, check replaces the
 text between that answer's two lines ``# ---``, and keeps the old file as mine.py.before-1, -2 and so on. All other
@@ -22,10 +22,10 @@ text in this file is yours. ``d2lmgpu check allreduce mine.py`` checks the answe
 
 BEGIN = """from d2lmgpu.exercises import begin
 
-begin({name!r})  # keeps your predictions beside this notebook, and your answers in mine.py"""
+begin({name!r})  # saves your predictions beside this notebook, and your answers in mine.py"""
 LAST_TEXT = """## Looking back
 
-Which of your predictions were wrong, and by how much? Those that were furthest off come first."""
+Which of your predictions were wrong, and by how much? The worst ones come first."""
 LAST = """from d2lmgpu.exercises import look_back
 
 look_back()"""
@@ -65,7 +65,7 @@ def find_notebooks():
     """
     found = sorted(shipped("notebooks").glob("*.ipynb"))
     if not found:
-        raise ValueError("this installation of d2lmgpu has no notebooks; install it from a clone, or from a wheel")
+        raise ValueError("this installation of d2lmgpu has no notebooks; install it from a clone or a wheel")
     return found
 
 

@@ -119,7 +119,7 @@ class _Grader:
             if name not in files:
                 verdict = Verdict(False, "; ".join([f"✗ {name}: there is no answer", *unusable[:FEW]]))
             elif left <= 0:
-                late = f"the {self.student_seconds:g} seconds for all answers were over before it"
+                late = f"the {self.student_seconds:g} seconds for all answers were used up before it"
                 verdict = not_yet(name, late, "which of the earlier answers took so long?")
             else:
                 verdict = self._judge(supervisor, student, name, files[name], min(self.seconds, left))

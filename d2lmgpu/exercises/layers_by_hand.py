@@ -11,9 +11,9 @@ NUMBERS = "return an array of numbers"
 
 class leaky_relu(Exercise):
     """Write leaky_relu(x, slope): it returns y, backward. y is x where x > 0, and slope * x elsewhere; backward is a
-    function of its own: backward(dy) returns dx. Arrays are NumPy's, of any shape.
+    function: backward(dy) returns dx. The arrays are NumPy arrays of any shape.
 
-    y, and dx for a given dy, are right for three slopes, also when the calls are mixed.
+    y, and dx for a given dy, are right for three slopes, even if calls are interleaved.
     """
 
     cases = ((0.1, np.float64), (0.01, np.float32), (0.3, np.float32))
@@ -32,7 +32,7 @@ class leaky_relu(Exercise):
         expect(close(x, before, 0), "x itself was changed", "write to a new array: x belongs to the caller")
         with in_case(f"y for x {short(x)}"):
             y = read(pair[0], np.ndarray, NUMBERS)
-            zero = np.where(x > 0, x, 0), "zero where x is negative", "there a leaky ReLU is slope * x"
+            zero = np.where(x > 0, x, 0), "it is zero where x is negative", "a leaky ReLU is slope * x there"
             compare(y, np.where(x > 0, x, slope * x), [zero], "x where it is positive, slope * x where it is not")
         call(answer, other, 2 * slope)  # the first call must remember its own x and slope
         with in_case(f"backward(dy) for dy {short(dy)} and x {short(x)}"):
@@ -41,9 +41,9 @@ class leaky_relu(Exercise):
 
     def mistakes(self, dx, right, x, dy, slope):
         slopes = np.where(x > 0, 1, slope)
-        yield slopes, "the slopes alone would be the gradient of y's sum; multiply them by dy"
-        yield np.where(dy > 0, 1, slope) * dy, "which of the two slopes applies depends on the sign of x, not of dy"
-        yield np.where(x > 0, dy, 0), "where x is negative, y still depends on x a little"
+        yield slopes, "the slopes alone are the gradient of y's sum; multiply them by dy"
+        yield np.where(dy > 0, 1, slope) * dy, "the sign of x, not of dy, decides which of the two slopes applies"
+        yield np.where(x > 0, dy, 0), "where x is negative, y still depends a little on x"
         yield slopes * x * dy, "multiply dy by the derivative of y, not by y"
 
 
@@ -57,10 +57,10 @@ RNG = np.random.default_rng(1)
 
 class max_pool_grad(Exercise):
     """Write max_pool_grad(dy, x): the backward of max pooling over squares of 2 × 2, for images x (N, C, H, W) and dy
-    (N, C, H // 2, W // 2); it returns dx like x. The largest input of a square gets its dy (among equals the first, row
-    by row), all others zero.
+    (N, C, H // 2, W // 2); return dx, which has the shape of x. The largest input of a square gets the square's dy (if
+    several are equal, the first, row by row), and all others get zero.
 
-    the largest of each square gets the gradient, the first of equal ones, and what no square reads gets none.
+    the largest input of each square (the first if equal) gets the gradient; inputs outside all squares get zero.
     """
 
     cases = {
@@ -83,8 +83,8 @@ class max_pool_grad(Exercise):
         added = f"dx adds up to {short(sums)} in the first squares, and dy is {short(dy)}"
         yield spread / 4, "each input of a square got a quarter", "that is average pooling; a maximum depends on one"
         yield spread, "each input of a square got all of dy", "a small change of the smaller inputs changes nothing"
-        yield not close(sums, dy), added, "each square hands on its dy, once: what if two numbers are the largest?"
-        yield True, "not the right input gets it", "the largest of the square; among equals the first, row by row"
+        yield not close(sums, dy), added, "each square passes on its dy once: what if two inputs are the largest?"
+        yield True, "the wrong input gets it", "it is the largest of the square; if equal, the first, row by row"
 
 
 TOO_LARGE = "exp(89) is too large for float32; what can you subtract from a row without changing the result?"
@@ -92,10 +92,10 @@ TOO_SMALL = "an exp has become 0, and its log -inf: subtract each row's own maxi
 
 
 class log_softmax(Exercise):
-    """Write log_softmax(logits): for each row of the float32 logits (N, K) the logarithms of the softmax probabilities,
-    (N, K), also for logits of 1,000 and for probabilities of exp(-200).
+    """Write log_softmax(logits): for each row of the float32 logits (N, K), return the logarithms of the softmax
+    probabilities, (N, K). It must also work for logits of 1,000 and for probabilities of exp(-200).
 
-    right for ordinary logits, for large ones, and where a probability is too small for a float32.
+    right for ordinary and large logits, and for probabilities that are too small for a float32.
     """
 
     cases = {
@@ -116,7 +116,7 @@ class log_softmax(Exercise):
     def mistakes(self, found, right, logits):
         columns, bad = np.exp(found).sum(axis=0), not np.isfinite(found).all()
         yield found.shape != right.shape, f"its shape is {found.shape}, not {right.shape}", "sum(axis=1, keepdims=True)"
-        yield np.exp(right), "these are the probabilities; their logarithms are asked for"
+        yield np.exp(right), "these are the probabilities; return their logarithms"
         yield close(columns, np.ones(right.shape[1])), "each row is an image and has its own sum: axis 1"
         yield bad and logits.min() > 900, TOO_LARGE
         yield bad, TOO_SMALL

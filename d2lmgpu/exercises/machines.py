@@ -3,17 +3,17 @@
 from ..collectives import chunk_bounds
 from .exercise import Exercise
 
-FIRST = "among all devices, the first one of this process has the number sum(counts[:rank])"
+FIRST = "if all devices are numbered in order, the first one of this process has the number sum(counts[:rank])"
 STOP = "return (start, stop), as for a slice: stop is not included"
 RAGGED = "k does not divide n: the first n % k devices get one example more; chunk_bounds(n, k) does that"
 
 
 class my_examples(Exercise):
     """Write my_examples(batch_size, counts, rank): process r has counts[r] devices. The minibatch is split over the
-    devices of all processes in order; sizes differ by one at most, and the first ones get the rest, as of
-    d2lmgpu.collectives.chunk_bounds(n, k). Return (start, stop), the examples of this rank's devices together.
+    devices of all processes in order. Sizes differ by one at most, and the first devices get one more, as with
+    d2lmgpu.collectives.chunk_bounds(n, k). Return (start, stop), the range of examples of all devices of this rank.
 
-    every process knows its examples without asking anybody.
+    every process knows its examples without a message.
     """
 
     cases = ((64, [2, 2], 1), (67, [2, 1, 3], 1), (10, [1, 1, 1], 2), (3, [2, 3], 1), (256, [4], 0), (100, [1, 7], 0))
@@ -33,30 +33,30 @@ class my_examples(Exercise):
         k, before = sum(counts), sum(counts[:rank])
         one, after = chunk_bounds(n, k)[before], before + counts[rank]
         yield chunk_bounds(n, len(counts))[rank], "split over processes", "a process with two devices takes two parts"
-        yield one, "those of one device", "the part of a process begins with its first device and ends with its last"
+        yield one, "the examples of one device", "a process has the parts from its first device through its last"
         yield (right[0], right[1] - right[0]), "this is a start and a length", STOP
         yield (right[0], right[1] - 1), "the last example is missing", STOP
-        yield self.right(n, counts, (rank + 1) % len(counts)), "those of the next rank", FIRST
-        yield (before * (n // k), after * (n // k)), "the rest is dealt out otherwise", RAGGED
-        yield (before * n // k, after * n // k), "the rest is dealt out otherwise", RAGGED
+        yield self.right(n, counts, (rank + 1) % len(counts)), "the examples of the next rank", FIRST
+        yield (before * (n // k), after * (n // k)), "the remainder goes to other devices", RAGGED
+        yield (before * n // k, after * n // k), "the remainder goes to other devices", RAGGED
 
 
 IN_ORDER = "return them in order, the lowest rank first"
-CIRCLE = "if all ranks that others wait for wait themselves, no single rank is to blame: return []"
+CIRCLE = "if every rank that others wait for is itself waiting, no single rank is to blame: return []"
 
 
 class culprits(Exercise):
-    """Write culprits(waits): a dict with, for each rank that answers, the rank for which it waits. Return the list, in
-    order, of those ranks for which somebody waits and which do not wait themselves: they were not heard of.
+    """Write culprits(waits): waits is a dict from each rank that answers to the rank that it is waiting for. Return an
+    ordered list of the ranks that others are waiting for but that are not waiting themselves: these did not answer.
 
-    those for which a rank waits, and which do not wait themselves.
+    these ranks keep others waiting, and are not waiting themselves.
     """
 
     cases = [
         (waits,)
         for waits in ({3: 2, 0: 3, 1: 0}, {0: 1, 2: 1, 3: 1}, {0: 1, 1: 2, 3: 4}, {7: 2, 6: 7, 2: 9}, {0: 1, 1: 0}, {})
     ]
-    hint = "follow the chain from rank to rank, until you come to one that is not in waits"
+    hint = "follow the chain from rank to rank until you reach one that is not in waits"
     form = [int]
     returns = "return a list of ranks, such as [2]"
 
@@ -71,8 +71,8 @@ class culprits(Exercise):
     def mistakes(self, found, right, waits):
         waited = list(waits.values())
         yield sorted(waits), "these are the ranks that wait", "a rank that waits has answered, so it is not to blame"
-        yield sorted(set(waited)), "all that are waited for", "some of these wait themselves: they have answered"
-        yield sorted(rank for rank in waited if rank not in waits), "a rank is in it twice", "name each rank once"
+        yield sorted(set(waited)), "all ranks that others wait for", "some of these wait themselves: they have answered"
+        yield sorted(rank for rank in waited if rank not in waits), "a rank is in the list twice", "name each rank once"
         yield right[:1], "some are missing", "more than one rank may be silent"
         yield sorted(found) == right, IN_ORDER
         yield bool(waits and not right), CIRCLE

@@ -10,17 +10,17 @@ from .results import Empty, call_recorded, close, expect, short
 from .splitting import LENET_OUTPUTS
 from .watching import check_ways, spread
 
-STAGES = "stage 1 shares out the state, stage 2 also the gradients, stage 3 also the parameters"
-WHOLE = "where k does not divide, the largest part has one number more: round up"
+STAGES = "stage 1 divides the state, stage 2 also the gradients, and stage 3 also the parameters"
+WHOLE = "if k does not divide the number evenly, the largest part has one number more: round up"
 
 
 class zero_bytes(Exercise):
-    """Write zero_bytes(stage, parameters, states, k): the bytes that parameters, gradients and the optimiser's state
-    take on the fullest of k devices, when its gradients are complete. ZeRO's stage is 0 (nothing is shared out), 1, 2
-    or 3; the optimiser keeps `states` numbers for each parameter; all are float32. Where k does not divide, the largest
-    part has one number more than the smallest.
+    """Write zero_bytes(stage, parameters, states, k): return the bytes that parameters, gradients and the optimiser's
+    state take on the fullest of k devices, when its gradients are complete. ZeRO's stage is 0 (nothing is divided), 1,
+    2 or 3; the optimiser keeps `states` numbers for each parameter; all numbers are float32. If k does not divide
+    evenly, the largest part has one number more than the smallest.
 
-    parameters, gradients and state, each whole or in parts, as the stage says.
+    parameters, gradients and state are whole or divided, as the stage says.
     """
 
     cases = ((1, 129_068, 2, 8), (2, 129_068, 2, 8), (3, 1_000, 1, 3), (0, 1_000, 2, 4), (2, 64, 0, 4), (3, 50, 2, 1))
@@ -38,10 +38,10 @@ class zero_bytes(Exercise):
         yield right - 4 * grads, "the gradients are missing", "the complete gradients take memory, too"
         yield self.right(stage, n, 0, k), "the optimiser's state is missing", "it has `states` numbers per parameter"
         for other in range(4):
-            yield self.right(other, n, states, k), f"as much as in stage {other}", STAGES
+            yield self.right(other, n, states, k), f"the result for stage {other}", STAGES
         yield k * right, "these are the bytes of all devices", "return those of one"
-        yield self.right(stage, n, states, k, n // k), "with the smallest part", WHOLE
-        yield self.right(stage, n, states, k, n / k), "with a fraction of a number", WHOLE
+        yield self.right(stage, n, states, k, n // k), "this uses the smallest part", WHOLE
+        yield self.right(stage, n, states, k, n / k), "this includes a fraction of a number", WHOLE
 
 
 LR, MOMENTUM = 0.5, 0.75
@@ -49,9 +49,9 @@ LR, MOMENTUM = 0.5, 0.75
 
 class zero1_step(Exercise):
     """Write zero1_step(params, grads, velocities, lr, momentum): lists of flat device arrays, one on each of k devices.
-    params[i] and grads[i] are whole (the gradients are device i's own), velocities[i] has the elements chunk_bounds(n,
-    k)[i] only. Do a step of momentum in place, v = momentum · v + summed gradient and p = p - lr · v, so that
-    afterwards all devices have all parameters, and each has updated only its own chunk.
+    params[i] and grads[i] are whole (grads[i] are device i's own gradients); velocities[i] has only the elements of
+    chunk_bounds(n, k)[i]. Do a step of momentum in place, v = momentum · v + summed gradient and p = p - lr · v. Each
+    device updates only its own chunk, and afterwards all devices have all parameters.
 
     each device updates its own chunk, and sends no more than in an allreduce.
     """
@@ -92,7 +92,7 @@ class zero1_step(Exercise):
         mixed = np.concatenate([grad[a:b] for grad, (a, b) in zip(own, bounds, strict=True)])
         forgotten = start - LR * np.sum(own, axis=0, dtype=np.float32)
         yield part, "its own chunk is right, but the others are old", "all-gather the parameters after the update"
-        yield start - LR * (MOMENTUM * before + mixed), "each chunk used one device's gradients only", "sum them first"
+        yield start - LR * (MOMENTUM * before + mixed), "each chunk used only one device's gradients", "sum them first"
         yield forgotten, "the velocities were not used", "p = p - lr · v, with v = momentum · v + gradient"
         yield 2 * start - right, "a step uphill", "the step is subtracted"
 
@@ -101,15 +101,15 @@ PARAMETERS, ACTIVATIONS = 129_068, sum(LENET_OUTPUTS)
 
 
 class largest_batch(Exercise):
-    """Write largest_batch(parameters, activations, memory, k): with data parallelism each of k devices with `memory`
-    bytes holds all parameters, their gradients, and for each example of its shard the activations; all are float32
+    """Write largest_batch(parameters, activations, memory, k): with data parallelism, each of k devices has `memory`
+    bytes and holds all parameters, their gradients, and the activations of each example of its shard; all are float32
     numbers. Return the largest number of examples in a minibatch.
 
-    every device holds all parameters and gradients, and whole examples in the memory that is left.
+    every device holds all parameters and gradients, and whole examples in the remaining memory.
     """
 
     cases = [(PARAMETERS, ACTIVATIONS, memory, k) for memory, k in ((2**24, 1), (2**22, 5), (2**20, 3), (10**6, 4))]
-    hint = "how many examples fit into what parameters and gradients leave of a device's memory? Then times k"
+    hint = "how many examples fit into a device's memory beside parameters and gradients? Multiply that by k"
 
     def right(self, parameters, activations, memory, k):
         return k * max(0, (memory - 8 * parameters) // (4 * activations))
@@ -117,8 +117,8 @@ class largest_batch(Exercise):
     def mistakes(self, found, right, parameters, activations, memory, k):
         shared, no_grads = (self.right(few, activations, memory, k) for few in (parameters / k, parameters / 2))
         yield found < 0, "this is negative", "if parameters and gradients alone do not fit, no example does"
-        yield found % 1 != 0, "a fraction of an example", "round down to whole examples per device, then times k"
-        yield right > 0 and found == right // k, "those of one device", "each device has its own memory, and a shard"
-        yield no_grads, "this leaves no room for gradients", "there are as many gradients as parameters"
+        yield found % 1 != 0, "a fraction of an example", "round down to whole examples per device, then multiply by k"
+        yield right > 0 and found == right // k, "those of one device", "each device has its own memory and shard"
+        yield no_grads, "this leaves no room for gradients", "there is a gradient for every parameter"
         yield shared, "only a part of the parameters", "with data parallelism every device holds all of them"
-        yield 0 < found - right < k, "a shard would not fit", "devices hold whole examples: round down before times k"
+        yield 0 < found - right < k, "a shard would not fit", "devices hold whole examples: first round down"

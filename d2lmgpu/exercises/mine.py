@@ -58,7 +58,7 @@ def keep(name, answer, path):
         text = content.decode(encoding)
         source = source_of(name, answer, kept_in(text))
         if marker := MARKER.search(source):
-            raise CannotKeep(f"its source has the line {marker[0]}, which {path.name} uses to mark answers; change it")
+            raise CannotKeep(f"its source contains the line {marker[0]}, which marks answers in {path.name}; change it")
         new, replaces = _with_block(text, name, source)
         if new == text:
             return False
@@ -69,7 +69,7 @@ def keep(name, answer, path):
     if aside:
         print(f"  ({path.name} as it was: {aside.name})")
     elif begin in text or end in text:
-        print(f"  (The lines {begin} and {end} are not a pair: the old text stays, and the new version is at the end.)")
+        print(f"  (The lines {begin} and {end} are not a pair: the old text stays, with the new version at the end.)")
     return True
 
 
@@ -127,13 +127,13 @@ def source_of(name, answer, kept=()):
 def _collect(function, imports, parts, kept):
     """Collect a function and all that it uses, helpers before the functions that use them."""
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
-        raise CannotKeep("only functions that begin with def have a text that can be kept")
+        raise CannotKeep("only functions defined with def can be kept")
     if function.__closure__:
         raise CannotKeep(f"{function.__name__} uses variables of the function in which it is defined")
     try:
         text = textwrap.dedent(inspect.getsource(function)).strip()
     except (OSError, TypeError):
-        raise CannotKeep(f"the text of {function.__name__} is not to be had") from None
+        raise CannotKeep(f"the source of {function.__name__} is not available") from None
     parts[function.__name__] = None  # stands for it while its helpers are collected: it may use itself
     for use in _used_by(text):
         if use in function.__globals__ and use not in parts and use not in imports and use not in kept:
@@ -173,7 +173,7 @@ def _literal(use, value):
     with contextlib.suppress(Exception):  # its repr, and its comparison, may raise anything
         if ast.literal_eval(text := repr(value)) == value:
             return text
-    raise CannotKeep(f"it uses {use}, {kind(value)} of the notebook's; make it in the function, or pass it in")
+    raise CannotKeep(f"it uses {use}, {kind(value)} of the notebook; make it in the function, or pass it in")
 
 
 def _used_by(text):
@@ -181,7 +181,7 @@ def _used_by(text):
     try:
         tables = [symtable.symtable(text, FILE, "exec")]
     except (SyntaxError, ValueError) as error:
-        raise CannotKeep("its text alone is no Python") from error
+        raise CannotKeep("its source alone is not valid Python") from error
     for table in tables:  # which become more
         tables += table.get_children()
         yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_global())

@@ -11,7 +11,7 @@ from .pretend import Clock, PretendDevice
 from .results import Empty, call, call_recorded, close, expect, read, returned, same
 from .watching import RAW, check_place, spread
 
-PUT = "arrays of two devices do not mix: d2l.put(x, device) copies x to the device"
+PUT = "you cannot mix arrays of two devices: d2l.put(x, device) copies x to the device"
 
 
 def vectors(places, n=5):
@@ -25,26 +25,26 @@ def _check_way(transfers, ways, nbytes):
     """Check that exactly these copies were made: ``ways`` are pairs (source, destination), of ``nbytes`` each."""
     moved = [(t.source, t.destination, t.nbytes) for t in transfers if t.source != t.destination]
     over_host = any("host" in (source, destination) for source, destination, _ in moved)
-    expect(not over_host, "the numbers went through the host, twice", "put copies from device to device")
+    expect(not over_host, "the numbers went through the host: two copies", "put copies from device to device")
     total, enough = sum(size for *_, size in moved), nbytes * len(ways)
     straight = f"copy each array once, directly to the device where it is needed; {RAW}"
     expect(total == enough, f"{total} bytes moved between devices instead of {enough}", straight)
     right = sorted((str(cpu(i)), str(cpu(j)), nbytes) for i, j in ways)
-    expect(sorted(moved) == right, "as many bytes moved as are needed, but between other devices", straight)
+    expect(sorted(moved) == right, "the right number of bytes moved, but between the wrong devices", straight)
 
 
-COPY = "begin with a copy, put(arrays[0], device), which is yours to change; or add with + instead of +="
+COPY = "begin with a copy that you can change, put(arrays[0], device); or add with + instead of +="
 
 
 class sum_on(Exercise):
     """Write sum_on(arrays, device): arrays is a list of device arrays of one shape, each on any device; return their
-    sum, a new array on `device`. The arrays stay as they are; those on other devices travel once each.
+    sum, a new array on `device`. Do not change the arrays, and copy each one that is on another device only once.
 
-    the sum is on the device that was asked for, each other device's array was copied once, and none has changed.
+    the sum is on the right device, each array from another device was copied once, and none has changed.
     """
 
     cases = (((0, 1), 0), ((0, 1), 1), ((2,), 2), ((1, 0, 2), 3), ((0, 1, 0, 3, 2), 1))
-    hint = "each array counts once, however many there are, also where two are on one device"
+    hint = "add each array exactly once, for any number of arrays, even if two are on one device"
 
     def words(self, places, there):
         return f"arrays on {', '.join(str(cpu(i)) for i in places)}, to be summed on {cpu(there)}"
@@ -54,15 +54,15 @@ class sum_on(Exercise):
         arrays, values = vectors(places)
         result, transfers = call_recorded(answer, list(arrays), cpu(there), hint=PUT)
         returned(result)
-        expect(same(arrays, values), "afterwards the arrays that were given are others", COPY)
+        expect(same(arrays, values), "it changed the arrays that it was given", COPY)
         check_place(result, cpu(there), "the sum", "put every array on the device first, then add there")
         self.compare(result, np.sum(values, axis=0, dtype=float))
         shared = any(np.shares_memory(result.raw, array.raw) for array in arrays)
-        expect(not shared, "the sum is in an array given", "return a new array; put always makes a copy")
+        expect(not shared, "the sum is in one of the given arrays", "return a new array; put always makes a copy")
         _check_way(transfers, [(i, there) for i in places if i != there], arrays[0].nbytes)
 
 
-OVERWRITTEN = "the first assignment overwrites what the second needs: keep a copy, put(x, x.device); a name is no copy"
+OVERWRITTEN = "the first assignment overwrites what the second needs: keep a copy, put(x, x.device), not just a name"
 
 
 def _rebinds(function):
@@ -74,14 +74,14 @@ def _rebinds(function):
 
 
 class swap(Exercise):
-    """Write swap(a, b): a and b are device arrays of one shape; afterwards, in place, a holds what b held and b what a
-    held. They may be on two devices or on one. Return nothing.
+    """Write swap(a, b): a and b are device arrays of one shape, on two devices or on one. Exchange their contents in
+    place, and return nothing.
 
     the two arrays have exchanged their contents, in place.
     """
 
     cases = ((0, 1), (3, 2), (1, 1))
-    hint = "a[:] = ... writes into the array that is there; a = ... only makes the name refer to another array"
+    hint = "a[:] = ... writes into the existing array; a = ... only makes the name refer to another array"
 
     def words(self, one, other):
         return f"a on {cpu(one)} and b on {cpu(other)}"
@@ -100,26 +100,26 @@ class swap(Exercise):
 
     def mistakes(self, _, right):
         was_b, was_a = right
-        yield (was_a, was_a), "now both hold what a held", OVERWRITTEN
-        yield (was_b, was_b), "now both hold what b held", OVERWRITTEN
+        yield (was_a, was_a), "now both hold a's old contents", OVERWRITTEN
+        yield (was_b, was_b), "now both hold b's old contents", OVERWRITTEN
 
 
 WARM_UP = 1000  # seconds that the first call takes in addition, by the test's clock
 SUBMITTING = 1  # seconds that work() takes to submit the work
 EACH_TIMED = "call work once to warm up, untimed; then call it `repeats` times, and time each call separately"
-WAIT = "wait, d2l.synchronize(devices), before the clock is read"
-WARM = "call work once before the loop, and wait for that, too, before the clock is read"
+WAIT = "wait with d2l.synchronize(devices) before you read the clock"
+WARM = "call work once before the loop, and wait for it, too, before you read the clock"
 AT_EACH_BEGIN = "read the clock at the beginning of each repetition"
-WAIT_FOR_ALL = "wait for all devices, not for one"
-GIVEN = "read the clock that was given: clock(), not time.perf_counter(); end minus begin"
+WAIT_FOR_ALL = "wait for all devices, not for only one"
+GIVEN = "read the given clock, clock() instead of time.perf_counter(), and subtract begin from end"
 
 
 class timed(Exercise):
     """Write timed(work, devices, repeats=5, clock=time.perf_counter): work() submits work to the devices and does not
-    wait for it; clock() reads the time. Return a list of seconds, one for each of `repeats` calls of work(), until all
-    devices have done it; the first call of all, which is slower, is not one of them.
+    wait for it; clock() reads the time. Return a list of seconds, one for each of `repeats` calls of work(), each
+    measured until all devices have finished. Leave out one more call at the start, which is slower.
 
-    the warm-up is left out, and every time is that of the device that was last to finish.
+    the warm-up is left out, and every time lasts until the last device has finished.
     """
 
     cases = ((1, 3), (2, 4), (3, 5))
@@ -142,7 +142,7 @@ class timed(Exercise):
 
         result = returned(call(answer, work, list(devices), repeats, clock))
         result = np.array(read(result, [float], "return a list of seconds"), float)
-        said = f"a list of {len(result)} for {len(calls)} calls of work"
+        said = f"a list of {several(len(result), 'time')} for {several(len(calls), 'call')} of work"
         expect(len(result) == repeats <= len(calls), said, EACH_TIMED)
         took = SUBMITTING + seconds[len(calls) - repeats : len(calls)]  # the last calls are those that are timed
         self.compare(result, took.max(axis=1), took)
@@ -150,7 +150,7 @@ class timed(Exercise):
     def mistakes(self, result, right, took):
         """``took`` (calls, devices): the seconds until each device had done its work."""
         first = int(np.argmax(result != right))  # the first that is wrong; later ones may be wrong because of it
-        yield np.full(len(result), SUBMITTING), "the time to submit the work, not to do it", WAIT
+        yield np.full(len(result), SUBMITTING), "the time for submitting the work, not for doing it", WAIT
         yield result[0] >= WARM_UP, "the warm-up is in the first time", WARM
         yield close(np.diff(result, prepend=0), right), "the time since the start", AT_EACH_BEGIN
         yield (result < 0.01).all() or (result <= 0).any(), GIVEN

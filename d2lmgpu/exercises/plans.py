@@ -7,7 +7,7 @@ from ..plans import PlanError, compose, cut, prove, simulate
 from .exercise import Exercise
 from .results import Wrong, call, expect, read, returned
 
-FORM = "return a list with a list for each device, of (what, stage, micro_batch), such as ('F', 0, 3)"
+FORM = "return one list for each device, with tuples (what, stage, micro_batch), such as ('F', 0, 3)"
 
 
 def _check_orders(orders, k, m):
@@ -17,11 +17,11 @@ def _check_orders(orders, k, m):
         for what, stage, micro_batch in order:
             said = f"device {s} has ({what!r}, {stage}, {micro_batch}) in its list"
             expect(what in ("F", "B"), said, FORM)
-            expect(stage == s, said, "device s computes stage s, and no other")
+            expect(stage == s, said, "device s computes only stage s")
             expect(0 <= micro_batch < m, said, f"micro-batches are numbered from 0 to {m - 1}")
         for what, name in (("F", "forward"), ("B", "backward")):
             done = sorted(i for kind, _, i in order if kind == what)
-            hint = f"each device does {name} once for each of its {m} micro-batches"
+            hint = f"each device computes the {name} once for each of its {m} micro-batches"
             expect(done == list(range(m)), f"device {s} computes the {name} of micro-batches {done}", hint)
 
 
@@ -32,7 +32,7 @@ def _proved(orders, m):
     except PlanError as error:
         hint = "device s waits for its neighbours: it begins with k - s forwards, more than the device after it"
         if _differ(orders):
-            hint = "all devices go through the micro-batches in the same order, in forward as in backward"
+            hint = "all devices take the micro-batches in the same order, both forward and backward"
         if _backward_first(orders):
             hint = "a micro-batch's backward comes after its forward, on every device"
         raise Wrong(str(error), hint) from error
@@ -49,15 +49,15 @@ def _differ(orders):
     return len({tuple((what, m) for what, _, m in sorted(order, key=lambda step: step[0])) for order in orders}) > 1
 
 
-NO_MORE = "device s begins with k - s forwards, and no more; after that a backward makes room for each forward"
+NO_MORE = "device s begins with only k - s forwards; after that, each backward makes room for one forward"
 
 
 class one_f_one_b(Exercise):
-    """Write one_f_one_b(k, micro_batches): for each of k devices the list of what it computes, in order, as tuples ('F'
-    or 'B', stage, micro_batch). Device s has stage s, begins with k - s forwards (or with all, if there are fewer), and
-    then does one backward and one forward in turn, and the backwards that are left.
+    """Write one_f_one_b(k, micro_batches): for each of k devices, return the list of its computations, in order, as
+    tuples ('F' or 'B', stage, micro_batch). Device s has stage s and begins with k - s forwards (or with all, if there
+    are fewer). Then it alternates one backward and one forward, and ends with the remaining backwards.
 
-    proved for 1 to 4 devices; device s holds at most k - s micro-batches, and it takes no longer than GPipe.
+    proved for 1 to 4 devices; device s holds at most k - s micro-batches, and the step takes no longer than with GPipe.
     """
 
     cases = ((2, 4), (4, 8), (1, 3), (3, 5), (4, 2), (2, 1))  # LeNet has at most four stages
@@ -74,18 +74,18 @@ class one_f_one_b(Exercise):
             expect(held <= most, said, NO_MORE)
         found, right = simulate(plan).seconds, 3 * (m + k - 1)
         said = f"right, but it takes as long as {found:g} forwards; {right} are possible"
-        hint = "device s begins with k - s forwards, so that its neighbours have something to do, too"
+        hint = "device s begins with k - s forwards, so that its neighbours also have work"
         expect(found <= right, said, hint)
 
 
-PLACES = "of a device's m + k - 1 time slots, m are for work and k - 1 are empty: subtract the empty ones"
+PLACES = "of a device's m + k - 1 time slots, m have work and k - 1 are empty: subtract the empty ones"
 
 
 class enough_micro_batches(Exercise):
-    """Write enough_micro_batches(k, bubble): the smallest number of micro-batches with which GPipe on k devices, whose
-    stages cost the same, loses at most the part `bubble` of the time (0.1 is a tenth).
+    """Write enough_micro_batches(k, bubble): return the smallest number of micro-batches with which GPipe on k devices
+    loses at most the fraction `bubble` of the time (0.1 is a tenth). All stages take the same time.
 
-    the more devices, the more micro-batches it takes to keep them busy.
+    more devices need more micro-batches to stay busy.
     """
 
     cases = ((4, 0.15), (4, 0.25), (8, 0.5), (2, 0.03), (16, 0.32), (1, 0.1), (3, 0.9))
@@ -97,10 +97,10 @@ class enough_micro_batches(Exercise):
 
     def mistakes(self, found, right, k, bubble):
         work = (1 - bubble) / bubble  # for each empty place
-        yield found < 1, "there is always at least one", "a minibatch that is not cut counts as one micro-batch"
-        yield found % 1 != 0, "a part of a micro-batch", "round up to a whole number"
+        yield found < 1, "there is always at least one", "an undivided minibatch counts as one micro-batch"
+        yield found % 1 != 0, "this includes a part of a micro-batch", "round up to a whole number"
         yield right - 1, "the bubble is a little too large", "round up, not down"
         yield abs(found - (k - 1) / bubble) <= 1, "this is a number of time slots", PLACES
         yield abs(found - k * work) <= 1, "this counts k empty slots", "k - 1 slots are empty, not k"
-        yield abs(found - 2 * (k - 1) * work) <= 2, "twice as many", "forward and backward both have bubbles and places"
-        yield right + 1, "one less is enough", "a bubble of exactly `bubble` is still allowed"
+        yield abs(found - 2 * (k - 1) * work) <= 2, "twice as many", "forward and backward both have empty slots"
+        yield right + 1, "one less is enough", "a bubble of exactly `bubble` is allowed"

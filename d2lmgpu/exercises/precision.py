@@ -66,14 +66,14 @@ class to_bfloat16(Exercise):
 
 
 ONES, INFINITE = np.ones((2, 3)), np.array([0, np.inf])
-DOUBLED = "the scale is doubled after `interval` good steps in a row, and otherwise stays"
+DOUBLED = "the scale is doubled after `interval` good steps in a row, and otherwise does not change"
 FINITE = "a step is used only if all gradients are finite: no array contains an infinite value or NaN"
 
 
 class next_scale(Exercise):
-    """Write next_scale(scale, good_steps, grads, interval): it returns use, scale, good_steps. use: whether all arrays
-    of grads are finite. If not, the scale is halved (not below 1). After `interval` good steps in a row it is doubled.
-    good_steps counts those since the last change or bad step.
+    """Write next_scale(scale, good_steps, grads, interval): return use, scale, good_steps. use says whether all arrays
+    in grads are finite. If they are not, halve the scale (not below 1). After `interval` good steps in a row, double
+    it. good_steps counts good steps since the last change or bad step.
 
     bad steps are skipped and halve the scale; enough good ones in a row double it.
     """
@@ -87,7 +87,7 @@ class next_scale(Exercise):
         "an infinite gradient at scale 1": (1.0, 5, [ONES, INFINITE], 10),
         "large gradients, but finite": (8.0, 1, [np.array([60000.0, 1e30])], 10),
     }
-    hint = "good steps are counted in a row: from 0 again after a change or a bad step"
+    hint = "the count of good steps restarts from 0 after a change or a bad step"
     form = (bool, float, float)
     returns = "return use, scale, good_steps; use is True or False"
 

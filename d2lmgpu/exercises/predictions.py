@@ -57,7 +57,7 @@ def look_back():
     """
     mine = course.begun()
     if not mine:
-        raise ValueError("look_back: predictions are kept in a copy of the course, which d2lmgpu course DIR makes")
+        raise ValueError("look_back works only in a copy of the course; make one with d2lmgpu course DIR")
     try:
         kept = _read(mine.folder / FILE)
     except OSError as error:
@@ -70,7 +70,7 @@ def look_back():
         print(_in_words(what, entry))
     right = sum(_off(entry) <= math.log(RIGHT) for _, entry in made)
     left = len(entries) - len(made)
-    print(f"{several(len(made), 'prediction')}, {right} right to a quarter; {left} still to be made.")
+    print(f"{several(len(made), 'prediction')}, {right} right within a factor of {RIGHT:g}; {left} still to be made.")
 
 
 def _in_words(what, entry):
@@ -122,7 +122,7 @@ def _read(path):
     sound = {name: _sound(kept) for name, kept in found.items()} if isinstance(found, dict) else {}
     if sound != found:
         aside = keep_aside(path).name
-        print(f"({FILE} is not as compare writes it. A copy is kept as {aside}; what cannot be read is left out.)")
+        print(f"({FILE} is damaged. A copy is kept as {aside}, and unreadable parts are left out.)")
     return sound
 
 
@@ -147,7 +147,7 @@ def _is_text(value):
 
 def _show_folded(what, found):
     """Show in a notebook a result that a click unfolds; elsewhere say how to see it."""
-    text = f"{what}: the answer is folded. Put your prediction into the call first, or run it again to see it."
+    text = f"{what}: the answer is hidden. First put your prediction into the call, or run it again to see the answer."
     ipython = sys.modules.get("IPython")
     if ipython and getattr(ipython.get_ipython(), "kernel", None):
         summary = f"{what}: make your prediction first. (Click here to see the answer anyway.)"

@@ -2,19 +2,19 @@
 
 from .exercise import Exercise
 
-PER_CENT = "a fraction, not a percentage: 1 is perfect"
-ON_PAPER = "work the first case out on paper"
-INVERTED = "the other way round: seconds of one device over seconds of k"
+PER_CENT = "return a fraction, not a percentage: 1 is perfect"
+ON_PAPER = "work out the first case on paper"
+INVERTED = "the wrong way round: divide the seconds of one device by the seconds of k"
 SAME_EPOCH = "an epoch has the same examples on any number of devices: do not multiply by k"
-NOT_FIRST = "compare with one device, seconds[1]; it need not be the first entry"
-WELL_SPENT = "the fraction of the k devices' time that is well spent: divide the speed-up by k"
+NOT_FIRST = "compare with one device, seconds[1], which may not be the first entry"
+WELL_SPENT = "efficiency is the fraction of the k devices' time that is well spent: divide the speed-up by k"
 
 
 class speedup_and_efficiency(Exercise):
-    """Write speedup_and_efficiency(seconds): a dict of the seconds of an epoch by the number of devices, such as {1:
-    8.0, 2: 5.0}; return a dict with a pair (speed-up, efficiency) for each number of devices.
+    """Write speedup_and_efficiency(seconds): seconds is a dict from the number of devices to the seconds of an epoch,
+    such as {1: 8.0, 2: 5.0}; return a dict with a pair (speed-up, efficiency) for each number of devices.
 
-    speed-up and efficiency for each number of devices.
+    speed-up and efficiency are right for each number of devices.
     """
 
     cases = (({1: 8.0, 2: 5.0, 4: 4.0},), ({4: 3.0, 1: 9.0},), ({1: 2.0, 3: 2.5},))
@@ -33,14 +33,14 @@ class speedup_and_efficiency(Exercise):
         yield {k: (first / s, ...) for k, s in seconds.items()}, NOT_FIRST
         yield {k: (..., s) for k, (s, _) in right.items()}, WELL_SPENT
         yield {k: (..., 100 * e) for k, (_, e) in right.items()}, PER_CENT
-        yield {k: (..., 1 / e) for k, (_, e) in right.items()}, "the other way round: speed-up over devices"
+        yield {k: (..., 1 / e) for k, (_, e) in right.items()}, "the wrong way round: divide the speed-up by k"
 
 
 class weak_efficiency(speedup_and_efficiency):
-    """Write weak_efficiency(seconds): a dict of the seconds of a step by the number of devices k, in weak scaling: the
-    step on k devices has k times the examples; return a dict with the efficiency for each k.
+    """Write weak_efficiency(seconds): seconds is a dict from the number of devices k to the seconds of a step, in weak
+    scaling: the step on k devices has k times the examples. Return a dict with the efficiency for each k.
 
-    in weak scaling a perfect step takes as long on any number of devices.
+    in weak scaling, a perfect step takes the same time on any number of devices.
     """
 
     form = {float: float}
@@ -52,8 +52,8 @@ class weak_efficiency(speedup_and_efficiency):
     def mistakes(self, _, right, seconds):
         divided = {k: e / k for k, e in right.items()}
         yield divided, "each of the k devices does as much as one alone: do not divide by k"
-        yield {k: e * k for k, e in right.items()}, "that is the speed-up; the efficiency is a k-th of it"
-        yield {k: 1 / e for k, e in right.items()}, "the other way round: more than 1 would be better than perfect"
+        yield {k: e * k for k, e in right.items()}, "that is the speed-up; divide it by k"
+        yield {k: 1 / e for k, e in right.items()}, "the wrong way round: more than 1 would be better than perfect"
         yield {k: 100 * e for k, e in right.items()}, PER_CENT
 
 
@@ -63,15 +63,15 @@ def _amdahl(s, counts):
 
 
 class serial_fraction(Exercise):
-    """Write serial_fraction(speedups): a dict of speed-ups by the number of devices; return s of Amdahl's law, 1 /
-    speed-up = s + (1 - s) / k, which fits them.
+    """Write serial_fraction(speedups): speedups is a dict from the number of devices k to the speed-up. Return the s
+    for which the speed-ups fit Amdahl's law, 1 / speed-up = s + (1 - s) / k.
 
-    it limits the speed-up: however many devices there are, they are at most 1/s times as fast.
+    it limits the speed-up: any number of devices is at most 1/s times as fast as one.
     """
 
     cases = (_amdahl(0.25, (2, 4)), _amdahl(0.1, (1, 2, 8)), _amdahl(0.0, (2, 16)), _amdahl(0.5, (1, 3)))
     hint = ON_PAPER
-    raises = "of one device every s is right, 0 = s · 0: it says nothing, and must not count"
+    raises = "for one device every s fits (0 = s · 0), so leave it out"
 
     def draw(self, rng):
         return _amdahl(round(rng.uniform(0.01, 0.9), 3), map(int, rng.choice(range(2, 65), 3, replace=False)))
@@ -83,10 +83,10 @@ class serial_fraction(Exercise):
 
     def mistakes(self, _, s, speedups):
         k, last = list(speedups.items())[-1]
-        yield 1 - s, "that is the part that does shrink; s is the other"
+        yield 1 - s, "that is the part that shrinks; s is the other part"
         yield 1 - last / k, "that is 1 minus the efficiency; solve 1/S = s + (1 - s)/k for s"
-        yield 1 / last - 1 / k, "divide by 1 - 1/k: not all of 1/S - 1/k is s"
-        yield 100 * s, "a fraction, not a percentage"
+        yield 1 / last - 1 / k, "1/S - 1/k is not yet s: divide it by 1 - 1/k"
+        yield 100 * s, "return a fraction, not a percentage"
         yield 0.0 if 1 in speedups else None, "for one device 1/S - 1/k is 0 for every s: leave it out"
 
 
@@ -95,8 +95,8 @@ def _phases(milliseconds):
 
 
 class limiting_phase(Exercise):
-    """Write limiting_phase(one, many, k): dicts of milliseconds by phase, of a step on one device and of the same step
-    on k devices; return the name of the phase in which most time is lost against a perfect split.
+    """Write limiting_phase(one, many, k): one and many are dicts from phases to milliseconds, for a step on one device
+    and for the same step on k devices. Return the phase that loses the most time compared with a perfect split.
 
     that is the phase to work on.
     """
@@ -117,5 +117,5 @@ class limiting_phase(Exercise):
 
     def mistakes(self, found, _, one, many, k):
         yield found not in one, "return the name of a phase"
-        yield max(many, key=many.get), "the longest phase may have shrunk as it should: compare with one[name] / k"
-        yield self.right(one, many, 1), "perfect is not what one device needs but a k-th of it: one[name] / k"
+        yield max(many, key=many.get), "the longest phase may have shrunk as it should: compare it with one[name] / k"
+        yield self.right(one, many, 1), "a perfect phase takes one[name] / k, not one[name]"

@@ -8,11 +8,11 @@ from .results import call, close, expect, read, returned
 
 
 class count_products(Exercise):
-    """Write count_products(x_shape, weight_shape, input_grad): how many multiplications the convolution of x (N, C, H,
-    W) with weight (O, C, kh, kw) costs as matrix products, forward and backward together. With input_grad=False the
-    gradient of x is not computed. No padding, stride 1; biases are not counted.
+    """Write count_products(x_shape, weight_shape, input_grad): return the number of multiplications in the convolution
+    of x (N, C, H, W) with weight (O, C, kh, kw), computed as matrix products, forward and backward together. With
+    input_grad=False the gradient of x is not computed. There is no padding, the stride is 1; do not count biases.
 
-    forward and backward are counted, with and without the gradient of x.
+    the counts are right for forward and backward, with and without the gradient of x.
     """
 
     cases = (
@@ -21,7 +21,7 @@ class count_products(Exercise):
         ((3, 2, 9, 7), (4, 2, 3, 1), True),
         ((2, 3, 6, 8), (5, 3, 1, 4), False),
     )
-    hint = "each output is a sum of C·kh·kw products; each of the gradients takes as many as forward"
+    hint = "each output is a sum of C·kh·kw products; each gradient takes the same number as forward"
 
     def draw(self, rng):
         N, C, O, kh, kw, H, W = map(int, rng.integers(1, 9, 7))
@@ -37,19 +37,19 @@ class count_products(Exercise):
         *_, kh, kw = weight_shape
         one = right // ((H - kh + 1) * (W - kw + 1))  # the products for one output pixel of all images
         yield one * H * W, "there are fewer outputs than pixels: H - kh + 1 rows"
-        yield right // N, "that is for one image; there are N"
-        yield right // (2 + input_grad), "that is the forward pass alone; backward needs products, too"
-        yield right // (2 + input_grad) * 3, "with input_grad=False one of the three is not computed"
-        yield 2 * right, "a multiplication and its addition count once here"
-        yield one * (H - kw + 1) * (W - kh + 1), "kh goes along H, and kw along W"
+        yield right // N, "that is for one image, and there are N"
+        yield right // (2 + input_grad), "that is only the forward pass; backward also needs products"
+        yield right // (2 + input_grad) * 3, "with input_grad=False, one of the three products is not computed"
+        yield 2 * right, "count only the multiplications, not the additions"
+        yield one * (H - kw + 1) * (W - kh + 1), "kh belongs to H, and kw to W"
 
 
 class accumulate_grads(Exercise):
-    """Write accumulate_grads(grads_of, X, y, most): the gradients of a minibatch X, y, summed over its images, of which
-    at most `most` are computed at a time. grads_of(X, y) returns a list of arrays, summed over the images it is given;
-    it writes them to the same arrays in every call. Return such a list.
+    """Write accumulate_grads(grads_of, X, y, most): return the list of gradients of a minibatch X, y, summed over its
+    images, computing at most `most` images at a time. grads_of(X, y) returns a list of gradients, summed over its
+    images, and overwrites the same arrays in every call.
 
-    the sum over the parts is the whole minibatch's gradient, also where the last part is smaller.
+    the sum over the parts is the whole minibatch's gradient, even if the last part is smaller.
     """
 
     cases = ((8, 4), (9, 4), (5, 1), (3, 8))
@@ -70,21 +70,21 @@ class accumulate_grads(Exercise):
             return scratch
 
         grads = returned(call(answer, grads_of, X, y, most, hint="cut X and y at the same places"))
-        grads = read(grads, [np.ndarray], "return a list, an array for each parameter")
+        grads = read(grads, [np.ndarray], "return a list with an array for each parameter")
         said = f"parts of {sizes} images"
         expect(sizes and max(sizes) <= most, said, "range(0, len(X), most) gives the index at which each part begins")
         expect(sum(sizes) == n, f"{said}, {sum(sizes)} in all", "what about the last, smaller part?")
-        expect(len(grads) == len(scratch), f"a list of {len(grads)}", "as many arrays as grads_of returns")
+        expect(len(grads) == len(scratch), f"a list of {len(grads)}", "return the same number of arrays as grads_of")
         sums = (X * y[:, None]).sum(axis=0), np.array([y.sum()])
         for which, grad, right, last in zip(("first", "second"), grads, sums, scratch, strict=True):
             self.compare(grad, right, n, len(sizes), last, what=f"the {which} gradient")
 
     def mistakes(self, grad, right, n, parts, last):
-        yield right / parts, "a mean", "gradients are summed over images; sgd divides by the batch size, once"
-        yield right / n, "a mean", "gradients are summed over images; sgd divides, once"
+        yield right / parts, "a mean", "gradients are summed over images; sgd divides once, by the batch size"
+        yield right / n, "a mean", "gradients are summed over images; sgd divides once"
         overwritten = parts > 1 and close(grad, last)
-        yield overwritten, "the last part's alone: grads_of overwrote its arrays", "add up in arrays of your own"
-        yield True, "grads_of writes to the same arrays each time: what you keep from one call to the next, copy"
+        yield overwritten, "only the last part's: grads_of overwrote its arrays", "add up in your own arrays"
+        yield True, "grads_of writes to the same arrays each time: copy what you keep from one call to the next"
 
 
 LENET = [720, 80, 100_000, 200, 409_600, 512, 5_120, 40]

@@ -14,15 +14,15 @@ BEFORE = "a cut c comes before layer c: what crosses it are the outputs of layer
 
 
 class layer_split_bytes(Exercise):
-    """Write layer_split_bytes(outputs, cuts, batch_size): outputs[i] is how many float32 numbers layer i puts out for
+    """Write layer_split_bytes(outputs, cuts, batch_size): outputs[i] is the number of float32 outputs of layer i for
     one example. A cut c means that layer c - 1 is on one device and layer c on the next. Return the bytes that cross
     all cuts in a training step, forward and backward.
 
-    every cut is crossed by the outputs of the layer before it, and by as many gradients.
+    the outputs of the layer before a cut cross it, and the same number of gradients come back.
     """
 
     cases = (([70, 60, 50], [2], 1), ([70, 60, 50, 40], [1, 3], 7), (LENET_OUTPUTS, [3, 6, 8], 256), ([70, 60], [], 8))
-    hint = "for one cut: examples · numbers · 4 bytes forward, and as many back; then add up the cuts"
+    hint = "for one cut: examples · numbers · 4 bytes forward, and the same number back; then add up the cuts"
 
     def draw(self, rng):
         cuts = sorted(map(int, rng.choice(range(1, 8), 3, replace=False)))
@@ -32,15 +32,15 @@ class layer_split_bytes(Exercise):
         return 2 * 4 * batch_size * sum(outputs[cut - 1] for cut in cuts)
 
     def mistakes(self, _, right, outputs, cuts, batch_size):
-        yield right / 2, "the forward pass only", "a gradient comes back for every number that was sent"
+        yield right / 2, "the forward pass only", "a gradient comes back for every number that is sent"
         yield right / 4, "numbers, not bytes", "a float32 number takes 4 bytes"
         yield 2 * right, "twice as many", "a float32 number takes 4 bytes, not 8"
         yield right / batch_size, "these are the bytes of one example", "every example of the minibatch crosses the cut"
         yield 8 * batch_size * sum(outputs[cut] for cut in cuts), "the outputs of the layer after the cut", BEFORE
-        yield 8 * batch_size * sum(outputs), "the outputs of all layers", "what stays on a device does not travel"
+        yield 8 * batch_size * sum(outputs), "the outputs of all layers", "outputs that stay on a device are not sent"
 
 
-PARTS = "np.array_split(x, k, axis=1) also splits what k does not divide; what is split how must fit together"
+PARTS = "np.array_split(x, k, axis=1) works for any k; columns of x and rows of weight must fit together"
 
 
 def _check_parts(transfers, devices, x, weight):
@@ -52,16 +52,16 @@ def _check_parts(transfers, devices, x, weight):
     expect(min(got) > 0, idle, "each device multiplies its part of x by its part of weight")
     moved = sum(t.nbytes for t in transfers if t.source != t.destination and t.source != "host")
     right = 4 * (k - 1) * N * O
-    hint = "each other device sends its product, (N, O) numbers, once, straight to devices[0]"
+    hint = "each other device sends its product, (N, O) numbers, once, directly to devices[0]"
     expect(moved == right, f"{moved:,} bytes leave the devices instead of {right:,}", hint)
     most = 4 * (-(-D // k) * (N + O) + O)  # its part of x and weight, and perhaps the bias
-    what = f"{devices[np.argmax(got)]} gets {max(got):,} bytes from the host; its parts and bias have {most:,} at most"
-    expect(max(got) <= most, what, "a device needs its part of x and weight only")
+    what = f"{devices[np.argmax(got)]} gets {max(got):,} bytes from the host; its parts and bias have at most {most:,}"
+    expect(max(got) <= most, what, "a device needs only its part of x and weight")
 
 
 class dense_by_inputs(Exercise):
     """Write dense_by_inputs(x, weight, bias, devices): x (N, D), weight (D, O) and bias (O,) are NumPy arrays. Give
-    each device a part of the D inputs: these columns of x, these rows of weight. Return y = x @ weight + bias on
+    each device a part of the D inputs: those columns of x and those rows of weight. Return y = x @ weight + bias on
     devices[0].
 
     every device multiplies its part of the inputs, and the parts add up to the whole layer.
@@ -86,5 +86,5 @@ class dense_by_inputs(Exercise):
         _check_parts(transfers, devices, x, weight)
 
     def mistakes(self, _, right, bias, k):
-        yield right + (k - 1) * bias, f"the bias is counted {k} times", "it is added once, not on every device"
+        yield right + (k - 1) * bias, f"the bias is counted {k} times", "add it once, not on every device"
         yield right - bias, "the bias is missing", "add it once"

@@ -11,7 +11,7 @@ from .results import Empty, call, call_recorded, close, compare, expect, in_case
 from .watching import check_place, check_ways
 
 TWO_LISTS = "return two lists: return X_shards, y_shards"
-RAGGED = "n divided by k leaves a remainder r; give one more example to r of the devices"
+RAGGED = "n divided by k leaves a remainder r; give one extra example to r of the devices"
 
 
 class split_batch(Exercise):
@@ -19,7 +19,7 @@ class split_batch(Exercise):
     return two lists with a device array for each device. Sizes differ by one at most, and n may be less than the number
     of devices.
 
-    every example is on one device, with its label, and the devices' numbers of examples differ by at most one.
+    every example is on one device, with its label, and shard sizes differ by at most one.
     """
 
     cases = ((8, 2), (7, 1), (9, 2), (38, 8), (3, 5), (0, 2))
@@ -35,20 +35,20 @@ class split_batch(Exercise):
         expect(isinstance(result, tuple), f"it returned {kind(result)}", TWO_LISTS)
         X_shards, y_shards = read(result, ([object], [object]), TWO_LISTS)
         for shards in (X_shards, y_shards):
-            expect(len(shards) == k, f"{len(shards)} shards", "each device gets one, if it is an empty one")
+            expect(len(shards) == k, f"{len(shards)} shards", "each device gets a shard, even if it is empty")
         for shard, device in zip(X_shards + y_shards, devices + devices, strict=True):
             check_place(shard, device, f"the shard for {device}", "put(part, device) copies a part there")
         sizes, labels = ([len(shard) for shard in shards] for shards in (X_shards, y_shards))
         expect(sizes == labels, f"{sizes} images and {labels} labels", "cut X and y at the same places")
         expect(sum(sizes) == n, f"shards of {sizes} examples, {sum(sizes)} in all", RAGGED)
-        expect(max(sizes) - min(sizes) <= 1, f"shards of {sizes} examples; all wait for the largest", RAGGED)
+        expect(max(sizes) - min(sizes) <= 1, f"shards of {sizes} examples; all devices wait for the largest", RAGGED)
         images, labels = (_flat(shards) for shards in (X_shards, y_shards))
         expect(sorted(images) == [*range(n)], "some examples occur twice, others never", RAGGED)
         hint = "cut X and y at the same places, in the same order"
         expect((images == labels).all(), "some images have another image's label", hint)
 
 
-REBOUND = "data[i] = ... gives the list another array; data[i][:] = ... writes into the one that is there"
+REBOUND = "data[i] = ... puts another array into the list; data[i][:] = ... writes into the existing one"
 
 
 class allreduce(Exercise):
@@ -59,8 +59,8 @@ class allreduce(Exercise):
     """
 
     cases = ((2, 5), (1, 4), (3, 7), (5, 3), (8, 11))
-    hint = "try it with vectors such as [1], [10], [100]: the digits tell who was counted, and how often"
-    raises = "arrays of two devices do not mix: put(x, device) copies x to the other"
+    hint = "try it with vectors such as [1], [10], [100]: the digits show which were counted, and how often"
+    raises = "you cannot mix arrays of two devices: put(x, device) copies x to the other device"
 
     def words(self, k, n):
         return f"{several(k, 'device')}, {several(n, 'number')}"
@@ -74,7 +74,7 @@ class allreduce(Exercise):
         if k > 1 and kept and all(map(close, arrays, values)):
             raise Empty("nothing has changed")
         total = np.sum(values, axis=0, dtype=float)
-        said = "the list has other arrays in it than before, and those given, the devices' gradients, no sum"
+        said = "the list now has other arrays, and the given ones, the devices' gradients, do not hold the sum"
         expect(kept or close(arrays[-1], total), said, REBOUND)
         for i, array in enumerate(arrays):
             self.compare(array, total, values, i, what=f"device {i}", tolerance=1e-4)
@@ -85,12 +85,12 @@ class allreduce(Exercise):
         equal = np.isclose(to_host(array), total, rtol=0, atol=1e-4 * np.abs(total).max(initial=1e-30))
         twice = np.where(equal, total, total + values[i])  # its own vector, in some chunks or in all
         yield values[i], "it still holds its own vector", "once the sum is on device 0, copy it to the others"
-        yield total / len(values), "the mean", "the textbook's allreduce sums; sgd divides, by the whole minibatch"
+        yield total / len(values), "the mean", "the textbook's allreduce sums; sgd divides by the whole minibatch"
         yield twice, "the sum with its own vector counted twice", "copy the sum back with data[i][:] = ..., not with +="
-        yield values[0] + values[-1], "the first vector and the last only", "k may be more than two: add all of them"
+        yield values[0] + values[-1], "only the first and the last vector", "k may be more than two: add all of them"
 
 
-MIXED = "an allreduce takes a list with one array of each device, all of one shape: which of your lists are such?"
+MIXED = "an allreduce takes a list with one array from each device, all of one shape: do your lists look like this?"
 
 
 def check_steps(replicas, arrays, start, own, sizes, lr, tolerance=1e-4):
@@ -107,14 +107,14 @@ def check_steps(replicas, arrays, start, own, sizes, lr, tolerance=1e-4):
     total, means = np.sum(own, axis=0), [grads / max(1, size) for grads, size in zip(own, sizes, strict=True)]
     for i, step in enumerate(steps):
         mistakes = (
-            (0 * total, "it has not changed", "every device steps its own copy, in place"),
-            (own[i] / n, "by its own gradient only", ALL_FIRST),
-            (means[i], "by its own gradient only", ALL_FIRST),
+            (0 * total, "it has not changed", "every device updates its own copy, in place"),
+            (own[i] / n, "it uses only its own gradient", ALL_FIRST),
+            (means[i], "it uses only its own gradient", ALL_FIRST),
             *((total / size, f"the sum, divided by {size}", ALL_EXAMPLES) for size in sizes if size),
-            (np.mean(means, axis=0), "by the mean of the shards' means", ONCE),
-            (np.sum(means, axis=0), "by the sum of the shards' means", ONCE),
-            (total / len(own) / n, "k times too short", "divide once, by the examples; not by the devices, too"),
-            (total, "by the sum itself", "gradients are sums over examples: divide by their number, as sgd does"),
+            (np.mean(means, axis=0), "it uses the mean of the shards' means", ONCE),
+            (np.sum(means, axis=0), "it uses the sum of the shards' means", ONCE),
+            (total / len(own) / n, "k times too short", "divide once, by the number of examples, not also by k"),
+            (total, "the sum itself", "gradients are sums over examples: divide by their number, as sgd does"),
             (-total / n, "uphill", "SGD subtracts the gradient"),
             (not np.isfinite(step).all(), "do not divide by an empty shard's size"),
         )
@@ -123,9 +123,9 @@ def check_steps(replicas, arrays, start, own, sizes, lr, tolerance=1e-4):
 
 
 ALL_FIRST = "the step needs the sum of all devices' gradients: first the allreduce, then the updates"
-ALL_EXAMPLES = "divide by the size of the whole minibatch, on every device, not by its shard's"
-ONCE = "every example counts the same, whatever its shard's size: first the sum over all shards, then one division"
-SAME = "all replicas take one and the same step: that which one device would take with all examples"
+ALL_EXAMPLES = "on every device, divide by the size of the whole minibatch, not of the shard"
+ONCE = "every example has the same weight, in a shard of any size: first sum over all shards, then divide once"
+SAME = "all replicas take the same step: the one that a single device would take with all examples"
 
 
 def _flat(arrays):
@@ -135,7 +135,7 @@ def _flat(arrays):
 class update_replicas(Exercise):
     """Write update_replicas(device_params, device_grads, lr, batch_size): for each device you get the list of its
     parameters and the list of its gradients, summed over its shard; let all replicas take the same step of SGD, in
-    place. batch_size is that of the whole minibatch.
+    place. batch_size is the size of the whole minibatch.
 
     all replicas take the same step, in place: the sum of all gradients, divided by the whole minibatch.
     """
@@ -159,20 +159,20 @@ class update_replicas(Exercise):
         check_ways(transfers, devices, sum(value.size for value in start))
 
 
-EARLY = "round each term by itself, to a whole multiple of one unit, before it is added to anything"
+EARLY = "round each term separately to a whole multiple of one unit, before you add it to anything"
 UNIT = "the unit must not depend on the number of devices: 2.0**-40, for example"
-WRAP = "integers wrap: choose unit and dtype for the largest sum, int64; and return to floats by the same unit"
-COARSE = "take a smaller unit, and round to the nearest: np.rint"
-ADDED = "add up what each device has, in one array, and give allreduce the list of these arrays, once"
+WRAP = "integers wrap: choose the unit for the largest sum, use int64, and convert back to floats with the same unit"
+COARSE = "use a smaller unit, and round to the nearest: np.rint"
+ADDED = "add up each device's terms in one array, and pass the list of these arrays to allreduce once"
 
 
 class associative_sum(Exercise):
-    """Write associative_sum(device_terms, allreduce): for each device you get a list of arrays, the gradients of some
-    of the examples, float32; return the sum of all, float32, with the same bits however the terms are shared out over
-    any number of devices, and in whatever order they are added. allreduce(arrays) adds one array of each device, in an
-    order of its own: afterwards each holds the sum. Terms and sums are below 2**20.
+    """Write associative_sum(device_terms, allreduce): for each device you get a list of float32 arrays, the gradients
+    of some of the examples. Return the sum of all as float32, with the same bits for any distribution of the terms over
+    any number of devices and for any order of additions. allreduce(arrays) adds one array from each device, in any
+    order; afterwards each array holds the sum. Terms and sums are below 2**20.
 
-    the sum has the same bits for any shares, on any number of devices, in any order.
+    the sum has the same bits for any distribution, on any number of devices, in any order.
     """
 
     cases = ((8, 1.0), (11, 1e-3), (40, 300.0), (300, 2000.0))
@@ -200,14 +200,14 @@ class associative_sum(Exercise):
 
             total = returned(call(answer, shares, allreduce))
             given = ", ".join(map(str, calls)) or "no"
-            expect(calls == [k], f"on {several(k, 'device')} allreduce was given {given} arrays", ADDED)
+            expect(calls == [k], f"on {several(k, 'device')}, allreduce received {given} arrays", ADDED)
             (total,) = read((total,), (np.ndarray,), "return the sum, an array")
             expect(total.dtype == np.float32, f"it returned {total.dtype}", "return float32: .astype(np.float32)")
             found.setdefault(k, set()).add(total.tobytes())
         for k, bits in found.items():
-            expect(len(bits) == 1, f"on {several(k, 'device')} other bits for another order of the same terms", EARLY)
-        expect(len(set().union(*found.values())) == 1, "other bits on another number of devices", UNIT)
+            expect(len(bits) == 1, f"on {several(k, 'device')}, another order of the terms gives other bits", EARLY)
+        expect(len(set().union(*found.values())) == 1, "another number of devices gives other bits", UNIT)
         error = np.abs(total - right).max()
         expect(error < largest, "it returned something far from the sum", WRAP)
         far = error > 1e-7 * np.abs(right).max() + 3e-8
-        expect(not far, f"the sum is off by {error:.2g}, of terms up to {largest:g}", COARSE)
+        expect(not far, f"the sum is off by {error:.2g}, for terms up to {largest:g}", COARSE)

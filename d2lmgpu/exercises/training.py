@@ -22,7 +22,7 @@ class train_batch(Exercise):
     (n,) are NumPy arrays; device_params has a list of LeNet's parameters on each device, to be updated in place. Return
     the loss, summed over all n examples.
 
-    all replicas take the right step, all devices compute at the same time, and the loss is the sum.
+    all replicas take the right step, all devices compute at the same time, and the loss is the sum over all examples.
     """
 
     cases = ((7, 3), (12, 2), (5, 1), (2, 3))
@@ -51,31 +51,31 @@ class train_batch(Exercise):
 
     def mistakes(self, loss, total, n):
         yield total / n, "the mean", "return the sum over the examples; do not divide it"
-        yield loss > 1.5 * total / n, "some examples are missing", "add up the losses of all devices, not only of one"
+        yield loss > 1.5 * total / n, "some examples are missing", "add up the losses of all devices, not just of one"
 
 
-ALL = "all examples over all seconds"
+ALL = "divide all examples by all seconds"
 
 
 class examples_per_second(Exercise):
     """Write examples_per_second(seconds, sizes): lists with the seconds and the number of examples of each step of a
     run; return the examples per second, leaving out the first step, which warms up.
 
-    all examples over all seconds, without the first step.
+    all examples are divided by all seconds, without the first step.
     """
 
     cases = (([9.0, 4.0, 1.0, 1.0], [4, 4, 4, 4]), ([5.0, 1.0, 1.0, 0.5], [256, 256, 256, 96]), ([3.0, 2.0], [10, 5]))
-    hint = f"{ALL}, but for the first step"
+    hint = f"{ALL}, except for the first step"
 
     def right(self, seconds, sizes):
         return sum(sizes[1:]) / sum(seconds[1:])
 
     def mistakes(self, _, right, seconds, sizes):
         rates, time = np.divide(sizes[1:], seconds[1:]), sum(seconds[1:])
-        yield sum(sizes) / sum(seconds), "with the first step, which warms up", "leave out the first: seconds[1:]"
-        yield 1 / right, "seconds per example", "the other way round: examples over seconds"
-        yield rates.mean(), "the mean of the steps' rates", f"{ALL}: a short step counts for less time"
-        yield np.median(rates), "the median of the steps' rates", f"{ALL}: a median ignores how slow the slow are"
+        yield sum(sizes) / sum(seconds), "this includes the first step, which warms up", "leave it out: seconds[1:]"
+        yield 1 / right, "this is seconds per example", "divide examples by seconds"
+        yield rates.mean(), "the mean of the steps' rates", f"{ALL}: a short step should count less"
+        yield np.median(rates), "the median of the steps' rates", f"{ALL}: a median ignores how slow the slow steps are"
         yield sizes[0] * len(sizes[1:]) / time, "as if every minibatch were full", "the last minibatch is smaller"
 
 
@@ -87,11 +87,11 @@ class smallest_batch(Exercise):
     devices take exchange ms more for a step. Return the smallest number n of examples in a minibatch, a whole number,
     for which k devices are faster than one.
 
-    from there on k devices are faster, in spite of the exchange.
+    from this size on, k devices are faster despite the exchange.
     """
 
     cases = ((1.0, 6.0, 4), (1.0, 3.5, 2), (2.0, 9.0, 4), (0.5, 0.1, 3), (1.0, 7.0, 8))
-    hint = "write down the milliseconds of one device, and those of k, for the same n"
+    hint = "write down the milliseconds for one device and for k devices, with the same n"
 
     def right(self, per_example, exchange, k, least=1e-9):
         """The first n for which per_example · ⌈n/k⌉ + exchange is less than per_example · n, by ``least`` or more."""
@@ -100,6 +100,6 @@ class smallest_batch(Exercise):
     def mistakes(self, found, right, per_example, exchange, k):
         even = exchange / (per_example * (1 - 1 / k))
         yield isinstance(found, float) and found == even, WHOLE
-        yield self.right(per_example, exchange, k, 0), "as fast is not faster: < and not <="
-        yield math.ceil(exchange / per_example), "k devices still have to compute: each a k-th of the examples"
+        yield self.right(per_example, exchange, k, 0), "equally fast is not faster: use < and not <="
+        yield math.ceil(exchange / per_example), "k devices still have to compute, each on a k-th of the examples"
         yield math.floor(even) + 1, "the fullest device has n / k examples, rounded up: math.ceil(n / k)"

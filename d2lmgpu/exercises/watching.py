@@ -6,7 +6,7 @@ import threading
 from ..devices import DeviceArray, current_device, put
 from .results import expect
 
-RAW = "reading .raw gets around the rules, which a GPU would not forgive"
+RAW = "reading .raw bypasses the rules, and on a GPU this would fail"
 
 
 def spread(values, devices):
@@ -28,7 +28,7 @@ def check_ways(transfers, devices, numbers):
     up = sum(t.nbytes for t in transfers if t.source in places and t.destination == "host")
     down = sum(t.nbytes for t in transfers if t.source == "host" and t.destination in places)
     said = f"right, but the numbers went through the host: {up:,} bytes to it and {down:,} from it"
-    hint = "put copies from device to device; through the host numbers are copied twice, and all devices share it"
+    hint = "put copies from device to device; through the host, which all devices share, numbers are copied twice"
     expect(up < nbytes or down < nbytes, said, hint)
     for place in sorted(places):
         got = sum(t.nbytes for t in transfers if t.destination == place != t.source and t.source != "host")
@@ -89,6 +89,6 @@ def check_at_once(seen):
             if device in begun and begun[device][0] == thread and begun[device][1] <= number:
                 waited.setdefault(thread, device)
         elif device not in begun and isinstance(task.value, list | tuple):
-            late = f"{device} got nothing to do before {waited.get(thread)} was waited for"
+            late = f"you waited for {waited.get(thread)} before you gave work to {device}"
             expect(thread not in waited, f"right, but one device after the other: {late}", SUBMIT)
             begun[device] = thread, number

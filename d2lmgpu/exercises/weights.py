@@ -15,19 +15,19 @@ from .results import call_recorded, close, expect, read, returned
 EMPTY = "the last minibatch may have fewer images than there are devices: a shard may be empty, and 0/0 is NaN"
 
 
-SMALL = "an image in a small shard would weigh more than one in a large shard: add up counts, and divide once"
+SMALL = "this gives images in small shards more weight than images in large ones: add up counts, and divide once"
 
 
 class evaluate(Exercise):
     """Write evaluate(device_params, X, y, devices, batch_size): the accuracy of LeNet, from 0 to 1, on images X (n, 1,
     28, 28) with labels y (n,), NumPy arrays. device_params has a copy of the parameters for each device. Take
-    batch_size images at a time, the rest too, split them over the devices, and use d2l.lenet(X, params).
+    batch_size images at a time, including the rest, split them over the devices, and use d2l.lenet(X, params).
 
-    every image counts once, on whichever device it was, and all devices work.
+    every image counts once, on any device, and all devices work.
     """
 
     cases = ((11, 2, 4), (16, 3, 5), (8, 1, 3), (9, 5, 8))  # twice fewer are left over than there are devices
-    hint = "count the right answers, over all shards of all minibatches, and divide once, by the number of images"
+    hint = "count the right answers over all shards of all minibatches, and divide once by the number of images"
 
     def words(self, n, k, batch_size):
         return f"{several(n, 'image')} on {several(k, 'device')}, {batch_size} at a time"
@@ -55,11 +55,11 @@ class evaluate(Exercise):
         full = np.concatenate([batch for batch in batches if len(batch) == batch_size])
         firsts = np.concatenate([parts[0] for parts in shards])
         of_shards = [shard.mean() for parts in shards for shard in parts if len(shard)]
-        yield right.sum(), "this is a number of images", "accuracy is a fraction of all images: divide by their number"
+        yield right.sum(), "this is a number of images", "accuracy is a fraction: divide by the number of all images"
         yield 100 * mean, "this is in percent", "accuracy is a fraction of all images, from 0 to 1"
         for wrong in (full.mean(), full.sum() / n):
-            yield wrong, "the last minibatch is missing", "the ragged rest is to be evaluated, too"
-        yield batches[-1].mean(), "it is that of the last minibatch", "add up over all minibatches before you divide"
+            yield wrong, "the last minibatch is missing", "evaluate the smaller last minibatch, too"
+        yield batches[-1].mean(), "it is the last minibatch's", "add up over all minibatches before you divide"
         for wrong in (firsts.mean(), firsts.sum() / n):
             yield wrong, "only device 0 counts", "every device's shard counts"
         yield np.mean([batch.mean() for batch in batches]), "a mean of minibatches' accuracies", SMALL
@@ -67,17 +67,18 @@ class evaluate(Exercise):
 
 
 SIZES = "return a list of sizes, one per device"
-PARTS = "there are no parts of an example: sizes are whole numbers, and none is negative"
-IDLE = "examples that rounding down leaves over go only to devices whose share was rounded down"
+PARTS = "an example cannot be divided: sizes are whole numbers, and none is negative"
+IDLE = "examples left over by rounding down go only to devices whose share was rounded down"
 FLOORED = "rounding down leaves some examples over: give these to devices, too"
-ROUNDED = "shares rounded one by one need not add up to n: round all of them down, and hand out what is left"
+ROUNDED = "shares that are rounded one by one may not add up to n: round all of them down, and hand out the rest"
 UNIT = "loads are in any unit: a device's share is its load divided by the sum of the loads"
-ONE_BY_ONE = "round down, then give the examples that are left to different devices, one each"
+ONE_BY_ONE = "round down, then give the remaining examples to different devices, one each"
 
 
 class split_by_loads(Exercise):
-    """Write split_by_loads(n, loads): how many of n examples each device gets, a list of whole numbers that add up to
-    n, in proportion to the loads (in any unit; 0 means idle). None is a whole example away from its exact share.
+    """Write split_by_loads(n, loads): return how many of n examples each device gets, a list of whole numbers that add
+    up to n, in proportion to the loads (in any unit; 0 means idle). Each number differs from its exact share by less
+    than one.
 
     every example is on a device, and each size differs from its share by less than one.
     """
@@ -91,7 +92,7 @@ class split_by_loads(Exercise):
         shares, total = n * np.array(loads) / sum(loads), sum(sizes)
         away = np.abs(np.array(sizes) - shares).max()
         about = f"it should be about [{', '.join(f'{share:.3g}' for share in shares)}]"
-        sum_of = f"{about}, and is {total:g} examples in all"
+        sum_of = f"{about}, and has {total:g} examples in all"
         yield any(size % 1 or size < 0 for size in sizes), PARTS
         yield any(np.array(sizes)[np.array(loads) == 0]), f"{about}: a device with load 0 has work", IDLE
         yield total != n and sizes == [int(n * load) for load in loads], sum_of, UNIT
@@ -100,17 +101,17 @@ class split_by_loads(Exercise):
         yield away >= 1, f"{about}: one size differs from its share by {away:.3g}", ONE_BY_ONE
 
 
-BETWEEN = "numbers also differ because the shards' means differ: think of two shards without any variance, of 0s and 1s"
-WEIGH = "weight by how many numbers the shard has"
-SQUARES = "variance + mean² is a shard's mean square, and mean squares can be averaged, by the shards' sizes"
+BETWEEN = "numbers also differ because the shards' means differ: think of a shard of 0s and a shard of 1s"
+WEIGH = "weight each shard by its count"
+SQUARES = "variance + mean² is a shard's mean square; average the mean squares, weighted by the shards' sizes"
 
 
 class combine_statistics(Exercise):
-    """Write combine_statistics(counts, means, variances): lists with a number for each shard, how many numbers it has,
-    their mean and their variance (the mean squared distance from it; 0 for an empty shard). Return (mean, variance) of
-    all numbers together.
+    """Write combine_statistics(counts, means, variances): three lists with a value for each shard: its count of
+    numbers, their mean and their variance (the mean squared distance from the mean; 0 for an empty shard). Return
+    (mean, variance) of all numbers together.
 
-    as if the numbers had never been cut into shards.
+    the result is the same as if the numbers had never been split into shards.
     """
 
     cases = (
@@ -120,7 +121,7 @@ class combine_statistics(Exercise):
         ([6], [2.0], [3.0]),
         ([1, 2, 3], [10.0, 20.0, 60.0], [0.0, 4.0, 9.0]),
     )
-    hint = "the sum of all numbers, divided by how many"
+    hint = "the sum of all numbers, divided by their count"
     form = (float, float)
     returns = "return two numbers: mean, variance"
 
@@ -135,8 +136,8 @@ class combine_statistics(Exercise):
         part, (mean, variance) = n / n.sum(), right
         within = (part * v).sum()
         yield (m.mean(), ...), "the mean is the mean of the means", "weight each mean by the shard's count"
-        yield ((n * m).sum(), ...), "the mean is the sum of all", "divide by how many numbers there are in all"
-        yield (mean, within), "the variance is without the differences between the means", BETWEEN
+        yield ((n * m).sum(), ...), "the mean is the sum of all", "divide by the number of all numbers"
+        yield (mean, within), "the variance leaves out the differences between the means", BETWEEN
         unweighted = within + ((m - mean) ** 2).mean()
         yield (mean, unweighted), "the variance is computed as if all shards' means had equal weight", WEIGH
         yield (mean, within + (part * m**2).sum()), "the variance is the mean square", "subtract the square of the mean"

@@ -1,6 +1,6 @@
-"""Exercises of notebook 6b: an allreduce that beats the ring on a torus, and one for a ring with a broken wire.
+"""Exercises of notebook 6b, invented allreduces: one that beats the ring on a torus, one for a ring with a broken wire.
 
-A right answer is told its simulated time beside those of others, so that it can be improved.
+For a right answer the check prints its simulated time beside those of others, so that it can be improved.
 """
 
 from ..collectives import bound, ring_along, simulate
@@ -12,15 +12,15 @@ from .results import expect
 LONG = 20_000_000
 """From so many elements on an answer is timed."""
 
-NEIGHBOURS = "send only where network.direct[source, destination] is true; others pass messages on, which takes longer"
+NEIGHBOURS = "send only where network.direct[source, destination] is true; other messages take detours, which is slower"
 
 
 class torus_allreduce(Exercise):
     """Write torus_allreduce(k, n), an allreduce as a schedule for torus(4, 4): k is 16, and device 4 * row + column is
-    wired to its two neighbours in its row and to those in its column. Send between neighbours only. For 160 MB it is to
-    take less simulated time than ring_along(torus(4, 4), both_ways=True). n need not be divisible by anything.
+    wired to its two neighbours in its row and to its two neighbours in its column. Send only between neighbours. For
+    160 MB it must take less simulated time than ring_along(torus(4, 4), both_ways=True). n can be any number.
 
-    proved, on wires that are there, and faster than the ring in both directions.
+    proved, uses only existing wires, and is faster than the ring in both directions.
     """
 
     optional = True
@@ -29,8 +29,8 @@ class torus_allreduce(Exercise):
     without = "invent", "invented"
     invented = 1.56e-3
     """Seconds of `invent` for 160 MB."""
-    hint = "first let each row be right by itself: reduce_scatter in all rows; then add up what each column owns"
-    faster = "rows and columns can work at the same time, on parts of the array of their own, and wires work both ways"
+    hint = "first reduce_scatter in each row; then add up each device's part over its column"
+    faster = "rows and columns can work at the same time, on different parts of the array, and wires work both ways"
 
     def enough(self, n):
         """So many seconds are not too many, and a word on them."""
@@ -58,20 +58,19 @@ class torus_allreduce(Exercise):
 
 
 class line_allreduce(torus_allreduce):
-    """Write line_allreduce(k, n), an allreduce as a schedule for a ring of wires in which the one between devices 7
-    and 0 is broken, rewired(nvlink_ring(8, 25e9, 2e-6), {(7, 0): 0}); k is 8. Send between neighbours only. For 160
-    MB it is to take at most 1.4 times as long, simulated, as no schedule can beat. n need not be divisible by
-    anything.
+    """Write line_allreduce(k, n), an allreduce as a schedule for a ring of wires in which the wire between devices 7
+    and 0 is broken, rewired(nvlink_ring(8, 25e9, 2e-6), {(7, 0): 0}); k is 8. Send only between neighbours. For 160 MB
+    its simulated time must be at most 1.4 times the time that no schedule can beat. n can be any number.
 
-    proved, on wires that are there, and near what no schedule can beat.
+    proved, uses only existing wires, and is close to the time that no schedule can beat.
     """
 
     cases = ((8, 16), (8, 1000), (8, 5), (8, 40_000_000))
     network = rewired(nvlink_ring(8, bandwidth=25e9, latency=2e-6), {(7, 0): 0})
     invented = 7.236e-3
-    hint = "begin with one chunk: it collects all shares on its way to one device, and goes back to all from there"
-    faster = "cut the array into many chunks, each a step behind the one before: then all wires work, and both ways"
+    hint = "begin with one chunk: it collects all shares on its way to one device, and is sent back to all from there"
+    faster = "cut the array into many chunks, each a step behind the one before: then all wires work in both directions"
 
     def enough(self, n):
         least = bound(self.network, n)
-        return 1.4 * least, f"no schedule can beat {1000 * least:.4g}, and 1.4 times as much is enough"
+        return 1.4 * least, f"no schedule can beat {1000 * least:.4g}, and 1.4 times that is enough"

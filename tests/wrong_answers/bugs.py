@@ -12,7 +12,7 @@ from d2lmgpu.exercises import faulty
 
 
 def sum_into_all__as_found(data):
-    """data[i] = ... gives the list another array"""
+    """data[i] = ... puts another array into the list"""
     faulty.sum_into_all(data)
 
 
@@ -29,13 +29,13 @@ def sum_into_all__a_name_instead_of_an_element(data):
 
 
 def sum_into_all__all_rebound(data):
-    """the list has other arrays in it than before"""
+    """the list now has other arrays, and the given ones, the devices' gradients, do not hold the sum"""
     total = np.sum([d2l.to_host(array) for array in data], axis=0)
     data[:] = [d2l.put(total, array.device) for array in data]
 
 
 def sum_into_all__without_a_transfer(data):
-    """arrays of two devices do not mix"""
+    """you cannot mix arrays of two devices"""
     for array in data[1:]:
         data[0][:] += d2l.put(array, data[0].device)
     for array in data[1:]:
@@ -65,12 +65,12 @@ def sum_by_chunks__no_answer(data):
 
 
 def sum_by_chunks__a_name_instead_of_a_chunk(data):
-    """the digits tell who was counted, and how often"""
+    """the digits show which were counted, and how often"""
     _by_chunks(data, lambda chunk, mine: None)
 
 
 def sum_by_chunks__mixes_places(data):
-    """arrays of two devices do not mix"""
+    """you cannot mix arrays of two devices"""
     _by_chunks(data, lambda chunk, mine: chunk.__setitem__(slice(None), mine))
 
 
@@ -124,7 +124,7 @@ def sum_from_neighbours__one_after_the_other(data):
 
 
 def sum_from_neighbours__without_a_transfer(data):
-    """arrays of two devices do not mix"""
+    """you cannot mix arrays of two devices"""
     for array in data[1:]:
         data[0][:] += array
 
@@ -139,7 +139,7 @@ def sum_round_the_ring__no_answer(data):
 
 
 def sum_round_the_ring__the_textbooks(data):
-    """let every device add up one chunk, and give it back"""
+    """let every device add up one chunk, and send it back"""
     d2l.allreduce(data, "naive")
 
 
@@ -203,13 +203,13 @@ def _means(device_grads, shard_sizes):
 
 
 def step_replicas__mean_of_means(device_params, device_grads, shard_sizes, lr):
-    """by the mean of the shards' means"""
+    """it uses the mean of the shards' means"""
     _means(device_grads, shard_sizes)
     _step(device_params, device_grads, lr, len(shard_sizes))
 
 
 def step_replicas__sum_of_means(device_params, device_grads, shard_sizes, lr):
-    """by the sum of the shards' means"""
+    """it uses the sum of the shards' means"""
     _means(device_grads, shard_sizes)
     _step(device_params, device_grads, lr, 1)
 
@@ -223,17 +223,17 @@ def step_replicas__zero_divided_by_zero(device_params, device_grads, shard_sizes
 
 
 def step_replicas__the_largest_shard(device_params, device_grads, shard_sizes, lr):
-    """divide by the size of the whole minibatch, on every device"""
+    """on every device, divide by the size of the whole minibatch, not of the shard"""
     _step(device_params, device_grads, lr, max(shard_sizes))
 
 
 def step_replicas__by_the_devices_too(device_params, device_grads, shard_sizes, lr):
-    """not by the devices, too"""
+    """divide once, by the number of examples, not also by k"""
     _step(device_params, device_grads, lr, sum(shard_sizes) * len(shard_sizes))
 
 
 def cut__as_found(n, k):
-    """every device needs a pair, also those with no example left"""
+    """every device needs a pair, even if no example is left for it"""
     return faulty.cut(n, k)
 
 
@@ -260,7 +260,7 @@ def cut__rounded_down(n, k):
 
 
 def cut__both_ends_rounded(n, k):
-    """each other one where the one before it ends"""
+    """the first shard begins at 0, each other shard begins where the one before it ends, and the last ends at n"""
     return [(i * n // k, math.ceil((i + 1) * n / k)) for i in range(k)]
 
 
@@ -300,14 +300,14 @@ def stopwatch__with_the_warm_up(work, devices, repeats=5, clock=time.perf_counte
 
 
 def stopwatch__waits_for_the_first_only(work, devices, repeats=5, clock=time.perf_counter):
-    """wait for all devices, not for one"""
+    """wait for all devices, not for only one"""
     work()
     d2l.synchronize(devices)
     return _stopwatch(work, devices, repeats, clock, 0, devices[:1])
 
 
 def stopwatch__waits_for_nobody(work, devices, repeats=5, clock=time.perf_counter):
-    """the time to submit the work, not to do it"""
+    """the time for submitting the work, not for doing it"""
     return _stopwatch(work, devices, repeats, clock, 1, [])
 
 
@@ -355,7 +355,7 @@ def name_devices__only_as_many_as_there_are(k, gpus):
 
 
 def name_devices__gpus_only(k, gpus):
-    """without a GPU all are cpu(0), cpu(1), ..."""
+    """without a GPU, the devices are cpu(0), cpu(1), ..."""
     return [f"gpu({i})" for i in range(k)]
 
 

@@ -15,7 +15,7 @@ def ring__nobody_sends(k, n):
 
 
 def ring__right_for_two_devices_only(k, n):
-    """it is right for two devices only"""
+    """it is right only for two devices"""
     bounds = chunk_bounds(n, k)
     collect = [Transfer(i, (i + 1) % k, *bounds[i - 1], "add") for i in range(k)]
     give_back = [Transfer(i, (i + 1) % k, *bounds[i], "copy") for i in range(k)]
@@ -44,7 +44,7 @@ def ring__adds_when_giving_back(k, n):
 
 
 def ring__chunk_off_by_one(k, n):
-    """a device sends on the chunk that it received in the step before"""
+    """In each step a device passes on the chunk that it received in the step before"""
     bounds = chunk_bounds(n, k)
     steps = range(k - 1)
     collect = [[Transfer(i, (i + 1) % k, *bounds[(i - s) % k], "add") for i in range(k)] for s in steps]
@@ -53,7 +53,7 @@ def ring__chunk_off_by_one(k, n):
 
 
 def ring__loses_what_is_left_over(k, n):
-    """it is right where k divides n"""
+    """it is right if k divides n"""
     size, steps = n // k, range(k - 1)
     bounds = [(c * size, (c + 1) * size) for c in range(k)]
     collect = [[Transfer(i, (i + 1) % k, *bounds[(i - 1 - s) % k], "add") for i in range(k)] for s in steps]
@@ -62,7 +62,7 @@ def ring__loses_what_is_left_over(k, n):
 
 
 def ring__not_a_ring(k, n):
-    """device i sends to device (i + 1) % k only"""
+    """device i sends only to device (i + 1) % k"""
     return sharded(k, n)
 
 
@@ -132,6 +132,6 @@ def crossover_bytes__unrounded(k, latency, bandwidth):
 
 
 def crossover_bytes__tree_up_only(k, latency, bandwidth):
-    """the tree has steps up and as many down"""
+    """the tree has the same number of steps up and down"""
     rounds = math.ceil(math.log2(k)) / 2
     return latency * bandwidth * (k - 1 - rounds) / (rounds - (k - 1) / k)

@@ -24,7 +24,7 @@ def leaky_relu__not_leaky(x, slope):
 
 
 def leaky_relu__backward_of_relu(x, slope):
-    """where x is negative, y still depends on x a little"""
+    """where x is negative, y still depends a little on x"""
     return np.where(x > 0, x, slope * x), lambda dy: dy * (x > 0)
 
 
@@ -88,7 +88,7 @@ def max_pool_grad__the_rest_is_lost(dy, x):
 
 
 def max_pool_grad__to_all_of_the_largest(dy, x):
-    """what if two numbers are the largest?"""
+    """what if two inputs are the largest?"""
     dx = np.zeros_like(x)
     for n, c, i, j in np.ndindex(dy.shape):
         square = x[n, c, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2]
@@ -97,7 +97,7 @@ def max_pool_grad__to_all_of_the_largest(dy, x):
 
 
 def max_pool_grad__to_the_last_of_the_largest(dy, x):
-    """among equals the first, row by row"""
+    """if equal, the first, row by row"""
     dx = np.zeros_like(x)
     for n, c, i, j in np.ndindex(dy.shape):
         square = x[n, c, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2]

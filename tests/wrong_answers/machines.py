@@ -15,7 +15,7 @@ def my_examples__split_over_processes(batch_size, counts, rank):
 
 
 def my_examples__of_its_first_device(batch_size, counts, rank):
-    """those of one device"""
+    """the examples of one device"""
     return chunk_bounds(batch_size, sum(counts))[sum(counts[:rank])]
 
 
@@ -32,7 +32,7 @@ def my_examples__last_included(batch_size, counts, rank):
 
 
 def my_examples__of_the_next_rank(batch_size, counts, rank):
-    """those of the next rank"""
+    """the examples of the next rank"""
     return _right(batch_size, counts, (rank + 1) % len(counts))
 
 
@@ -43,7 +43,7 @@ def my_examples__drops_the_rest(batch_size, counts, rank):
 
 
 def my_examples__deals_out_otherwise(batch_size, counts, rank):
-    """the rest is dealt out otherwise"""
+    """the remainder goes to other devices"""
     k, first = sum(counts), sum(counts[:rank])
     return first * batch_size // k, (first + counts[rank]) * batch_size // k
 

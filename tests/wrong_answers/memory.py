@@ -16,22 +16,22 @@ def zero_bytes__numbers(stage, parameters, states, k):
 
 
 def zero_bytes__nothing_shared(stage, parameters, states, k):
-    """as much as in stage 0"""
+    """the result for stage 0"""
     return 4 * parameters * (2 + states)
 
 
 def zero_bytes__everything_shared(stage, parameters, states, k):
-    """as much as in stage 3"""
+    """the result for stage 3"""
     return _bytes_of(3, parameters, states, k)
 
 
 def zero_bytes__a_stage_too_far(stage, parameters, states, k):
-    """as much as in stage 2"""
+    """the result for stage 2"""
     return _bytes_of(stage + 1, parameters, states, k)
 
 
 def zero_bytes__a_stage_behind(stage, parameters, states, k):
-    """as much as in stage 1"""
+    """the result for stage 1"""
     return _bytes_of(max(stage - 1, 1), parameters, states, k)
 
 
@@ -52,14 +52,14 @@ def zero_bytes__always_adam(stage, parameters, states, k):
 
 
 def zero_bytes__rounds_down(stage, parameters, states, k):
-    """with the smallest part"""
+    """this uses the smallest part"""
     part = parameters // k
     weights, grads = parameters if stage < 3 else part, parameters if stage < 2 else part
     return 4 * (weights + grads + states * (parameters if stage < 1 else part))
 
 
 def zero_bytes__parts_of_numbers(stage, parameters, states, k):
-    """with a fraction of a number"""
+    """this includes a fraction of a number"""
     part = parameters / k
     weights, grads = parameters if stage < 3 else part, parameters if stage < 2 else part
     return 4 * (weights + grads + states * (parameters if stage < 1 else part))
@@ -82,7 +82,7 @@ def zero1_step__does_not_gather(params, grads, velocities, lr, momentum):
 
 
 def zero1_step__does_not_sum(params, grads, velocities, lr, momentum):
-    """each chunk used one device's gradients only"""
+    """each chunk used only one device's gradients"""
     _update(params, grads, velocities, lr, momentum)
     execute(all_gather(len(params), len(params[0])), params)
 
@@ -152,12 +152,12 @@ def largest_batch__no_answer(parameters, activations, memory, k):
 
 
 def largest_batch__forgets_gradients(parameters, activations, memory, k):
-    """there are as many gradients as parameters"""
+    """there is a gradient for every parameter"""
     return k * max(0, (memory - 4 * parameters) // (4 * activations))
 
 
 def largest_batch__of_one_device(parameters, activations, memory, k):
-    """each device has its own memory, and a shard"""
+    """each device has its own memory and shard"""
     return max(0, (memory - 8 * parameters) // (4 * activations))
 
 

@@ -12,7 +12,7 @@ def sum_on__no_answer(arrays, device):
 
 
 def sum_on__mixes_places(arrays, device):
-    """arrays of two devices do not mix"""
+    """you cannot mix arrays of two devices"""
     return sum(arrays[1:], arrays[0])
 
 
@@ -32,7 +32,7 @@ def sum_on__changes_the_first(arrays, device):
 
 
 def sum_on__of_one_array_that_array(arrays, device):
-    """the sum is in an array given"""
+    """the sum is in one of the given arrays"""
     total = arrays[0] if arrays[0].device is device else d2l.put(arrays[0], device)
     for array in arrays[1:]:
         total = total + d2l.put(array, device)
@@ -40,7 +40,7 @@ def sum_on__of_one_array_that_array(arrays, device):
 
 
 def sum_on__over_the_host(arrays, device):
-    """through the host, twice"""
+    """the numbers went through the host: two copies"""
     return d2l.put(sum(d2l.to_host(array) for array in arrays), device)
 
 
@@ -50,7 +50,7 @@ def sum_on__left_on_the_host(arrays, device):
 
 
 def sum_on__of_two_arrays(arrays, device):
-    """each array counts once, however many there are"""
+    """add each array exactly once, for any number of arrays, even if two are on one device"""
     total = d2l.put(arrays[0], device)
     if len(arrays) > 1:
         total += d2l.put(arrays[-1], device)
@@ -58,7 +58,7 @@ def sum_on__of_two_arrays(arrays, device):
 
 
 def sum_on__around_the_rules(arrays, device):
-    """reading .raw gets around the rules"""
+    """reading .raw bypasses the rules, and on a GPU this would fail"""
     return d2l.DeviceArray(np.sum([array.raw for array in arrays], axis=0), device)
 
 
@@ -78,34 +78,34 @@ def swap__only_the_names(a, b):
 
 
 def swap__overwrites_first(a, b):
-    """now both hold what b held"""
+    """now both hold b's old contents"""
     a[:] = d2l.put(b, a.device)
     b[:] = d2l.put(a, b.device)
 
 
 def swap__a_second_name_is_no_copy(a, b):
-    """a name is no copy"""
+    """the first assignment overwrites what the second needs: keep a copy, put(x, x.device), not just a name"""
     old = a
     a[:] = d2l.put(b, a.device)
     b[:] = d2l.put(old, b.device)
 
 
 def swap__a_copy_only_if_devices_differ(a, b):
-    """now both hold what b held"""
+    """now both hold b's old contents"""
     old = a if a.device is b.device else d2l.put(a, b.device)
     a[:] = d2l.put(b, a.device)
     b[:] = old
 
 
 def swap__mixes_places(a, b):
-    """arrays of two devices do not mix"""
+    """you cannot mix arrays of two devices"""
     old = d2l.put(a, a.device)
     a[:] = b
     b[:] = old
 
 
 def swap__over_the_host(a, b):
-    """through the host, twice"""
+    """the numbers went through the host: two copies"""
     old_a, old_b = d2l.to_host(a), d2l.to_host(b)
     a[:] = d2l.put(old_b, a.device)
     b[:] = d2l.put(old_a, b.device)
@@ -123,7 +123,7 @@ def timed__no_answer(work, devices, repeats=5, clock=time.perf_counter):
 
 
 def timed__without_waiting(work, devices, repeats=5, clock=time.perf_counter):
-    """the time to submit the work, not to do it"""
+    """the time for submitting the work, not for doing it"""
     seconds = []
     work()
     for _ in range(repeats):
@@ -145,7 +145,7 @@ def timed__with_the_warm_up(work, devices, repeats=5, clock=time.perf_counter):
 
 
 def timed__the_warm_up_is_not_waited_for(work, devices, repeats=5, clock=time.perf_counter):
-    """wait for that, too"""
+    """call work once before the loop, and wait for it, too, before you read the clock"""
     seconds = []
     work()
     for _ in range(repeats):
@@ -157,7 +157,7 @@ def timed__the_warm_up_is_not_waited_for(work, devices, repeats=5, clock=time.pe
 
 
 def timed__waits_for_the_first_only(work, devices, repeats=5, clock=time.perf_counter):
-    """wait for all devices, not for one"""
+    """wait for all devices, not for only one"""
     seconds = []
     work()
     d2l.synchronize(devices)
@@ -207,7 +207,7 @@ def timed__the_mean(work, devices, repeats=5, clock=time.perf_counter):
 
 
 def timed__with_another_clock(work, devices, repeats=5, clock=time.perf_counter):
-    """read the clock that was given"""
+    """read the given clock, clock() instead of time.perf_counter(), and subtract begin from end"""
     seconds = []
     work()
     d2l.synchronize(devices)
@@ -220,7 +220,7 @@ def timed__with_another_clock(work, devices, repeats=5, clock=time.perf_counter)
 
 
 def timed__one_too_many(work, devices, repeats=5, clock=time.perf_counter):
-    """a list of 4 for 4 calls of work"""
+    """a list of 4 times for 4 calls of work"""
     seconds = []
     for _ in range(repeats + 1):
         begin = clock()

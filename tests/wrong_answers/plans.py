@@ -14,7 +14,7 @@ def one_f_one_b__gpipe(k, micro_batches):
 
 
 def one_f_one_b__one_after_the_other(k, micro_batches):
-    """so that its neighbours have something to do, too"""
+    """device s begins with k - s forwards, so that its neighbours also have work"""
     return [[(what, s, m) for m in range(micro_batches) for what in "FB"] for s in range(k)]
 
 
@@ -29,14 +29,14 @@ def one_f_one_b__ahead_of_the_wrong_end(k, micro_batches):
 
 
 def one_f_one_b__forgets_the_last_backwards(k, micro_batches):
-    """each device does backward once for each of its 4 micro-batches"""
+    """each device computes the backward once for each of its 4 micro-batches"""
     return [
         [step for step in todo if step[0] == "F" or step[2] < micro_batches - 1] for todo in _good(k, micro_batches)
     ]
 
 
 def one_f_one_b__all_stages_on_each_device(k, micro_batches):
-    """device s computes stage s, and no other"""
+    """device s computes only stage s"""
     return [[(what, s, m) for m in range(micro_batches) for what in "FB" for s in range(k)] for _ in range(k)]
 
 
@@ -51,14 +51,14 @@ def one_f_one_b__backward_first(k, micro_batches):
 
 
 def one_f_one_b__another_order_on_one_device(k, micro_batches):
-    """all devices go through the micro-batches in the same order"""
+    """all devices take the micro-batches in the same order, both forward and backward"""
     good = _good(k, micro_batches)
     good[-1] = [(what, s, micro_batches - 1 - m) for what, s, m in good[-1]]
     return good
 
 
 def one_f_one_b__a_flat_list(k, micro_batches):
-    """return a list with a list for each device"""
+    """return one list for each device, with tuples (what, stage, micro_batch), such as ('F', 0, 3)"""
     return [step for todo in _good(k, micro_batches) for step in todo]
 
 
@@ -92,12 +92,12 @@ def enough_micro_batches__all_devices_wait(k, bubble):
 
 
 def enough_micro_batches__none_for_one_device(k, bubble):
-    """a minibatch that is not cut counts as one micro-batch"""
+    """an undivided minibatch counts as one micro-batch"""
     return math.ceil(round((k - 1) * (1 - bubble) / bubble, 9))
 
 
 def enough_micro_batches__one_too_many(k, bubble):
-    """a bubble of exactly `bubble` is still allowed"""
+    """a bubble of exactly `bubble` is allowed"""
     return int((k - 1) * (1 - bubble) / bubble) + 1
 
 

@@ -102,7 +102,7 @@ def next_scale__below_one(scale, good_steps, grads, interval):
 
 
 def next_scale__counts_all_good_steps(scale, good_steps, grads, interval):
-    """good steps are counted in a row"""
+    """the count of good steps restarts from 0 after a change or a bad step"""
     if not all(np.isfinite(grad).all() for grad in grads):
         return False, max(1, scale / 2), good_steps
     return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)

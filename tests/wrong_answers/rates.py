@@ -8,7 +8,7 @@ def updates_per_epoch__no_answer(n, b, k):
 
 
 def updates_per_epoch__rounded_down(n, b, k):
-    """the ragged rest gets no update"""
+    """the examples left over get no update"""
     return n // (k * b)
 
 
@@ -62,7 +62,7 @@ def learning_rate__never_gets_there(step, lr, k, warmup_steps):
 
 
 def learning_rate__goes_on_rising(step, lr, k, warmup_steps):
-    """when the warm-up is over, the rate stays"""
+    """after the warm-up the rate is constant"""
     return k * lr * (step + 1) / warmup_steps if warmup_steps else k * lr
 
 
@@ -96,7 +96,7 @@ def he_std__counts_channels_only(shape):
 
 
 def he_std__forgets_the_window(shape):
-    """a convolution's unit adds up its whole window, of every channel"""
+    """a convolution's unit adds up its whole window in every channel"""
     return math.sqrt(2 / shape[1])
 
 
@@ -106,7 +106,7 @@ def he_std__the_variance(shape):
 
 
 def he_std__counts_outputs(shape):
-    """how large a unit's output is depends on how many inputs it adds up"""
+    """the size of a unit's output depends on the number of inputs that it adds up"""
     return math.sqrt(2 / (shape[0] * math.prod(shape[2:])))
 
 

@@ -8,12 +8,12 @@ def speedup_and_efficiency__no_answer(seconds):
 
 
 def speedup_and_efficiency__upside_down(seconds):
-    """the other way round: seconds of one device over seconds of k"""
+    """the wrong way round: divide the seconds of one device by the seconds of k"""
     return {k: (mine / seconds[1], seconds[1] / mine / k) for k, mine in seconds.items()}
 
 
 def speedup_and_efficiency__against_the_first(seconds):
-    """compare with one device, seconds[1]; it need not be the first entry"""
+    """compare with one device, seconds[1], which may not be the first entry"""
     first = next(iter(seconds.values()))
     return {k: (first / mine, first / mine / k) for k, mine in seconds.items()}
 
@@ -62,7 +62,7 @@ def serial_fraction__no_answer(speedups):
 
 
 def serial_fraction__what_shrinks(speedups):
-    """that is the part that does shrink"""
+    """that is the part that shrinks"""
     k, speedup = list(speedups.items())[-1]
     return 1 - (1 / speedup - 1 / k) / (1 - 1 / k)
 
@@ -74,13 +74,13 @@ def serial_fraction__what_is_missing(speedups):
 
 
 def serial_fraction__half_solved(speedups):
-    """divide by 1 - 1/k"""
+    """1/S - 1/k is not yet s"""
     k, speedup = list(speedups.items())[-1]
     return 1 / speedup - 1 / k
 
 
 def serial_fraction__one_device_counts(speedups):
-    """of one device every s is right"""
+    """for one device every s fits (0 = s · 0), so leave it out"""
     return statistics.mean((1 / speedup - 1 / k) / (1 - 1 / k) for k, speedup in speedups.items())
 
 
@@ -94,7 +94,7 @@ def limiting_phase__the_longest(one, many, k):
 
 
 def limiting_phase__what_has_grown(one, many, k):
-    """perfect is not what one device needs but a k-th of it"""
+    """a perfect phase takes one[name] / k, not one[name]"""
     return max(many, key=lambda name: many[name] - one[name])
 
 

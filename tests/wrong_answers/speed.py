@@ -8,13 +8,13 @@ def count_products__no_answer(x_shape, weight_shape, input_grad):
 
 
 def count_products__forward_only(x_shape, weight_shape, input_grad):
-    """that is the forward pass alone; backward needs products, too"""
+    """that is only the forward pass; backward also needs products"""
     (N, _, H, W), (O, C, kh, kw) = x_shape, weight_shape
     return N * O * (H - kh + 1) * (W - kw + 1) * C * kh * kw
 
 
 def count_products__always_three(x_shape, weight_shape, input_grad):
-    """one of the three is not computed"""
+    """with input_grad=False, one of the three products is not computed"""
     return 3 * count_products__forward_only(x_shape, weight_shape, input_grad)
 
 
@@ -25,18 +25,18 @@ def count_products__an_output_for_each_pixel(x_shape, weight_shape, input_grad):
 
 
 def count_products__one_image(x_shape, weight_shape, input_grad):
-    """that is for one image; there are N"""
+    """that is for one image, and there are N"""
     (_, _, H, W), (O, C, kh, kw) = x_shape, weight_shape
     return (2 + input_grad) * O * (H - kh + 1) * (W - kw + 1) * C * kh * kw
 
 
 def count_products__operations(x_shape, weight_shape, input_grad):
-    """a multiplication and its addition count once here"""
+    """count only the multiplications, not the additions"""
     return 2 * (2 + input_grad) * count_products__forward_only(x_shape, weight_shape, input_grad)
 
 
 def count_products__sides_swapped(x_shape, weight_shape, input_grad):
-    """kh goes along H, and kw along W"""
+    """kh belongs to H, and kw to W"""
     (N, _, H, W), (O, C, kh, kw) = x_shape, weight_shape
     return (2 + input_grad) * N * O * (H - kw + 1) * (W - kh + 1) * C * kh * kw
 
@@ -74,13 +74,13 @@ def accumulate_grads__adds_to_the_scratch_paper(grads_of, X, y, most):
 
 
 def accumulate_grads__keeps_them_for_later(grads_of, X, y, most):
-    """what you keep from one call to the next, copy"""
+    """copy what you keep from one call to the next"""
     kept = [grads_of(X[i : i + most], y[i : i + most]) for i in range(0, len(X), most)]
     return [sum(grads) for grads in zip(*kept, strict=True)]
 
 
 def accumulate_grads__the_last_part(grads_of, X, y, most):
-    """the last part's alone"""
+    """grads_of overwrote its arrays"""
     for i in range(0, len(X), most):
         grads = grads_of(X[i : i + most], y[i : i + most])
     return grads
@@ -107,7 +107,7 @@ def accumulate_grads__labels_not_cut(grads_of, X, y, most):
 
 
 def accumulate_grads__a_number(grads_of, X, y, most):
-    """a list, an array for each parameter"""
+    """return a list with an array for each parameter"""
     starts = range(0, len(X), most)
     return sum(float(grads_of(X[i : i + most], y[i : i + most])[0].sum()) for i in starts)
 

@@ -10,7 +10,7 @@ def layer_split_bytes__no_answer(outputs, cuts, batch_size):
 
 
 def layer_split_bytes__forward_only(outputs, cuts, batch_size):
-    """a gradient comes back for every number that was sent"""
+    """a gradient comes back for every number that is sent"""
     return 4 * batch_size * sum(outputs[cut - 1] for cut in cuts)
 
 
@@ -35,7 +35,7 @@ def layer_split_bytes__of_one_example(outputs, cuts, batch_size):
 
 
 def layer_split_bytes__all_layers(outputs, cuts, batch_size):
-    """what stays on a device does not travel"""
+    """outputs that stay on a device are not sent"""
     return 2 * 4 * batch_size * sum(outputs)
 
 
@@ -91,7 +91,7 @@ def dense_by_inputs__concatenates(x, weight, bias, devices):
 
 
 def dense_by_inputs__only_if_k_divides(x, weight, bias, devices):
-    """also splits what k does not divide"""
+    """np.array_split(x, k, axis=1) works for any k"""
     k = len(devices)
     x_parts, weight_parts = np.split(x, k, axis=1), np.split(weight, k)
     parts = [d2l.put(a, d) @ d2l.put(b, d) for a, b, d in zip(x_parts, weight_parts, devices, strict=True)]
@@ -104,7 +104,7 @@ def dense_by_inputs__on_one_device(x, weight, bias, devices):
 
 
 def dense_by_inputs__the_whole_weight_everywhere(x, weight, bias, devices):
-    """a device needs its part of x and weight only"""
+    """a device needs only its part of x and weight"""
     k = len(devices)
     bounds = np.array_split(np.arange(len(weight)), k)
     y = d2l.put(bias, devices[0])

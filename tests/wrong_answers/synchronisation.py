@@ -16,7 +16,7 @@ def split_batch__numpy_splits_evenly_or_not_at_all(X, y, devices):
 
 
 def split_batch__the_last_gets_the_rest(X, y, devices):
-    """[4, 4, 4, 4, 4, 4, 4, 10] examples; all wait for the largest"""
+    """shards of [4, 4, 4, 4, 4, 4, 4, 10] examples; all devices wait for the largest"""
     size, k = len(X) // len(devices), len(devices)
     bounds = [(i * size, (i + 1) * size if i < k - 1 else len(X)) for i in range(k)]
     return tuple([d2l.put(A[a:b], d) for (a, b), d in zip(bounds, devices, strict=True)] for A in (X, y))
@@ -59,14 +59,14 @@ def allreduce__over_the_host(data):
 
 
 def allreduce__past_the_record(data):
-    """reading .raw gets around the rules"""
+    """reading .raw bypasses the rules, and on a GPU this would fail"""
     total = sum(array.raw for array in data)
     for array in data:
         array.raw[:] = total
 
 
 def allreduce__rebinds_the_list(data):
-    """data[i][:] = ... writes into the one that is there"""
+    """data[i][:] = ... writes into the existing one"""
     for i in range(1, len(data)):
         data[0][:] += d2l.put(data[i], data[0].device)
     for i in range(1, len(data)):
@@ -92,7 +92,7 @@ def allreduce__for_two_devices(data):
 
 
 def allreduce__the_mean(data):
-    """sgd divides, by the whole minibatch"""
+    """sgd divides by the whole minibatch"""
     for array in data[1:]:
         data[0][:] += d2l.put(array, data[0].device)
     data[0][:] /= len(data)
@@ -101,7 +101,7 @@ def allreduce__the_mean(data):
 
 
 def allreduce__mixes_places(data):
-    """arrays of two devices do not mix"""
+    """you cannot mix arrays of two devices"""
     for array in data[1:]:
         data[0][:] += array
 
@@ -111,7 +111,7 @@ def update_replicas__no_answer(device_params, device_grads, lr, batch_size):
 
 
 def update_replicas__without_allreduce(device_params, device_grads, lr, batch_size):
-    """by its own gradient only"""
+    """it uses only its own gradient"""
     for params, grads in zip(device_params, device_grads, strict=True):
         d2l.sgd(params, grads, lr, batch_size)
 
@@ -132,7 +132,7 @@ def update_replicas__divides_by_the_shard(device_params, device_grads, lr, batch
 
 
 def update_replicas__averages_over_devices_too(device_params, device_grads, lr, batch_size):
-    """divide once, by the examples; not by the devices, too"""
+    """divide once, by the number of examples, not also by k"""
     for grads in zip(*device_grads, strict=True):
         d2l.allreduce(list(grads))
     for params, grads in zip(device_params, device_grads, strict=True):
@@ -165,7 +165,7 @@ def update_replicas__rebinds_the_lists(device_params, device_grads, lr, batch_si
 
 
 def update_replicas__allreduces_devices_instead_of_parameters(device_params, device_grads, lr, batch_size):
-    """an allreduce takes a list with one array of each device"""
+    """an allreduce takes a list with one array from each device, all of one shape"""
     for grads in device_grads:
         d2l.allreduce(grads)
     for params, grads in zip(device_params, device_grads, strict=True):
@@ -177,21 +177,21 @@ def associative_sum__no_answer(device_terms, allreduce):
 
 
 def associative_sum__of_floats(device_terms, allreduce):
-    """round each term by itself"""
+    """round each term separately to a whole multiple of one unit, before you add it to anything"""
     arrays = [np.sum(terms, axis=0) for terms in device_terms]
     allreduce(arrays)
     return arrays[0]
 
 
 def associative_sum__float64_rounds_too(device_terms, allreduce):
-    """round each term by itself"""
+    """round each term separately to a whole multiple of one unit, before you add it to anything"""
     arrays = [np.sum(terms, axis=0, dtype=float) for terms in device_terms]
     allreduce(arrays)
     return arrays[0].astype(np.float32)
 
 
 def associative_sum__rounded_after_adding(device_terms, allreduce):
-    """round each term by itself, to a whole multiple of one unit, before it is added to anything"""
+    """round each term separately to a whole multiple of one unit, before you add it to anything"""
     arrays = [np.rint(np.sum(terms, axis=0) * 2.0**40).astype(np.int64) for terms in device_terms]
     allreduce(arrays)
     return (arrays[0] * 2.0**-40).astype(np.float32)
@@ -221,7 +221,7 @@ def associative_sum__too_fine_for_64_bits(device_terms, allreduce):
 
 
 def associative_sum__too_coarse(device_terms, allreduce):
-    """take a smaller unit"""
+    """use a smaller unit, and round to the nearest"""
     arrays = [sum(np.rint(term * 2.0**10).astype(np.int64) for term in terms) for terms in device_terms]
     allreduce(arrays)
     return (arrays[0] * 2.0**-10).astype(np.float32)
@@ -235,13 +235,13 @@ def associative_sum__cut_off(device_terms, allreduce):
 
 
 def associative_sum__without_the_allreduce(device_terms, allreduce):
-    """give allreduce the list of these arrays, once"""
+    """add up each device's terms in one array, and pass the list of these arrays to allreduce once"""
     whole = sum(np.rint(term * 2.0**40).astype(np.int64) for terms in device_terms for term in terms)
     return (whole * 2.0**-40).astype(np.float32)
 
 
 def associative_sum__one_allreduce_for_each_term(device_terms, allreduce):
-    """add up what each device has, in one array"""
+    """add up each device's terms in one array, and pass the list of these arrays to allreduce once"""
     for terms in device_terms:
         allreduce(terms)
     return device_terms[0][0]

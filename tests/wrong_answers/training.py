@@ -38,7 +38,7 @@ def train_batch__no_answer(X, y, device_params, devices, lr):
 
 
 def train_batch__divides_by_the_shards_size(X, y, device_params, devices, lr):
-    """divide by the size of the whole minibatch, on every device"""
+    """on every device, divide by the size of the whole minibatch, not of the shard"""
     losses, device_grads, sizes = _gradients(X, y, device_params, devices)
     _exchange(device_grads)
     _update(device_params, device_grads, lr, sizes)
@@ -46,7 +46,7 @@ def train_batch__divides_by_the_shards_size(X, y, device_params, devices, lr):
 
 
 def train_batch__forgets_the_allreduce(X, y, device_params, devices, lr):
-    """by its own gradient only"""
+    """it uses only its own gradient"""
     losses, device_grads, sizes = _gradients(X, y, device_params, devices)
     _update(device_params, device_grads, lr, [len(y)] * len(sizes))
     return sum(losses)
@@ -95,7 +95,7 @@ def train_batch__divides_by_nothing(X, y, device_params, devices, lr):
 
 
 def train_batch__divides_by_the_devices_too(X, y, device_params, devices, lr):
-    """not by the devices, too"""
+    """divide once, by the number of examples, not also by k"""
     return d2l.train_batch(X, y, device_params, devices, lr / len(devices))
 
 
@@ -105,7 +105,7 @@ def train_batch__uphill(X, y, device_params, devices, lr):
 
 
 def train_batch__steps_device_0_only(X, y, device_params, devices, lr):
-    """every device steps its own copy"""
+    """every device updates its own copy, in place"""
     losses, device_grads, _ = _gradients(X, y, device_params, devices)
     _exchange(device_grads)
     _update(device_params[:1], device_grads[:1], lr, [len(y)])
@@ -133,7 +133,7 @@ def train_batch__one_device_after_the_other(X, y, device_params, devices, lr):
 
 
 def train_batch__calls_that_wait(X, y, device_params, devices, lr):
-    """cpu(1) got nothing to do before cpu(0) was waited for"""
+    """you waited for cpu(0) before you gave work to cpu(1)"""
     shards = zip(*d2l.split_batch(X, y, devices), device_params, strict=True)
     return _finish([d2l.loss_and_grads(*arguments) for arguments in shards], device_params, lr, len(y))
 
@@ -181,12 +181,12 @@ def examples_per_second__no_answer(seconds, sizes):
 
 
 def examples_per_second__with_the_warm_up(seconds, sizes):
-    """leave out the first: seconds[1:]"""
+    """leave it out: seconds[1:]"""
     return sum(sizes) / sum(seconds)
 
 
 def examples_per_second__a_mean_of_rates(seconds, sizes):
-    """all examples over all seconds: a short step counts for less time"""
+    """divide all examples by all seconds: a short step should count less"""
     return statistics.mean(size / second for size, second in zip(sizes[1:], seconds[1:], strict=True))
 
 
@@ -196,7 +196,7 @@ def examples_per_second__full_minibatches(seconds, sizes):
 
 
 def examples_per_second__upside_down(seconds, sizes):
-    """the other way round"""
+    """divide examples by seconds"""
     return sum(seconds[1:]) / sum(sizes[1:])
 
 
@@ -210,7 +210,7 @@ def smallest_batch__as_if_k_devices_had_nothing_to_do(per_example, exchange, k):
 
 
 def smallest_batch__as_fast_is_not_faster(per_example, exchange, k):
-    """as fast is not faster"""
+    """equally fast is not faster"""
     n = 1
     while per_example * math.ceil(n / k) + exchange > per_example * n:
         n += 1

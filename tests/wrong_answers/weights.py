@@ -43,7 +43,7 @@ def evaluate__only_device_0(*args):
 
 
 def evaluate__counts(*args):
-    """divide by their number"""
+    """divide by the number of all images"""
     return sum(right.sum() for shards in _shards(*args) for right in shards)
 
 
@@ -70,7 +70,7 @@ def split_by_loads__no_answer(n, loads):
 
 
 def split_by_loads__parts_of_examples(n, loads):
-    """there are no parts of an example"""
+    """an example cannot be divided"""
     return [n * load / sum(loads) for load in loads]
 
 
@@ -80,7 +80,7 @@ def split_by_loads__rounded_down(n, loads):
 
 
 def split_by_loads__rounded_one_by_one(n, loads):
-    """shares rounded one by one need not add up to n"""
+    """shares that are rounded one by one may not add up to n"""
     return [round(n * load / sum(loads)) for load in loads]
 
 
@@ -90,7 +90,7 @@ def split_by_loads__not_divided_by_their_sum(n, loads):
 
 
 def split_by_loads__the_last_gets_the_rest(n, loads):
-    """round down, then give the examples that are left to different devices, one each"""
+    """round down, then give the remaining examples to different devices, one each"""
     sizes = [int(n * load / sum(loads)) for load in loads]
     busy = max(i for i, load in enumerate(loads) if load)
     sizes[busy] += n - sum(sizes)
@@ -106,7 +106,7 @@ def split_by_loads__work_for_the_idle(n, loads):
 
 
 def split_by_loads__even(n, loads):
-    """give the examples that are left to different devices"""
+    """round down, then give the remaining examples to different devices, one each"""
     k = len(loads)
     return [(n // k + (i < n % k)) if load else 0 for i, load in enumerate(loads)] if all(loads) else [0] * k
 
@@ -127,17 +127,17 @@ def combine_statistics__mean_of_means(counts, means, variances):
 
 
 def combine_statistics__mean_of_variances(counts, means, variances):
-    """think of two shards without any variance"""
+    """think of a shard of 0s and a shard of 1s"""
     return np.average(means, weights=counts), np.mean(variances)
 
 
 def combine_statistics__weighted_mean_of_variances(counts, means, variances):
-    """without the differences between the means"""
+    """the variance leaves out the differences between the means"""
     return np.average(means, weights=counts), np.average(variances, weights=counts)
 
 
 def combine_statistics__means_count_the_same(counts, means, variances):
-    """weight by how many numbers the shard has"""
+    """weight each shard by its count"""
     mean = np.average(means, weights=counts)
     return mean, np.average(variances, weights=counts) + np.mean((np.array(means) - mean) ** 2)
 

@@ -95,7 +95,7 @@ def line_allreduce__adds_on_the_way_back(k, n):
 
 
 def line_allreduce__all_there_then_all_back(k, n):
-    """no schedule can beat 6.402, and 1.4 times as much is enough"""
+    """no schedule can beat 6.402, and 1.4 times that is enough"""
     chunks = chunk_bounds(n, 128)
     collect = [[[Transfer(i, i - 1, *chunk, "add")] for i in range(k - 1, 0, -1)] for chunk in chunks]
     give_back = [[[Transfer(i, i + 1, *chunk, "copy")] for i in range(k - 1)] for chunk in chunks]
