@@ -1,4 +1,4 @@
-"""Wrong arguments: what was given, what is allowed, what to do, in one line, wherever it is raised.
+"""Errors for wrong arguments: one line that says what was given, what is allowed, and what to do.
 
 Front doors check what they are given with these. All raise ValueError, and none
 looks at the elements of an array: that would be work.

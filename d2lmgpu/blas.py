@@ -1,4 +1,4 @@
-"""BLAS, which multiplies matrices for NumPy, on one thread: so much of it is a virtual device's.
+"""BLAS, which multiplies matrices for NumPy, limited to one thread: a virtual device's share.
 
 threadpoolctl does that with the libraries that it knows. Accelerate, which NumPy may use on Macs, is none of them, and
 reads an environment variable. Importing the package sets it, unless the user has: in time if NumPy comes after.

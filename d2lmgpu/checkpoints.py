@@ -1,4 +1,4 @@
-"""Checkpoints: training as a file, from which it goes on as if it had never stopped.
+"""Checkpoints: files from which training continues as if it had never stopped.
 
     {"format": "d2lmgpu checkpoint", "version": 1, "bytes": ..., "sha256": ...}    one line of JSON
     arrays and state                                                             NumPy's .npz

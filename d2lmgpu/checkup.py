@@ -1,4 +1,4 @@
-"""What works on this machine: everything that the program relies on, tried again on each of its devices.
+"""What works on this machine: tests of everything that the program relies on, on each of its devices.
 
 A program tries these things by itself when it first uses a device, and takes a slower way where one does not work.
 Here all are tried at once, so that a person with a new machine sees what to expect of it.

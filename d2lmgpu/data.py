@@ -1,4 +1,4 @@
-"""Minibatches: shuffled anew each epoch, each example once, the ragged rest included or not."""
+"""Minibatches: shuffled anew each epoch, with each example once; a smaller last one may be left out."""
 
 from collections.abc import Iterator
 

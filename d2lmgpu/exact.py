@@ -1,4 +1,4 @@
-"""Sums over examples that have the same bits in whatever order they are added, and so on any number of devices.
+"""Sums over examples that have the same bits in any order of addition, and so on any number of devices.
 
 A float is rounded after each addition: (a + b) + c is not a + (b + c). So the sum of gradients depends on how many
 devices there are, on their shares and on the allreduce. Whole numbers are not rounded. So

@@ -1,4 +1,4 @@
-"""IDX files, in which MNIST and its relatives are published: an array of bytes, with its sizes before it.
+"""IDX files, the format of MNIST and similar data sets: the sizes of an array, then its bytes.
 
 Two zero bytes, the type (8: uint8), the number of axes, the size of each in four bytes, the data; mostly packed by gzip
 (LeCun, Cortes and Burges, "The MNIST database of handwritten digits", 1998).

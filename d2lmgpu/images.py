@@ -1,4 +1,4 @@
-"""Pictures from files, in the form that networks take: by Pillow, for any format that it reads.
+"""Pictures from files, in the form that networks take: read by Pillow, in any format that it supports.
 
 Training and prediction read pictures with the same function, `read_images`, and so in the same way.
 """

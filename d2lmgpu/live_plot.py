@@ -1,4 +1,4 @@
-"""The live plot in a notebook: loss and accuracy as training goes on, and a button that ends it."""
+"""The live plot in a notebook: loss and accuracy during training, and a button that ends it."""
 
 import importlib.util
 import io

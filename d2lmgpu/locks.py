@@ -1,4 +1,4 @@
-"""Locks: a result file is written by one program at a time, and by one thread of it.
+"""Locks: only one program at a time, and only one of its threads, writes a result file.
 
 Beside a file ``NAME`` that is being written lies ``.NAME.lock``. The operating system releases the lock when its holder
 ends, in whatever way. A file that a killed program has left is taken over, and removed, by the next that writes

@@ -1,4 +1,4 @@
-"""Measuring: how long something takes, time after time, and the constants that explain such times.
+"""Measuring: how long something takes, again and again, and the constants that explain such times.
 
 Contenders take turns. In every round each has one, so that a machine whose speed drifts treats all alike; the first
 round warms up (memory is taken, kernels are compiled) and does not count:

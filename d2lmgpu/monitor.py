@@ -1,4 +1,4 @@
-"""What a person sees while training runs: a progress bar, a line an epoch, and a way to stop."""
+"""What a person sees during training: a progress bar, a line per epoch, and a way to stop."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What others call it: names in the textbook, in MATLAB's and TensorFlow's guides and elsewhere, beside those here.
+"""Names in the textbook, in MATLAB's and TensorFlow's guides and elsewhere, and the names used here.
 
 Errors that meet such a name tell the one here, and docs/names.md is made of the same rows. They are in names.txt, by
 source, and each has names elsewhere, what does it here, and a few words; where nothing does, the words say why. What

@@ -1,4 +1,4 @@
-"""Result files: checked before the work begins, written whole or not at all, by one program at a time.
+"""Result files: checked before the work begins, written completely or not at all, by one program at a time.
 
 Beside a file ``NAME`` that is being written lie its lock (locks.py) and ``.NAME.part``, which becomes ``NAME`` when it
 is complete. What a program that was killed has left of them is removed by the next that writes ``NAME``.

@@ -1,4 +1,4 @@
-"""For a training loop of one's own, as in the textbook: how long epochs take, and a plot that grows."""
+"""Helpers for your own training loop, as in the textbook: a timer for epochs, and a plot that grows."""
 
 import itertools
 import time

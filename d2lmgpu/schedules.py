@@ -1,4 +1,4 @@
-"""Learning rates by time: warm-up, and what comes after it.
+"""Learning rates over time: warm-up, and what follows it.
 
 Large minibatches allow large rates, in proportion (Goyal et al. 2017, "Accurate,
 Large Minibatch SGD"), but not from the first step, when the weights still change

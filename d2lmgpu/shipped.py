@@ -1,4 +1,4 @@
-"""What comes with the package beside its code: the notebooks, and Fashion-MNIST."""
+"""Files that are shipped with the package's code: the notebooks, and Fashion-MNIST."""
 
 from pathlib import Path
 

@@ -183,7 +183,7 @@ def test_bad_input_gets_one_line(capsys, arguments, message):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["trian"], "d2lmgpu: error: 'trian' is no command; choose from devices, train, .*; did you mean train?"),
+        (["trian"], "d2lmgpu: error: 'trian' is not a command; choose from devices, train, .*; did you mean train?"),
         (["train", "--devices", "cpu:" + "9" * 30], "should be a name such as cpu:0"),
         (["train", "--devices", "cpu:5000"], "a whole number from 0 to 4,095"),
         (["sweep", "--devices", "1,x"], "--devices: invalid list of int value: '1,x'"),

@@ -167,7 +167,7 @@ def test_files_of_networks_with_one_name(squares, tmp_path, capsys):
     (tmp_path / "network.py").write_text(NETWORK)
     files = f"{squares / 'network.py'},{tmp_path / 'network.py'}"
     command("sweep", "--data", squares, "--network", files, status=2)
-    error = "d2lmgpu sweep: error: --network: two networks are called network; give each file a name of its own\n"
+    error = "d2lmgpu sweep: error: --network: two networks are called network; give the files different names\n"
     assert capsys.readouterr() == ("", error)
 
 

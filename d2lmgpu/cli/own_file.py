@@ -58,7 +58,7 @@ def find_networks(texts, data):
     names = [Path(text).stem if text.endswith(".py") else text for text in texts]
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
-        raise ValueError(f"--network: two networks are called {twice[0]}; give each file a name of its own")
+        raise ValueError(f"--network: two networks are called {twice[0]}; give the files different names")
     return {name: network_from(text, data) for name, text in zip(names, texts, strict=True)}
 
 
@@ -98,6 +98,6 @@ def _from_file(option, path, name, use):
     except BaseException as error:  # sys.exit, and what else would end the program
         from ..exercises.checking import what_ends
 
-        raise ValueError(f"{option} {path}: it {what_ends(error)}; let it define functions, and no more") from error
+        raise ValueError(f"{option} {path}: it {what_ends(error)}; it should only define functions") from error
     finally:
         sys.path.pop(0)

@@ -55,4 +55,4 @@ class _Parser(argparse.ArgumentParser):
     def _check_value(self, action, value):  # overrides argparse's own, to suggest a command
         if action.choices is not None and value not in action.choices:
             known = ", ".join(action.choices)
-            self.error(f"{shown(value)} is no command; choose from {known}{perhaps_meant(value, action.choices)}")
+            self.error(f"{shown(value)} is not a command; choose from {known}{perhaps_meant(value, action.choices)}")

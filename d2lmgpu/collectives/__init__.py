@@ -1,4 +1,4 @@
-"""Collectives as schedules: a file an algorithm, beside the readers of schedules."""
+"""Collectives as schedules: one file per algorithm, and the readers of schedules."""
 
 import functools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Plans: a whole training step as data, a file a way to split it, beside what carries plans out."""
+"""Plans: a whole training step as data, one file per way to split it, and the code that executes plans."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Many networks: a grid of settings, trained one network a core or GPU at a time, or each on all devices.
+"""Many networks: a grid of settings, trained one network per core or GPU at a time, or each on all devices.
 
 A trial is plain data, from its settings to the row that it ends with, so that
 processes of this machine, MPI or Dask do it alike, through a `concurrent.futures.Executor`.
