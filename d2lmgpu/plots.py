@@ -70,9 +70,9 @@ def _plot_tested(axes, values, ylabel, limits, away=8, **line):
 def plot_timeline(spans, steps=2):
     """What each device did when, as a Gantt chart of a few training steps; returns the matplotlib figure.
 
-    ``spans`` as of `Timeline.all_spans`. Shown are ``steps`` steps after the first
-    two, which are slower than the rest; all there are if there are not so many.
-    Spans may have names of one's own: they get the colours that are left.
+    ``spans`` as of `Timeline.all_spans`. Shown are ``steps`` steps in a row that together took the median time, so that
+    an interruption is not taken for a usual step. The first two steps are left out: they are slower than the rest.
+    Everything is shown if there are not so many. Spans may have names of your own: they get the colours that are left.
     """
     from matplotlib.patches import Patch
 
@@ -139,10 +139,11 @@ def _colours_of(spans):
 
 
 def _window(spans, steps):
-    """Begin and end of the steps to show: a step ends with the last device's update."""
+    """Begin and end of the steps to show, of median duration: a step ends with the last device's update."""
     updates = sorted(span.end for span in spans if span.name == "update")
     devices = len({span.row for span in spans if span.name == "update"})
     ends = updates[devices - 1 :: devices] if devices else []
-    if len(ends) >= 2 + steps:
-        return ends[1], ends[1 + steps]
+    windows = sorted(zip(ends[1:], ends[1 + steps :], strict=False), key=lambda window: window[1] - window[0])
+    if windows:
+        return windows[(len(windows) - 1) // 2]
     return min((span.begin for span in spans), default=0.0), max((span.end for span in spans), default=1.0)

@@ -160,6 +160,17 @@ def test_a_plot_of_a_few_steps():
     assert plot_timeline([]).axes
 
 
+@pytest.mark.parametrize("lasts, shown", [([9, 9, 2, 3, 2, 3, 40], 5000), ([9, 9, 40, 1, 2, 4], 6000)])
+def test_a_plot_shows_usual_steps(lasts, shown):
+    """Neither the slowest pair of steps nor the fastest, wherever the interruption is; the first two are left out."""
+    ends = np.cumsum(lasts)
+    spans = [
+        Span(f"cpu({i})", "update", end - last, end) for end, last in zip(ends, lasts, strict=True) for i in (0, 1)
+    ]
+    axes = plot_timeline(spans, steps=2).axes[0]
+    assert axes.get_xlim() == pytest.approx((0, shown)) and len(axes.patches) == 4
+
+
 def test_a_plot_of_spans_with_names_of_ones_own():
     spans = [Span("cpu(0)", "update", 0, 1), Span("cpu(0)", "second", 2, 3), Span("cpu(1)", "first", 0, 1)]
     figure = plot_timeline(spans)
