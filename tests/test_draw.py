@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from d2lmgpu.collectives import ALGORITHMS, Transfer, draw, draw_bytes, draw_steps, naive, plot_times, ring
 from d2lmgpu.collectives.network import full_switch, machines
@@ -48,6 +49,20 @@ def test_messages_to_one_device_are_drawn_side_by_side():
 def test_steps_show_a_mistake():
     double = naive(2, 4)[:1] * 2
     assert texts([axes for axes in draw_steps(double, 2, 4).axes if axes.axison][2]) == ["0 1 1", "1"]
+
+
+@pytest.mark.parametrize("name", ["naive", "sharded", "ring", "halving_doubling"])
+def test_steps_are_legible_on_a_phone(name):
+    """Of four devices, where the picture is as wide as the screen: nothing is written smaller than 8 pixels."""
+    figure = draw_steps(ALGORITHMS[name](4, 8), 4, 8)
+    written = [text for text in figure.findobj(Text) if text.get_text()]
+    assert min(text.get_fontsize() for text in written) / 72 * 390 / figure.get_figwidth() >= 8
+
+
+def test_shares_of_many_devices_are_in_two_lines_and_panels_side_by_side_as_asked():
+    panels = [axes for axes in draw_steps(ring(6, 6), 6, 6, columns=3).axes if axes.axison]
+    assert set(texts(panels[-1])) == {"0 1 2 3\n4 5"}
+    assert [bool(axes.get_ylabel()) for axes in panels[:4]] == [True, False, False, True]
 
 
 def test_counts_of_a_type_that_is_no_index_here(monkeypatch):

@@ -23,6 +23,9 @@ BLUE, ORANGE = COLOURS[:2]
 MARKERS = "os^vDP*X<"
 MOST_NAMED = 8
 """Up to so many devices the shares that are held are named; with more a cell's colour says how many there are."""
+READABLE = 5.4
+"""Inches: a picture that is no wider is still legible when a phone shows it as wide as its screen."""
+SHARES_A_LINE = 4
 OP_COLOURS = {"add": BLUE, "copy": ORANGE}
 
 
@@ -34,7 +37,7 @@ def figure_of(size, *grid, **more):
     return figure, figure.subplots(*grid, **more)
 
 
-def draw_steps(schedule, k, n):
+def draw_steps(schedule, k, n, columns=None):
     """Which shares of which piece each device holds: a panel for the start and for each step.
 
     A row is a device, a column a piece of the array; the darker a cell, the more
@@ -42,15 +45,18 @@ def draw_steps(schedule, k, n):
     step's messages: blue ones are added, orange ones copied. Of many devices hundreds of cells are drawn, and little is
     written, since text takes most of a picture's time.
 
+    ``columns``: how many panels are side by side. By default so many that the picture of up to four devices can be read
+    on a phone.
+
     Raises ValueError for what is no schedule for k devices and n elements.
     """
     schedule, cuts, states = states_of(schedule, k, n)
-    columns = min(4, len(states))
+    width, height = _panel_size(k, len(cuts) - 1)
+    columns = min(columns or max(2 if k <= MOST_NAMED else 4, int(READABLE / width)), len(states))
     rows = math.ceil(len(states) / columns)
-    width, height = _cell_size(k, len(cuts) - 1)
     figure, panels = figure_of((columns * width + 0.3, rows * height + 0.4), rows, columns, squeeze=False)
     for number, (axes, held) in enumerate(zip(panels.flat, states, strict=False)):
-        _draw_state(axes, held, k, cuts, labelled=k <= MOST_NAMED or number % columns == 0)
+        _draw_state(axes, held, k, cuts, labelled=number % columns == 0)
         axes.set_title(f"after step {number}" if number else "at the start", fontsize=10)
         _draw_arrows(axes, schedule[number - 1] if number else (), cuts)
     for axes in panels.flat[len(states) :]:
@@ -178,15 +184,16 @@ def _draw_state(axes, held, k, cuts, labelled):
     count = len(cuts) - 1
     axes.imshow(held.sum(axis=2), cmap="Greens", vmin=0, vmax=1.6 * k, aspect="auto")
     for device, piece in np.ndindex(k, count) if k <= MOST_NAMED else ():
-        text, _ = named_shares(held[device, piece])
+        text = _in_lines(named_shares(held[device, piece])[0].split())
         # Within a cell, so that the layout need not look at it.
-        axes.text(piece, device, text, ha="center", va="center", fontsize=8, in_layout=False)
+        axes.text(piece, device, text, ha="center", va="center", fontsize=9, in_layout=False)
     axes.set(xlim=(-0.5, count - 0.5), ylim=(k - 0.5, -0.5))
     names = piece_names(cuts) if count <= 8 else []
-    axes.set_xticks(range(len(names)), names, fontsize=7)
+    axes.set_xticks(range(len(names)), names)
     axes.set_yticks(_ticks(k) if labelled else [])
-    axes.set_xlabel("elements", fontsize=8)
-    axes.set_ylabel("device" if labelled else "", fontsize=8)
+    axes.tick_params(labelsize=9)
+    axes.set_xlabel("elements", fontsize=9)
+    axes.set_ylabel("device" if labelled else "", fontsize=9)
 
 
 def named_shares(counts):
@@ -223,9 +230,17 @@ def _draw_arrows(axes, step, cuts):
     axes.quiver(across, begin + shorter, np.zeros(len(places)), end - begin - 2 * shorter, zorder=3, **style)
 
 
-def _cell_size(k, count):
-    width = max(0.28, 0.1 * k + 0.25) * count if k <= 8 else 0.28 * count
-    return min(max(2.2, width + 0.8), 12), min(max(1.8, 0.38 * k + 0.9), 10)
+def _in_lines(words):
+    parts = [words[i : i + SHARES_A_LINE] for i in range(0, len(words), SHARES_A_LINE)]
+    return "\n".join(map(" ".join, parts))
+
+
+def _panel_size(k, count):
+    """Width and height in inches, with what is written around the cells."""
+    wide, high = 0.28, 0.38
+    if k <= MOST_NAMED:
+        wide, high = (0.12 * k + 0.06, 0.36) if k <= SHARES_A_LINE else (0.72, 0.48)
+    return min(max(1.7, wide * count + 0.5), 12), min(max(1.6, high * k + 0.7), 10)
 
 
 def _ticks(k):
