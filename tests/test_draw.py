@@ -1,10 +1,24 @@
 """Pictures of schedules: what is in them, since a test cannot look at them."""
 
+import io
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from d2lmgpu.collectives import ALGORITHMS, Transfer, draw, draw_bytes, draw_steps, naive, plot_times, ring
+from d2lmgpu.collectives import (
+    ALGORITHMS,
+    Transfer,
+    draw,
+    draw_bytes,
+    draw_steps,
+    naive,
+    plot_predictions,
+    plot_times,
+    ring,
+)
 from d2lmgpu.collectives.network import full_switch, machines
 
 
@@ -107,3 +121,21 @@ def test_times_and_their_crossover():
 def test_times_by_devices():
     axes = plot_times({"ring": ring, "naive": naive}, machines, sizes=4096, devices=[2, 4, 16]).axes[0]
     assert axes.get_xlabel() == "devices" and axes.lines[0].get_xdata().tolist() == [2, 4, 16]
+
+
+@pytest.mark.parametrize("most", [2e-4, 5e-4, 2e-3, 4e-3, 2e-2, 2])
+def test_no_number_of_a_logarithmic_axis_is_written_upon_another(most):
+    rows = [
+        SimpleNamespace(algorithm="ring", devices=k, seconds=seconds)
+        for k in (2, 4, 8)
+        for seconds in np.geomspace(1e-4, most, 6)
+    ]
+    figure = plot_predictions(rows, np.array([row.seconds for row in rows]))
+    figure.savefig(io.BytesIO(), format="png")  # now the places are known
+    for axes in figure.axes:
+        for axis, ends in ((axes.xaxis, ("x0", "x1")), (axes.yaxis, ("y0", "y1"))):
+            shown = [text for which in ("major", "minor") for text in axis.get_ticklabels(which=which)]
+            low, high = sorted(axis.get_view_interval())
+            shown = [text for text in shown if text.get_text() and low <= text.get_position()[ends[0] == "y0"] <= high]
+            places = sorted([getattr(text.get_window_extent(), end) for end in ends] for text in shown)
+            assert len(places) >= 2 and all(a[1] < b[0] for a, b in itertools.pairwise(places))

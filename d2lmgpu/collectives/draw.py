@@ -26,6 +26,8 @@ MOST_NAMED = 8
 READABLE = 5.4
 """Inches: a picture that is no wider is still legible when a phone shows it as wide as its screen."""
 SHARES_A_LINE = 4
+FEW_NUMBERS = 30
+"""Where the most is at most so many times the least, an axis has the numbers 1, 2 and 5, otherwise powers of ten."""
 OP_COLOURS = {"add": BLUE, "copy": ORANGE}
 
 
@@ -113,14 +115,15 @@ def plot_times(algorithms, network, sizes=None, devices=None):
         label="no allreduce is faster",
     )
     names = list(algorithms)
+    on_white = {"color": "white", "alpha": 0.8, "pad": 0.5}
     best = np.argmin(seconds, axis=0)
     for i in np.flatnonzero(np.diff(best)):
         crossing = math.sqrt(x[i] * x[i + 1])
         axes.axvline(crossing, color="#555555", ls=":", lw=1)
-        axes.annotate(
-            f"{names[best[i + 1]]} →", (crossing, 0.02), xycoords=("data", "axes fraction"), rotation=90, fontsize=8
-        )
-    axes.set(xscale="log", yscale="log", xlabel=what, ylabel="simulated seconds")
+        place = {"xy": (crossing, 0.02), "xycoords": ("data", "axes fraction"), "rotation": 90}
+        axes.annotate(f"{names[best[i + 1]]} →", **place, fontsize=8, bbox=on_white)
+    axes.set(xscale="log", xlabel=what, ylabel="simulated time")
+    _show_seconds(axes.yaxis)
     axes.set_title(title, fontsize=10)
     if devices is not None:
         axes.set_xticks(x, [str(k) for k in x])
@@ -141,7 +144,8 @@ def plot_measurements(rows):
         spread = [[row.seconds - row.seconds_min for row in mine], [0] * len(mine)]
         times.errorbar(sizes, [row.seconds for row in mine], spread, capsize=2, **style)
         bandwidths.plot(sizes, [row.busbw for row in mine], **style)
-    times.set(xlabel="bytes on each device", ylabel="seconds (median; bar: down to the least)", yscale="log")
+    times.set(xlabel="bytes on each device", ylabel="time (median; bar: down to the least)")
+    _show_seconds(times.yaxis)
     bandwidths.set(xlabel="bytes on each device", ylabel="bus bandwidth, GB/s", ylim=(0, None))
     for axes in (times, bandwidths):
         axes.set_xscale("log", base=2)
@@ -171,13 +175,27 @@ def plot_predictions(measurements, predicted):
             error = np.median(errors[mine])
             label = f"{name} {error:.0%}" + (" (above 25%)" if error > 0.25 else "")
             axes.plot(measured[mine], predicted[mine], marker, color=colour, ms=5, label=label)
-        axes.set(
-            xscale="log", yscale="log", xlabel="measured seconds", ylabel="predicted seconds", title=f"{k} devices"
-        )
+        for axis in (axes.xaxis, axes.yaxis):
+            _show_seconds(axis)
+        axes.set(xlabel="measured time", ylabel="predicted time", title=f"{k} devices")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=7, title="median error", title_fontsize=7)
     figure.suptitle(f"Median error {np.median(errors):.0%} (grey: within 25%)")
     return figure
+
+
+def _show_seconds(axis):
+    """Make a logarithmic axis of seconds, "200 µs", with so few numbers that none is written upon another.
+
+    Of less than a decade Matplotlib would name every tick, "2×10⁻⁴" and so on, too long to stand side by side.
+    """
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    least, most = axis.get_data_interval()
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if most <= FEW_NUMBERS * least else (1,)))
+    axis.set_major_formatter(EngFormatter("s"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _draw_state(axes, held, k, cuts, labelled):
