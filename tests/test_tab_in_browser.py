@@ -198,6 +198,7 @@ def test_the_playground(page):
     assert browser.evaluate("playground.wiring.value").count("\n") == 5, "a wire that is there is not drawn again"
     drag(browser, '[data-line="1"] .tab-near', '[data-line="1"] .tab-near')
     assert "1-2: 100 GB/s" in browser.evaluate("playground.wiring.value")
+    assert browser.evaluate("document.querySelector('[data-line=\"1\"] text').textContent") == "100 GB/s"
     click(browser, "+ device")
     assert browser.evaluate("playground.wiring.value").endswith("3-4: 25 GB/s\n")
     click(browser, "Invent one")

@@ -153,7 +153,7 @@ class Playground {
       const group = drawn("g", { class: "tab-wire", "data-line": line });
       const width = 2 + Math.min(6, Math.log2(1 + speed / 4));
       group.append(drawn("line", { x1, y1, x2, y2, "stroke-width": 18, class: "tab-near" }), drawn("line", { x1, y1, x2, y2, "stroke-width": width }),
-        drawn("text", { x: (3 * x1 + 2 * x2) / 5, y: (3 * y1 + 2 * y2) / 5 + 4 }, `${speed}`), drawn("title", {}, `${a}-${b}: ${speed} GB/s`));
+        drawn("text", { x: (3 * x1 + 2 * x2) / 5, y: (3 * y1 + 2 * y2) / 5 + 4 }, `${speed} GB/s`), drawn("title", {}, `${a}-${b}: ${speed} GB/s`));
       parts.push(group);
     }
     for (let i = 0; i < k; i++) {
