@@ -17,8 +17,10 @@ ALGORITHMS = [name for name in collectives.ALGORITHMS if name != "none"]
 SCHEDULES = [
     {"shows": name, "k": k, "network": network} for name in ALGORITHMS for k in (2, 3, 4, 8) for network in NETWORKS
 ]
+EACH = "micro-batches on each device"
+"""The makers' argument: a plan of data parallelism has so many on each device, and k times as many in all."""
 PLANS = [
-    {"shows": name, "k": k, "micro-batches": m, "network": network}
+    {"shows": name, "k": k, EACH: m, "network": network}
     for name in plans.PLANS
     for k in (2, 3, 4)
     for m in (1, 4)
@@ -35,7 +37,7 @@ def write_pages(folder, schedules=SCHEDULES, plans_shown=PLANS):
         schedule = collectives.ALGORITHMS[name](k, PARAMETERS)
         collectives.write_html(schedule, k, PARAMETERS, folder / file_of(choice), _network(choice), title=name)
     for choice in plans_shown:
-        plan = plans.PLANS[choice["shows"]](choice["k"], choice["micro-batches"])
+        plan = plans.PLANS[choice["shows"]](choice["k"], choice[EACH])
         costs = None if choice["network"] == "none" else estimate_costs(plan, 256, SPEED)
         plans.write_html(plan, folder / file_of(choice), _network(choice), costs)
 

@@ -100,6 +100,15 @@ def test_what_the_player_offers(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {names[5], names[-1]}
 
 
+def test_the_players_micro_batches_are_those_that_its_plans_have():
+    """What is chosen is what each device computes; the title, which counts all, would be another number."""
+    for choice in site_player.PLANS:
+        plan = plans.PLANS[choice["shows"]](choice["k"], choice[site_player.EACH])
+        computed = {(a.device, a.micro_batch) for step in plan.steps for a in step if getattr(a, "what", "") == "F"}
+        each = [sum(device == i for device, _ in computed) for i in range(plan.k)]
+        assert each == [choice[site_player.EACH]] * plan.k, choice
+
+
 def error_boxes(page):
     """The tags of an HTML page by which docutils or the theme says that its source is wrong.
 
