@@ -7,7 +7,8 @@ The source is slides/course.md: Markdown, with lines --- between slides, and a p
                         there is none, `TEXT or OTHER` looks for another. Its own alternative text comes with it
     saved: PATH         a file of the repository
 
-All of it goes into one HTML file, which needs nothing else: arrow keys go from slide to slide. The website has it, too.
+All of it goes into one HTML file, which needs nothing else: arrow keys go from slide to slide, and each slide is as
+large as the screen. The website has it, too.
 """
 
 import argparse
@@ -35,12 +36,14 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
 SOURCE = HERE / "slides" / "course.md"
 COMPARED = {name: ALGORITHMS[name] for name in "naive tree sharded halving_doubling ring".split()}
+POINTS = 72
+"""Pixels of an inch on a phone, where pictures are as large as this and scroll: words of 10 points have 10 pixels."""
 GRADIENTS = 4 * 129_068
 """Bytes of LeNet's gradients."""
 
 
-def _steps(name):
-    return lambda: draw_steps(ALGORITHMS[name](4, 8), 4, 8)
+def _steps(name, columns=4):
+    return lambda: draw_steps(ALGORITHMS[name](4, 8), 4, 8, columns)
 
 
 def _bytes(name):
@@ -55,23 +58,30 @@ def _switch(k):
     return full_switch(k, 12.5e9, latency=10e-6)
 
 
-def _message(k, n):
-    return [[Transfer(0, 1, 0, n, "copy")]]
+def _message():
+    """The time of one message. The bound and the legend, which speak of allreduces, are left out."""
+    sizes = [1 << i for i in range(6, 28)]
+    figure = plot_times({"one": lambda k, n: [[Transfer(0, 1, 0, n, "copy")]]}, _switch(2), sizes)
+    (axes,) = figure.axes
+    axes.lines[-1].remove()
+    axes.get_legend().remove()
+    axes.set(title="", xlabel="bytes of the message")
+    return figure
 
 
 DRAWINGS = {
-    "data": _plan("data", 3),
+    "ways": lambda: plans.draw_splits({f"by {name}": plans.PLANS[name](2) for name in ("data", "layers", "channels")}),
     "gpipe": _plan("gpipe", 4, 4),
     "1f1b": _plan("1f1b", 4, 4),
     "zero3": _plan("zero3", 3),
     "naive steps": _steps("naive"),
     "sharded steps": _steps("sharded"),
     "ring steps": _steps("ring"),
-    "halving steps": _steps("halving_doubling"),
+    "halving steps": _steps("halving_doubling", 3),
     "naive bytes": _bytes("naive"),
     "ring bytes": _bytes("ring"),
     "hierarchical bytes": lambda: draw_bytes(hierarchical(8, GRADIENTS // 4, [[0, 1, 2, 3], [4, 5, 6, 7]]), 8),
-    "a message": lambda: plot_times({"one message": _message}, _switch(2), sizes=[1 << i for i in range(6, 28)]),
+    "a message": _message,
     "times by size": lambda: plot_times(COMPARED, _switch(8), sizes=[1 << i for i in range(10, 28)]),
     "times by devices": lambda: plot_times(COMPARED, _switch, sizes=GRADIENTS, devices=[2, 4, 8, 16, 32, 64, 128]),
 }
@@ -103,23 +113,24 @@ def _formula(text, options):
 
 def _image(found):
     """The HTML of a picture for that in Markdown, whose place and alternative text were found."""
-    address, alt = _picture(unquote(found[1]))
-    return f'<img src="{address}" alt="{html.escape(alt) if alt else found[2]}"'
+    address, alt, width = _picture(unquote(found[1]))
+    return f'<img src="{address}" alt="{html.escape(alt) if alt else found[2]}" width="{width}"'
 
 
 def _picture(place):
-    """The data address of a picture, and an alternative text of its own or None."""
+    """The data address of a picture, an alternative text of its own or None, and how wide it is on a phone."""
     kind, _, name = place.partition(": ")
     if kind == "draw" and name in DRAWINGS:
         written = io.BytesIO()
-        DRAWINGS[name]().savefig(written, format="png", dpi=160)
-        return _data("image/png", written.getvalue()), None
+        figure = DRAWINGS[name]()
+        figure.savefig(written, format="png", dpi=160)
+        return _data("image/png", written.getvalue()), None, round(figure.get_figwidth() * POINTS)
     if kind == "saved" and (REPOSITORY / name).is_file():
         kind = "image/svg+xml" if name.endswith(".svg") else "image/png"
-        return _data(kind, (REPOSITORY / name).read_bytes()), None
+        return _data(kind, (REPOSITORY / name).read_bytes()), None, 8 * POINTS
     if kind == "notebook":
         picture, alt = saved_picture(name.split(" or "))
-        return f"data:image/png;base64,{picture}", alt
+        return f"data:image/png;base64,{picture}", alt, 8 * POINTS
     known = {"draw": f"draw: knows {', '.join(DRAWINGS)}", "saved": "saved: names a file of the repository"}
     raise ValueError(
         f"slides: there is no picture {place!r}; {known.get(kind, 'it begins draw:, notebook: or saved:')}"
@@ -196,26 +207,42 @@ PAGE = """<!DOCTYPE html>
 <title>Training one network on several devices: COUNT slides</title>
 <style>
 @page { size: 13.333in 7.5in; margin: 0; }
-:root { color-scheme: light; }
+:root { color-scheme: light; --unit: min(1.72vw, 2.75vh); scroll-snap-type: y mandatory; }
 * { box-sizing: border-box; }
-body { margin: 0; background: #e8eaee; color: #1b1d21; font: 22px/1.4 system-ui, sans-serif; counter-reset: slide; }
-section { counter-increment: slide; position: relative; width: min(100%, 1280px); min-height: min(100vh, 720px);
-  margin: 0 auto 12px; padding: 36px 60px 44px; background: white; display: flex; flex-direction: column; }
-section::after { content: counter(slide); position: absolute; right: 24px; bottom: 12px; font-size: 14px;
-  color: #5a606b; }
-h1 { font-size: 38px; line-height: 1.2; margin: 0 0 18px; color: #0a3d6b; }
-p, ul, pre, table { margin: 0 0 14px; }
-pre { background: #f3f4f7; padding: 14px 18px; font-size: 19px; overflow-x: auto; }
+body { margin: 0; background: white; color: #1b1d21; font: var(--unit)/1.4 system-ui, sans-serif;
+  counter-reset: slide; }
+section { counter-increment: slide; position: relative; height: 100vh; height: 100dvh; overflow: auto;
+  scroll-snap-align: start; padding: 1.4em max(2.6em, 50vw - 28em) 1.9em; background: white; display: flex;
+  flex-direction: column; }
+section::after { content: counter(slide) " / COUNT"; position: absolute; right: 1.6em; bottom: 0.7em;
+  font-size: max(11px, 0.62em); color: #5a606b; }
+section:not(:has(img)) { font-size: 1.25em; }
+h1 { font-size: 1.75em; line-height: 1.2; margin: 0 0 0.45em; color: #0a3d6b; }
+p, ul, pre, table { margin: 0 0 0.6em; }
+pre { background: #f3f4f7; padding: 0.7em 0.9em; font-size: 0.86em; overflow-x: auto; }
 code { font-family: ui-monospace, monospace; font-size: 0.92em; }
-td, th { text-align: left; padding: 4px 40px 4px 0; border-bottom: 1px solid #d5d8de; }
-p:has(img) { flex: 1; min-height: 0; display: flex; justify-content: center; align-items: center; }
-img { max-width: 100%; max-height: 430px; width: auto; min-height: 200px; object-fit: contain; }
-section:has(math[display="block"]) img { max-height: 310px; }
-math[display="block"] { font-size: 1.3em; margin: 20px 0; }
-@media (max-width: 700px) { section { padding: 20px; min-height: 0; } h1 { font-size: 26px; } body { font-size: 17px; }
-  img { min-height: 0; } pre { font-size: 13px; } }
-@media print { body { background: white; } section { width: 13.333in; height: 7.5in; min-height: 0; margin: 0;
-  break-after: page; overflow: hidden; } section:last-of-type { break-after: auto; } }
+table { border-collapse: collapse; }
+td, th { text-align: left; padding: 0.2em 1.8em 0.2em 0; border-bottom: 1px solid #d5d8de; }
+@media print, (min-width: 701px) {
+  p:has(img) { flex: 1 1 0; min-height: 8em; }
+  img { width: 100%; height: 100%; object-fit: contain; }
+}
+math[display="block"] { font-size: 1.3em; margin: 0.7em 0; }
+@media screen and (max-width: 700px) {
+  :root { --unit: 17px; }
+  section, section:not(:has(img)) { padding: 20px 20px 40px; font-size: 1em; }
+  section::after { position: static; text-align: right; margin-top: auto; }
+  h1 { font-size: 26px; }
+  pre { font-size: 13px; }
+  p:has(img) { flex: none; overflow-x: auto; }
+  img { height: auto; min-width: 100%; }
+  td, th { padding-right: 0.8em; }
+}
+@media print {
+  :root { --unit: 22px; }
+  section { width: 13.333in; height: 7.5in; padding: 1.4em 2.6em 1.9em; break-after: page; overflow: hidden; }
+  section:last-of-type { break-after: auto; }
+}
 </style>
 </head>
 <body>

@@ -6,6 +6,11 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
+HEIGHTS = "[...document.querySelectorAll('section')].map(slide => slide.getBoundingClientRect().height)"
+OVERFLOWING = (
+    "[...document.querySelectorAll('section, pre')].filter(part => part.scrollHeight > part.clientHeight + 1"
+    " || part.scrollWidth > part.clientWidth + 1).map(part => part.textContent)"
+)
 
 
 @pytest.fixture
@@ -28,7 +33,7 @@ def test_each_picture_is_named(slides):
 def test_wrong_pictures_say_what_there_is(slides, tmp_path):
     source = tmp_path / "own.md"
     for place, message in [
-        ("draw: nothing", "there is no picture 'draw: nothing'; draw: knows data, gpipe"),
+        ("draw: nothing", "there is no picture 'draw: nothing'; draw: knows ways, gpipe"),
         ("saved: nothing.png", "saved: names a file of the repository"),
         ("paint: ring", "no picture 'paint: ring'; it begins draw:, notebook: or saved:"),
         (
@@ -57,5 +62,15 @@ def test_the_slides(slides, tmp_path):
     assert "![" not in text and "$$" not in text, "all of it was understood"
     if slides.find_chromium() is None:
         pytest.skip("there is no chromium, which prints the slides")
+    from browser import Browser  # not under WebAssembly
+
+    with Browser(slides.find_chromium(), tmp_path / "profile") as browser:
+        browser.open(page.as_uri())
+        for width, height in ((1440, 900), (1024, 768), (390, 844)):
+            browser.look_like(width, height)
+            assert set(browser.evaluate(HEIGHTS)) == {height}, "a slide fills the screen: nothing of the next is seen"
+            overflowing = browser.evaluate(OVERFLOWING)
+            assert width == 390 or overflowing == [], "all of a slide is seen at once, but on a phone"
+            assert browser.evaluate("document.documentElement.scrollWidth") == width
     slides.write_pdf(page, paper)
     assert len(re.findall(rb"/Type /Page\b(?!s)", paper.read_bytes())) == 30, "a slide is a page"
