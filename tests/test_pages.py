@@ -68,7 +68,7 @@ def code(cell):
 
 
 def test_the_readme_is_short():
-    assert len(read(ROOT / "README.md").splitlines()) <= 150
+    assert len(read(ROOT / "README.md").splitlines()) <= 127
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.stem)
