@@ -55,7 +55,7 @@ def drawn(command, lines):
     """The SVG of a terminal in which a command was typed, and said these lines."""
     typed = f"$ {' '.join(command)}"
     width = round(max(map(len, [typed, *lines])) * CHARACTER + 2 * EDGE)
-    height = TOP + LINE * (len(lines) + 1)
+    height = TOP + LINE * (len(lines) + 1) + 8
     dots = "".join(
         f'<circle cx="{EDGE + 18 * i}" cy="20" r="6" fill="{colour}"/>'
         for i, colour in enumerate(("#ff5f57", "#febc2e", "#28c840"))
