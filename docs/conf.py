@@ -20,7 +20,7 @@ from latex2mathml.converter import convert  # noqa: E402
 
 project = "d2lmgpu"
 author = "the developers of d2lmgpu"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx.ext.githubpages"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx.ext.githubpages", "sphinx_copybutton"]
 exclude_patterns = ["notebooks/solutions", "notebooks/images", "slides"]
 html_math_renderer = "mathml"
 html_theme = "furo"
@@ -38,6 +38,10 @@ is Pyodide: put its full distribution into the built site's folder tab/pyodide.
 
 if site_tab.POSSIBLE:
     html_js_files = [("tab/cells.js", {"type": "module"})]
+
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+copybutton_selector = "div:not(.output) > div.highlight > pre"
 
 nb_execution_mode = "off"
 nb_merge_streams = True
