@@ -1,10 +1,11 @@
 """The course's website: `sphinx-build -W docs FOLDER`, with what `pip install -e '.[docs]'` brings, and no network.
 
-Its first page is the README, then come the pages of this folder, the notebooks as they were saved, and the reference,
-which is made of the docstrings. site_sources.py says how these become pages, and tables.py which of their tables are
-made from the code.
+Its first page is site_front.py's and the README, then come the notebooks as they were saved, the pages of this folder,
+and the reference, which is made of the docstrings. site_sources.py says how these become pages, site_course.py what the
+course's parts are, and tables.py which tables are made from the code.
 """
 
+import configparser
 import sys
 from pathlib import Path
 
@@ -24,10 +25,41 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx.ex
 exclude_patterns = ["notebooks/solutions", "notebooks/images", "slides"]
 html_math_renderer = "mathml"
 html_theme = "furo"
+templates_path = ["templates"]
 html_show_copyright = False
 html_title = "d2lmgpu"
 html_static_path = ["site"]
 html_css_files = ["site.css", "tab/tab.css"]
+html_logo = html_favicon = "site/logo.svg"
+
+settings = configparser.ConfigParser()
+settings.read(HERE.parent / "setup.cfg", "utf-8")
+repository = settings["metadata"]["url"]
+"""Where the source of each page can be seen and edited: the address in setup.cfg, or another.
+
+While it has ``your_name`` in it, there is no such place, and pages have no link to it.
+"""
+
+COLOURS = {
+    "light": {"accent": "#0072B2", "on-accent": "#ffffff"},
+    "dark": {"accent": "#56B4E9", "on-accent": "#06121c"},
+}
+"""The accent, of Okabe and Ito's palette, which the colour-blind tell apart, and what is written on it, by theme."""
+
+
+def theme_colours(theme):
+    """The variables of the theme Furo that have the accent, and those of site.css."""
+    names = "color-brand-primary color-brand-content color-brand-visited color-api-name color-api-pre-name".split()
+    names += "color-link-underline color-link-underline--visited".split()
+    quiet = {"color-sidebar-link-text--top-level": "var(--color-foreground-secondary)"}
+    return dict.fromkeys(names, COLOURS[theme]["accent"]) | COLOURS[theme] | quiet
+
+
+html_theme_options = {"light_css_variables": theme_colours("light"), "dark_css_variables": theme_colours("dark")}
+pygments_dark_style = "github-dark"
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+copybutton_selector = "div:not(.output) > div.highlight > pre"
 
 tab_runtime = "wasi"
 """The Python that pages run in the reader's browser: a file of site/tab.
@@ -38,10 +70,6 @@ is Pyodide: put its full distribution into the built site's folder tab/pyodide.
 
 if site_tab.POSSIBLE:
     html_js_files = [("tab/cells.js", {"type": "module"})]
-
-copybutton_prompt_text = r"\$ |>>> |\.\.\. "
-copybutton_prompt_is_regexp = True
-copybutton_selector = "div:not(.output) > div.highlight > pre"
 
 nb_execution_mode = "off"
 nb_merge_streams = True
@@ -78,11 +106,20 @@ def name_runtime(app, page, template, context, doctree):
     context["metatags"] = context.get("metatags", "") + f'<meta name="d2lmgpu-python" content="{tab_runtime}">'
 
 
+def link_source(app, page, template, context, doctree):
+    """Furo's links "view" and "edit" to a page's file, where the repository has it."""
+    if "your_name" not in repository and context.get("page_source_suffix"):
+        file = site_sources.file_of(page)
+        context["theme_source_view_link"] = f"{repository}/blob/main/{file}"
+        context["theme_source_edit_link"] = f"{repository}/edit/main/{file}"
+
+
 def setup(app):
     site_sources.copy_notebooks(HERE.parent / "notebooks", HERE / "notebooks")
     app.add_html_math_renderer("mathml", (formula, None), (formula_block, None))
     app.connect("build-finished", finish)
     app.connect("html-page-context", name_runtime)
+    app.connect("html-page-context", link_source)
     app.connect("source-read", site_sources.on_source_read)
     app.connect("autodoc-process-docstring", site_sources.on_docstring)
     app.connect("autodoc-skip-member", site_sources.on_skip_member)
