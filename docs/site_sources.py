@@ -1,6 +1,6 @@
 """How what is in the repository becomes pages of the website: links, folded answers, docstrings.
 
-README.md           index.html: instead of docs/index.md, which is for who reads the folder
+README.md           index.html, its sections after those of site_front.py; docs/index.md is for who reads the folder
 docs/*.md           pages
 notebooks/*.ipynb   pages: copied to docs/notebooks, since Sphinx takes pages from one folder
 """
@@ -11,14 +11,25 @@ import re
 import shutil
 from pathlib import Path
 
+import site_course
+import site_front
 import site_player
-import site_tab
 import tables
 
 REPOSITORY = Path(__file__).parent.parent
 
-PAGES = "player in_a_tab guide glossary names documents commands settings splits performance colab gpu cluster".split()
-PAGES += "sweeps same_bits inventing pytorch teaching comparison design reference".split()
+GROUPS = {
+    "Learn": "player glossary splits inventing documents names comparison teaching",
+    "Use": "guide commands settings in_a_tab pytorch reference",
+    "Run on GPUs and clusters": "gpu colab cluster sweeps",
+    "Background": "performance same_bits design",
+}
+"""By each group's name its pages, beside the course."""
+
+PAGES = " ".join(GROUPS.values()).split()
+
+CORE = "\N{NO-BREAK SPACE}·\N{NO-BREAK SPACE}core"
+"""What follows the titles of notebooks of the core path, and stays on the line of their last word."""
 
 SLIDES = '```{raw} html\n<p><a href="slides.html">The slides.</a></p>\n```'
 """What stands on the website for the comment <!-- the slides -->: site_slides.py makes them when all pages are made."""
@@ -30,7 +41,10 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s#]+)")
 
 
 def copy_notebooks(source, target):
-    """Copy notebooks, and the pictures that they show, which have changed."""
+    """Copy notebooks, and the pictures that they show, which have changed; remove copies of what is gone."""
+    for copy in target.glob("*.ipynb"):
+        if not (source / copy.name).exists():
+            copy.unlink()
     for path in [*source.glob("*.ipynb"), *source.glob("images/*")]:
         copy = target / path.relative_to(source)
         if not copy.exists() or copy.stat().st_mtime < path.stat().st_mtime:
@@ -43,8 +57,7 @@ def on_source_read(app, docname, source):
     if docname.startswith("notebooks/"):
         source[0] = notebook(source[0], docname)
     elif docname == "index":
-        title, text = (REPOSITORY / "README.md").read_text("utf-8").split("\n", 1)
-        front = f"{title}\n\n```{{raw}} html\n{site_tab.playground()}\n```\n{text}"
+        front = site_front.page((REPOSITORY / "README.md").read_text("utf-8"))
         source[0] = with_site_links(front, "README.md", docname) + contents()
     else:
         text = tables.filled(source[0]).replace(tables.FILES, tables.files())
@@ -56,6 +69,9 @@ def on_source_read(app, docname, source):
 def notebook(text, docname):
     """A notebook's JSON with links of the site, and what `compare` printed folded: first predict, then click."""
     content, heading = json.loads(text), ""
+    title, _, rest = "".join(content["cells"][0]["source"]).partition("\n")
+    about = site_course.under_title(posixpath.basename(docname), content["cells"])
+    content["cells"][0]["source"] = f"{title}\n\n{about}\n{site_course.with_minutes(rest, content['cells'])}"
     for cell in content["cells"]:
         cell_text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
@@ -66,6 +82,8 @@ def notebook(text, docname):
             cell["metadata"].setdefault("tags", []).append("hide-output")
         alt = cell["metadata"].get("alt") or described(cell_text, heading)
         cell["metadata"]["mystnb"] = {"image": {"alt": alt}}
+        if '"gray"' in cell_text:  # images of the data set: site.css leaves them as they are in the dark
+            cell["metadata"]["mystnb"]["image"]["classes"] = "of-data"
     return json.dumps(content)
 
 
@@ -102,23 +120,25 @@ def _on_site(target):
     return f"docs/{target}" if target.startswith("notebooks/") else target
 
 
+def file_of(docname):
+    """The file of the repository that a page is made of."""
+    if docname.startswith("notebooks/"):
+        return f"{docname}.ipynb"
+    return "README.md" if docname == "index" else f"docs/{docname}{'.rst' if docname == 'reference' else '.md'}"
+
+
 def contents():
-    """The table of contents, for the index page."""
-    course = [f"{title} <notebooks/{name}>" for name, title in notebook_titles().items()]
+    """The table of contents, for the index page: the course's parts, and the groups of pages."""
+    core = site_course.core()
+    tables = {
+        part: [f"{title}{CORE * (name in core)} <notebooks/{name}>" for name, title in notebooks.items()]
+        for part, notebooks in site_course.parts().items()
+    }
+    tables |= {group: pages.split() for group, pages in GROUPS.items()}
     return "".join(
         f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
-        for caption, pages in (("Course", course), ("Pages", PAGES))
+        for caption, pages in tables.items()
     )
-
-
-def notebook_titles():
-    """By a notebook's name its number and first heading: "1 Devices: places with memory and a queue", "3b …"."""
-    titles = {}
-    for path in sorted((REPOSITORY / "notebooks").glob("*.ipynb")):
-        first = "".join(json.loads(path.read_text("utf-8"))["cells"][0]["source"])
-        number = path.stem.partition("_")[0].lstrip("0")
-        titles[path.stem] = f"{number} {first.splitlines()[0].lstrip('# ')}"
-    return titles
 
 
 def on_docstring(app, what, name, obj, options, lines):

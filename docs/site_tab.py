@@ -175,10 +175,8 @@ def playground():
     return PLAYGROUND.format(html.escape(first["code"]), html.escape(told[0]["verdict"]["says"]), text)
 
 
-PLAYGROUND = """<p>How do several devices train one network? Here is a small framework that really does it, and
-a course on it, <a href="notebooks/01_devices.html">starting with notebook 1</a>, whose code runs in your browser. Try
-the heart of it, an allreduce, which gives every device the sum of all devices' gradients: draw a wiring, write a
-schedule for it, and see it proved, timed and played.</p>
+PLAYGROUND = """<p>An allreduce gives every device the sum of all devices' gradients. Draw a wiring, write a schedule
+for it, and see it proved, timed and played.</p>
 <div id="playground"><pre>{}</pre><p>{}</p></div>
 <script type="application/json" id="playground-first">{}</script>
 <script type="module" src="_static/tab/playground.js"></script>

@@ -1,0 +1,86 @@
+"""The course on the website: its parts, its core, and how long a notebook takes, from the files in notebooks.
+
+Nothing here lists notebooks: a notebook belongs to the part that its number is in, and is core if the README has it in
+bold.
+"""
+
+import json
+import re
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parent.parent
+NOTEBOOKS = REPOSITORY / "notebooks"
+
+PARTS = {
+    "Foundations": 1,
+    "Data parallelism": 4,
+    "Allreduce": 6,
+    "Training well": 7,
+    "Scaling and speed": 9,
+    "Find the bug": 11,
+    "Beyond data parallelism": 12,
+}
+"""For each part of the course the number of its first notebook."""
+
+LINES_A_MINUTE = 6
+WORDS_A_LINE = 14
+MINUTES_AN_EXERCISE = 17
+
+
+def parts():
+    """By each part's name its notebooks, by name, as dicts of their names and `title`."""
+    found = {part: {} for part in PARTS}
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        number = int(re.match(r"\d+", path.stem)[0])
+        part = [part for part, first in PARTS.items() if first <= number][-1]
+        found[part][path.stem] = title(path)
+    return {part: notebooks for part, notebooks in found.items() if notebooks}
+
+
+def title(path):
+    """A notebook's number and first heading: "1 Devices: places with memory and a queue", "3b …"."""
+    first = "".join(json.loads(path.read_text("utf-8"))["cells"][0]["source"])
+    number = path.stem.partition("_")[0].lstrip("0")
+    return f"{number} {first.splitlines()[0].lstrip('# ')}"
+
+
+def core():
+    """The names of the notebooks of the core path: those that the README links in bold."""
+    return set(re.findall(r"\*\*\[\w+\]\(notebooks/(\w+)\.ipynb\)\*\*", (REPOSITORY / "README.md").read_text("utf-8")))
+
+
+def exercises(cells):
+    """The names of the exercises whose answers the cells of a notebook check."""
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return re.findall(r"^(?:if )?check\(\"(\w+)\"", code, re.MULTILINE)
+
+
+def minutes(cells):
+    """An estimate of how long the cells of a notebook take: to read the visible code and the text, and to answer."""
+    texts = {"markdown": [], "code": []}
+    for cell in cells:
+        if "hide-input" not in cell["metadata"].get("tags", ()):
+            texts.get(cell["cell_type"], []).extend("".join(cell["source"]).splitlines())
+    lines = sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in texts["code"])
+    words = sum(len(line.split()) for line in texts["markdown"])
+    reading = (lines + words / WORDS_A_LINE) / LINES_A_MINUTE
+    return 5 * round((reading + MINUTES_AN_EXERCISE * len(exercises(cells))) / 5)
+
+
+def with_minutes(text, cells):
+    """A notebook's first text with these `minutes` where it says some itself: a page has one figure."""
+    return re.sub(r"(?<=bout)(\s+)\d+(?=\s+minutes\s+with\s+the\s+exercises)", rf"\g<1>{minutes(cells)}", text)
+
+
+def under_title(name, cells):
+    """The Markdown under a notebook's title: how long it takes, where hints are, and the file."""
+    asked = len(exercises(cells))
+    answers = {0: "", 1: " with its exercise"}.get(asked, f" with its {asked} exercises")
+    facts = ["Core path" if name in core() else "Optional"]
+    facts += [
+        f"estimated time: {minutes(cells)} minutes{answers}",
+        f"{{download}}`download the notebook <{name}.ipynb>`",
+    ]
+    stuck = "Stuck? `check` gives hints; [how it works](../docs/commands.md#exercises-d2lmgpu-check)."
+    lines = [" · ".join(facts), *([stuck] if asked else [])]
+    return "```{container} about-notebook\n\n" + "\\\n".join(lines) + "\n```"

@@ -1,0 +1,117 @@
+"""The website's course and front page: parts, core, minutes, the ring, the dialogue, the logo; and how to cite."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import site_course
+import site_front
+import site_logo
+import site_ring
+import site_sources
+
+import d2lmgpu as d2l
+from d2lmgpu.exercises.framework import CORE
+from d2lmgpu.exercises.topics import EXERCISES
+
+REPOSITORY = Path(__file__).parent.parent
+NOTEBOOKS = sorted(path.stem for path in (REPOSITORY / "notebooks").glob("*.ipynb"))
+
+
+def cells_of(name):
+    return json.loads((REPOSITORY / "notebooks" / f"{name}.ipynb").read_text("utf-8"))["cells"]
+
+
+def test_each_notebook_is_in_one_part_and_in_order():
+    assert [name for notebooks in site_course.parts().values() for name in notebooks] == NOTEBOOKS
+    assert list(site_course.parts()) == list(site_course.PARTS), "no part is empty"
+
+
+def test_the_core_is_what_the_exercises_say():
+    """The README's bold notebooks have the exercises of the core path, and no others."""
+    core = site_course.core()
+    assert core and core <= set(NOTEBOOKS)
+    assert {exercise for name in core for exercise in site_course.exercises(cells_of(name))} <= set(CORE)
+    contents = site_sources.contents()
+    assert contents.count(f"{site_sources.CORE} <notebooks/") == len(core)
+
+
+def test_every_exercise_is_found_in_a_notebook():
+    found = [exercise for name in NOTEBOOKS for exercise in site_course.exercises(cells_of(name))]
+    assert set(found) == set(EXERCISES)
+
+
+def test_minutes():
+    code = {"cell_type": "code", "metadata": {}, "source": "# a remark\n\nx = 1\ny = 2\n" * 12}
+    folded = {**code, "metadata": {"tags": ["hide-input"]}}
+    text = {"cell_type": "markdown", "metadata": {}, "source": ["word " * 14 + "\n"] * 36}
+    exercise = {"cell_type": "code", "metadata": {}, "source": 'check("ring", ring)'}
+    assert site_course.minutes([code, folded, text]) == 10  # of 24 lines, and words that are worth 36
+    assert site_course.minutes([code, folded, text, exercise, exercise]) == 45
+    about = site_course.under_title("01_devices", [code, exercise])
+    assert "estimated time: 20 minutes with its exercise ·" in about and "<01_devices.ipynb>" in about
+    assert "Stuck?" in about and "Stuck?" not in site_course.under_title("01_devices", [code])
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_page_says_one_time(name):
+    path = REPOSITORY / "notebooks" / f"{name}.ipynb"
+    page = json.loads(site_sources.notebook(path.read_text("utf-8"), f"notebooks/{name}"))
+    first = "".join(page["cells"][0]["source"])
+    assert len(set(re.findall(r"(\d+)\s+minutes", first))) == 1 and re.match(
+        r"# .*\n\n```{container} about-notebook\n", first
+    )
+
+
+def test_the_dialogue_is_the_commands():
+    """A wrong answer fails with a hint, which the other one follows."""
+    text = site_front.dialogue()
+    wrong, right = text.split("One sign is changed")
+    assert "✗ allreduce: " in wrong and "Hint: " in wrong and "not with +=" in wrong
+    assert "✓ allreduce: " in right and "Hint" not in right
+
+
+def test_the_front_page_has_all_of_the_readme():
+    pytest.importorskip("latex2mathml", reason="the website's packages are missing (pip install -e '.[docs]')")
+    readme = (REPOSITORY / "README.md").read_text("utf-8")
+    page = site_front.page(readme)
+    assert all(line in page for line in readme.splitlines()[1:])
+    headings = re.findall(r"^##? (.*)$", re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S), re.MULTILINE)
+    assert len(set(headings)) == len(headings) and headings[-1] == site_front.LAST
+
+
+def test_the_ring_moves_what_the_schedule_moves():
+    page = site_ring.picture()
+    assert page.count('<g class="ring-flies-') == sum(map(len, d2l.collectives.ring(4, 4))) == 24
+    assert len(re.findall(r'<rect class="(?:ring-after-\d)?"', page)) == 4 * 4 * 4, "at the end each chunk has all"
+    keyframes, named = (set(re.findall(p, page)) for p in (r"@keyframes ([\w-]+)", r"animation-name: ([\w-]+)"))
+    assert keyframes == named and len(keyframes) == 6 + 6 + 8
+    assert "prefers-reduced-motion" in page and ":checked" in page
+
+
+def test_the_logo_is_the_scripts():
+    assert site_logo.FILE.read_text("utf-8") == site_logo.logo(), "run python docs/site_logo.py"
+
+
+def test_the_citation_is_of_this_version():
+    citation = dict(re.findall(r"^([\w-]+): (.*)$", (REPOSITORY / "CITATION.cff").read_text("utf-8"), re.MULTILINE))
+    changes = (REPOSITORY / "CHANGELOG.md").read_text("utf-8")
+    assert citation["version"] == d2l.__version__ == re.search(r"^## ([\d.]+),", changes, re.MULTILINE)[1]
+    assert f"url = {citation['repository-code']}\n" in (REPOSITORY / "setup.cfg").read_text("utf-8")
+    assert citation["license"] == "MIT" and citation["cff-version"] == "1.2.0"
+
+
+def test_copies_of_notebooks_that_are_gone_go(tmp_path):
+    source, target = tmp_path / "notebooks", tmp_path / "copies"
+    source.mkdir()
+    (source / "01_a.ipynb").write_text("{}")
+    target.mkdir()
+    (target / "01b_gone.ipynb").write_text("{}")
+    site_sources.copy_notebooks(source, target)
+    assert [path.name for path in target.iterdir()] == ["01_a.ipynb"]
+
+
+def test_the_file_of_a_page_is_there():
+    pages = ["index", *site_sources.PAGES, *(f"notebooks/{name}" for name in NOTEBOOKS)]
+    assert all((REPOSITORY / site_sources.file_of(page)).is_file() for page in pages)
