@@ -156,7 +156,8 @@ MIDDLE = "(r => [r.x + r.width / 2, r.y + r.height / 2])(document.querySelector(
 
 
 def drag(browser, start, end):
-    """As a hand does, from the middle of one element to that of another."""
+    """As a hand does, from the middle of one element to that of another, once they are on the screen."""
+    browser.evaluate(f"document.querySelector('{start}').scrollIntoView({{block: 'center', behavior: 'instant'}})")
     steps = ("mouseMoved", start), ("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)
     for number, (kind, place) in enumerate(steps):
         x, y = browser.evaluate(MIDDLE.format(place))
