@@ -2,16 +2,14 @@
 
 ``import d2lmgpu as d2l``. Importing starts no GPU and imports no CuPy.
 
-What one begins with (`train` and `Settings`, `evaluate`, `predict`, devices and what
-puts arrays on them, the textbook's functions, `load_...`) checks its arguments. Its
-errors say in a line what was given and what is allowed: ValueError for arguments
-that make no sense, DeviceMismatchError for arrays of different devices, DeviceError
-for devices that do not exist or are used against the rules, OSError for files. Other
-errors are in a function's own docstring. Layers and other inner functions leave wrong
-arguments to NumPy.
+The functions you start with (`train` and `Settings`, `evaluate`, `predict`, the device functions, the textbook's
+functions, `load_...`) check their arguments. Each error message says in one line what was given and what is allowed:
+ValueError for arguments that make no sense, DeviceMismatchError for arrays on different devices, DeviceError for
+devices that do not exist or are misused, OSError for files. A function's own docstring names any other errors. Layers
+and other inner functions leave wrong arguments to NumPy.
 """
 
-from . import blas as blas  # before NumPy, whose BLAS may read then how many threads it is to have
+from . import blas as blas  # before NumPy: its BLAS may read its number of threads when it is imported
 
 # isort: split
 import typing as _typing
@@ -75,7 +73,7 @@ from .training.settings import Settings as Settings
 
 __version__ = "0.2.0"
 
-if not _typing.TYPE_CHECKING:  # who checks types would take any name for known
+if not _typing.TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name):  # Python calls it for names that are not here
         raise _no_attribute(f"module {__name__!r} has no attribute {name!r}", name)

@@ -76,7 +76,7 @@ def test_a_network_by_name(name, k, tmp_path):
         (["--on", "nvlink_mesh", "--devices", "5"], "--devices is 5, and nvlink_mesh has 8; leave out --devices"),
         (["--on", "torsu"], "--on torsu: there is no such file; networks by name are full_switch, pcie_bus, "),
         (["--on", "/dev/zero"], "--on /dev/zero: there is no such file"),
-        (["--on", "wires.txt"], "wires.txt, line 2: '1=2' is no wire; write such as '0-1: 25 GB/s'"),
+        (["--on", "wires.txt"], "wires.txt, line 2: '1=2' is no wire; write a line such as '0-1: 25 GB/s'"),
         (["--on", "torus", "--algorithms", "nccl"], "allreduce 'nccl' has no schedule to simulate"),
         (["--on", "torus", "--algorithms", "none"], "allreduce 'none' exchanges nothing"),
     ],

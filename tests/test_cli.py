@@ -91,7 +91,7 @@ def test_allreduce(tmp_path, capsys):
         (["--sizes", "3"], "at least 4"),
         (["--sizes", ""], "size ''"),
         (["--devices", "0"], "at least 1"),
-        (["--algorithms", "nccl"], "needs two or more GPUs"),
+        (["--algorithms", "nccl"], "needs at least two GPUs"),
         (["--json", "/no/such/folder/rows.json"], "cannot write"),
     ],
 )

@@ -157,7 +157,7 @@ def test_the_playground_refutes():
     [
         ("0-1: 1 GB/s", "x = 1", NameError, r"write def schedule\(k, n\)"),
         ("0-1: 1 GB/s", "def schedule(k, n):\n    return 3", ValueError, "schedule"),
-        ("0-1: 1 GB/s\n2-3: 1 GB/s", tab_playground.CODE, ValueError, "no way leads"),
+        ("0-1: 1 GB/s\n2-3: 1 GB/s", tab_playground.CODE, ValueError, "no route leads"),
         ("0=1", tab_playground.CODE, ValueError, "your wiring"),
         ("0-1: 1 GB/s", "def schedule(k, n:", SyntaxError, "never closed"),
     ],

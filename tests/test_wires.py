@@ -191,7 +191,7 @@ def test_units_of_latency(said, seconds):
 )  # fmt: skip
 def test_lines_that_are_no_wires(line):
     with pytest.raises(
-        ValueError, match=r"^wires, line 2: '.*' is no wire; write such as '0-1: 25 GB/s', or 'latency: 5 us'$"
+        ValueError, match=r"^wires, line 2: '.*' is no wire; write a line such as '0-1: 25 GB/s', or 'latency: 5 us'$"
     ):
         read_wires(f"0-1: 1 GB/s\n{line} # x\n")
 
@@ -205,15 +205,15 @@ def test_lines_that_are_no_wires(line):
         ({(0, -1): 1e9}, r"their devices are \[-1, 0\]"),
         ({(0, 1.5): 1e9}, r"their devices are \[0, 1.5\]"),
         ({(0, None): 1e9}, r"their devices are \[0, None\]"),
-        ({(0, 1): 1e9, (1, 1): 1e9}, r"devices are \[0, 1\]; .* and a wire join two of them, or one and a switch"),
+        ({(0, 1): 1e9, (1, 1): 1e9}, r"each wire should join two devices, or a device and a named switch"),
         ({(0, 1): -1.0}, r"the bandwidth of wire \(0, 1\) is -1.0; it should be a finite number, at least 0"),
         ({(0, 1): np.inf}, "should be a finite number"),
         ({(0, 1): "25 GB/s"}, "is '25 GB/s'; it should be a finite number"),
-        ({(0, 1): 0}, "no way leads from device 1 to device 0; give wires that do"),
-        ({(0, 1): 1e9, (1, 0): 0}, "no way leads from device 1 to device 0"),
-        ({(0, 1): 1e9, (2, "s"): 1e9}, "no way leads from device 2 to device 0"),
+        ({(0, 1): 0}, "no route leads from device 1 to device 0; add wires for one"),
+        ({(0, 1): 1e9, (1, 0): 0}, "no route leads from device 1 to device 0"),
+        ({(0, 1): 1e9, (2, "s"): 1e9}, "no route leads from device 2 to device 0"),
         ([(0, 1)], r"wires are \[\(0, 1\)\]; they should be a list of two ends and a bandwidth each, such as \(0, 1, "),
-        ([(0, 1, 1e9), (0, 1, 2e9)], "and none be there twice"),
+        ([(0, 1, 1e9), (0, 1, 2e9)], "each wire once"),
         ({0: 1e9}, "should be a list of two ends"),
         ({(0, 1, 2): 1e9}, "should be a list of two ends"),
         (None, "wires are None; they should be a list"),
@@ -269,12 +269,13 @@ def test_a_wire_breaks_or_is_slow():
 
 def test_changes_of_wires_that_are_none():
     with pytest.raises(
-        ValueError, match=r"network switch, 3 devices is not one of wires, .* give such as torus\(4, 4\)"
+        ValueError,
+        match=r"network switch, 3 devices has no wires to change; .* such as torus\(4, 4\)",
     ):
         rewired(full_switch(3, 1e9), {(0, 1): 0})
-    with pytest.raises(ValueError, match=r"wire \(0, 5\) is to be broken, but NVLink mesh, 8 devices has none there"):
+    with pytest.raises(ValueError, match=r"wire \(0, 5\) cannot be broken: NVLink mesh, 8 devices has no such wire"):
         rewired(nvlink_mesh(), {(0, 5): 0})
-    with pytest.raises(ValueError, match="no way leads from device 1 to device 0"):
+    with pytest.raises(ValueError, match="no route leads from device 1 to device 0"):
         rewired(torus(3), {(0, 1): 0, (0, 2): 0})
     with pytest.raises(ValueError, match=r"the bandwidth of wire \(0, 1\) is 'slow'"):
         rewired(torus(3), {(0, 1): "slow"})

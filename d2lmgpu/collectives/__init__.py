@@ -1,4 +1,4 @@
-"""Collectives as schedules: one file per algorithm, and the readers of schedules."""
+"""Collectives as schedules: one file for each algorithm, and the modules that read schedules."""
 
 import functools
 from typing import Any
@@ -44,28 +44,28 @@ from .tree import tree as tree
 
 NAMES = (*ALGORITHMS, *LIBRARIES)
 TRAINING_NAMES = tuple(name for name in NAMES if name != "none")
-"""All allreduces, and those with which replicas stay alike."""
+"""The names of all allreduces, and of those that keep replicas identical."""
 
 
 def check_algorithm(name, training=False):
-    """Raise ValueError, with the known names, unless ``name`` is an allreduce, or a function that makes schedules.
+    """Raise ValueError, listing the known names, unless ``name`` is an allreduce or a function that makes schedules.
 
-    With ``training`` also for "none", with which replicas would drift apart. What adds an allreduce to a batch
-    itself, with a method ``add_to(batch, data)``, is one, too: `cluster.across` makes such.
+    With ``training``, "none" is an error, too, because replicas would drift apart. An object with a method
+    ``add_to(batch, data)``, which adds the allreduce to a batch, is also accepted: `cluster.across` makes such objects.
     """
     if training and isinstance(name, str) and name == "none":
-        raise ValueError("allreduce 'none' exchanges nothing, so that replicas drift apart; it is for measuring only")
+        raise ValueError("allreduce 'none' exchanges nothing, so replicas drift apart; it is for measurements only")
     if isinstance(name, str) and name == "auto":
-        raise ValueError("allreduce 'auto' is for train; give a name: d2lmgpu allreduce tells which is fastest here")
+        raise ValueError("allreduce 'auto' works only in train; give a name: d2lmgpu allreduce shows the fastest here")
     if not callable(name) and not hasattr(name, "add_to"):
         known = [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"]
         check_name("allreduce", name, known, also=", or give a function of k and n")
 
 
 def schedules_of(algorithm):
-    """The function of k and n that makes schedules, of an algorithm by its name, or of one's own.
+    """The function of k and n that makes an algorithm's schedules; ``algorithm`` is a name or your own function.
 
-    What one's own makes is proved first, which raises `ScheduleError`.
+    The schedules of your own function are proved first, which may raise `ScheduleError`.
     """
     return _proved(algorithm) if callable(algorithm) else ALGORITHMS[algorithm]
 
@@ -81,21 +81,17 @@ def _proved(function):
 
 
 def allreduce(data, algorithm: Any = "naive", batch=None):
-    """Sum arrays over devices, in place: afterwards each of them is the sum of all.
+    """Sum arrays over devices, in place: afterwards each array holds the sum of all.
 
-    ``data`` is a list of arrays of one shape and dtype, each on another device.
-    ``algorithm`` is a name from `ALGORITHMS`, "nccl", or a function of one's own, of k and n as those in
-    `ALGORITHMS` are; its schedules are proved before they run. ``d2l.cluster().across(algorithm)`` sums over the
-    devices of all processes, of which each gives its own arrays. All devices end with the same
-    bits, and with the same bits on every run, since the order of additions is
-    fixed by the schedule.
+    ``data`` is a list of arrays of the same shape and dtype, each on a different device. ``algorithm`` is a name from
+    `ALGORITHMS`, "nccl", or your own function of k and n like those in `ALGORITHMS`; its schedules are proved before
+    they run. ``d2l.cluster().across(algorithm)`` sums over the devices of all processes; each process passes its own
+    arrays. All devices end with the same bits, on every run, because the schedule fixes the order of additions.
 
-    It is submitted to the devices as a whole; to be part of something larger that
-    is, it may be added to a ``batch`` (`devices.Batch`) instead.
+    The sum is submitted to the devices as a whole; with a ``batch`` (`devices.Batch`) it is added to that instead.
 
-    Raises ValueError if the arrays are not alike, not one a device, or not
-    contiguous, or if the algorithm is unknown, `ScheduleError` if one's own is no allreduce; DeviceError for "nccl"
-    where it cannot run.
+    Raises ValueError if the arrays differ in shape or dtype, share a device or are not contiguous, or if the algorithm
+    is unknown; `ScheduleError` if your own function is not an allreduce; DeviceError for "nccl" where it cannot run.
     """
     check_algorithm(algorithm)
     data = check_arrays(data)
@@ -115,7 +111,7 @@ def allreduce(data, algorithm: Any = "naive", batch=None):
 
 
 def measure_allreduce(devices, algorithms, sizes):
-    """Time allreduces: yields a `Measurement` for each size in bytes and each algorithm by name, or function.
+    """Time allreduces: yield a `Measurement` for each size in bytes and each algorithm (a name or a function).
 
     Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
     """

@@ -21,4 +21,4 @@ ALGORITHMS = {
     "bidirectional_ring": bidirectional_ring,
     "hierarchical": hierarchical,
 }
-"""Functions of the number of devices k and of elements n, which return a schedule."""
+"""Functions of the number of devices k and the number of elements n that return a schedule."""

@@ -1,12 +1,12 @@
-"""The ring laid along a network: in which order of devices does it use the widest wires?
+"""The ring laid along a network: which order of devices uses the widest wires?
 
-    0 ── 1        The numbers of devices say nothing of wires: here the ring 0 → 1 → 2 → 3 → 0 would send from 1 to 2
-    │    │        over the wires of 0 and 3. In the order 0, 1, 3, 2 each message goes over a wire of its own.
+    0 ── 1        Device numbers say nothing about wires: here the ring 0 → 1 → 2 → 3 → 0 would send from 1 to 2
+    │    │        over the wires of 0 and 3. In the order 0, 1, 3, 2 each message has a wire to itself.
     2 ── 3
 
-Wanted is a circle through all devices (a Hamiltonian cycle) whose narrowest wire is as wide as can be. No fast way to
-find one for certain is known, but this one nearly always does: a path grows at its end; where it cannot, a wire from
-its end back into it turns the rest of it round, which gives another end.
+We look for a circle through all devices (a Hamiltonian cycle) whose narrowest wire is as wide as possible. No fast
+method is known that always finds one, but this one almost always does: a path grows at its end; where it cannot grow, a
+wire from its end back to a device on the path lets us reverse everything after that device, which gives a new end.
 
 Source: Pósa 1976, "Hamiltonian circuits in random graphs", for the turns.
 """
@@ -22,15 +22,14 @@ from .bounds import cuts_of
 from .ring import ring
 
 TRIES, TURNS = 10, 30
-"""So many paths are begun, and each is turned so many times for each device."""
+"""How many paths are tried, and how many turns each path may make per device."""
 
 
 @functools.lru_cache(maxsize=64)
 def order_along(network):
-    """The devices of a `Network` in the order of a circle along its widest wires; in a list.
+    """A list of a `Network`'s devices in the order of a circle along its widest wires.
 
-    Where no circle was found, they are in an order in which neighbours are mostly wired. Raises ValueError for what is
-    no network.
+    If no circle was found, most neighbours in the list are wired. Raises ValueError for anything but a network.
     """
     cuts, rng = cuts_of(network), random.Random(0)
     narrowest = np.full((network.k, network.k), -np.inf)
@@ -50,9 +49,9 @@ def order_along(network):
 
 
 def ring_along(network, both_ways=False):
-    """The ring, or the ring in both directions, along a `Network`: a function of k and n, as `ring`.
+    """The ring along a `Network`, or with ``both_ways`` the bidirectional ring: a function of k and n, like `ring`.
 
-    Raises ValueError for what is no network, and for another number of devices.
+    Raises ValueError for anything but a network; the function raises it for any other number of devices.
     """
     order = order_along(network)
 
@@ -65,7 +64,7 @@ def ring_along(network, both_ways=False):
 
 
 def _path(wires, rng):
-    """A path of distinct devices, as long as was found, and whether it is a circle of all.
+    """The longest path of distinct devices that was found, and whether it is a circle through all.
 
     ``wires``: for each device the bandwidths to others, a dict.
     """
@@ -75,7 +74,7 @@ def _path(wires, rng):
         if len(path) == len(wires) and (path[0] in wires[end] or len(path) == 1):
             return path, True
         new = [i for i in wires[end] if i not in on]
-        if new:  # over the widest wire; of several to where fewest ways lead on, or it might be left behind
+        if new:  # the widest wire; of equals, to the device with the fewest ways on, which might be left out otherwise
             lead_on = {i: sum(j not in on for j in wires[i]) for i in new}
             path.append(min(new, key=lambda i: (-wires[end][i], lead_on[i], abs(i - end))))
         elif len(path) > 2 and wires[end]:

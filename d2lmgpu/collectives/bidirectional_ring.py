@@ -1,12 +1,11 @@
-"""Two rings at the same time, one in each direction, for half of the elements each.
+"""Two rings at the same time, one in each direction; each sums half of the elements.
 
          0 ⇄ 1 ⇄ 2        first half of the elements:  0 → 1 → 2 → 0
          ⇅_______⇅        second half:                 0 → 2 → 1 → 0
 
-Wires carry data in both directions at once, and a ring uses only one of them:
-two rings use both. Steps: 2(k-1), as one ring's. Bytes: each device sends
-2(k-1)/k·n, as in one ring, but half of it to either side, so that where both
-directions are free it takes half the time.
+Wires carry data in both directions at once. One ring uses only one direction; two rings use both. Steps: 2(k-1), as in
+one ring. Bytes: each device sends 2(k-1)/k·n, as in one ring, but half of it to each side, so where both directions are
+free the sum takes half the time.
 
 Source: the two-ring decomposition of NVLink servers in Dive into Deep Learning,
 "Parameter Servers" (Wang et al. 2018, "Blink").

@@ -1,14 +1,14 @@
-"""What no schedule can beat on a network: how long its latency and its wires make any of them take.
+"""Lower bounds that no schedule can beat on a network: the time that its latency and its wires require.
 
-    latency      what any device has must come to each: the way with the least latency, from the two that are farthest
+    latency      every device's data must reach every other: the route of least latency between the two farthest devices
     bandwidth    cut the network into m groups of devices. Each element of an allreduce crosses between groups at least
                  2(m-1) times: m-1 times until the first group has the sum, and once more into each other group. So it
-                 takes at least 2(m-1)·bytes / (what all links between groups carry a second), for any groups
+                 takes at least 2(m-1)·bytes / (bytes per second of all links between groups), for any groups
 
-For single devices on a switch that is the well-known 2(k-1)/k·bytes/bandwidth. Where wires carry the same both ways,
-the largest bound of all cuts can be reached by long arrays (packings of trees: Tutte 1961, Nash-Williams 1961; Frank
-1978 for the directed case). Here cuts are tried along a tree of groups: those with the widest wires between them, on
-average, are joined first. What is found holds for any schedule, but on odd networks another cut might say more.
+For single devices on a switch this is the well-known 2(k-1)/k·bytes/bandwidth. Where wires carry the same both ways,
+long arrays can reach the largest bound of all cuts (packings of trees: Tutte 1961, Nash-Williams 1961; Frank 1978 for
+the directed case). Here cuts are tried along a tree of groups: the groups with the widest wires between them, on
+average, are joined first. The bound holds for any schedule, but on odd networks another cut might give a higher one.
 
 Source: Patarasuk and Yuan 2009 for the switch; cuts for allreduce as in Zhao et al. 2024, "ForestColl".
 """
@@ -24,11 +24,11 @@ from .links import NO_LINK, check_network
 
 
 class Cuts:
-    """A ``network`` as schedules may use it: the pairs of devices between which no other passes messages on.
+    """A ``network`` as schedules may use it: the pairs of devices that exchange messages without a device in between.
 
-    ``sources``, ``destinations``: of each pair; ``ways``: its links, (pairs, hops). ``tree``: groups of devices, masks
-    (k,), from single ones up to all; ``joins``: from group k on, which two each was joined from; ``levels``: after each
-    joining the label of each device's group, (k,).
+    ``sources``, ``destinations``: the devices of each pair; ``ways``: its links, (pairs, hops). ``tree``: groups of
+    devices, as masks (k,), from single devices up to all; ``joins``: for each group from number k on, the two groups
+    it was joined from; ``levels``: after each joining, the label of each device's group, (k,).
     """
 
     def __init__(self, network):
@@ -37,7 +37,7 @@ class Cuts:
         self.ways = network.route(self.sources, self.destinations) if len(self.sources) else np.full((0, 1), NO_LINK)
         self.is_there = self.ways != NO_LINK
         self.slowest = np.where(self.is_there, network.bandwidth[self.ways], np.inf).min(axis=1)
-        back = np.argsort(~self.is_there[:, ::-1], axis=1, kind="stable")  # so that the last links are in one column
+        back = np.argsort(~self.is_there[:, ::-1], axis=1, kind="stable")  # the last links go into one column
         self._from_end = np.take_along_axis(self.ways[:, ::-1], back, axis=1)
         self._join()
 
@@ -47,7 +47,7 @@ class Cuts:
         wide[self.sources, self.destinations] = self.slowest
         wide, sizes, labels = wide + wide.T, np.ones(k), np.arange(k)
         self.levels, self.tree, self.joins = [labels.copy()], [labels == i for i in range(k)], []
-        node = list(range(k))  # of each label the number of its group in the tree
+        node = list(range(k))  # for each label, the number of its group in the tree
         np.fill_diagonal(wide, -1)
         for _ in range(k - 1):
             average = np.where(wide < 0, -1, wide / (sizes[:, None] * sizes))
@@ -65,9 +65,9 @@ class Cuts:
 
     @functools.cached_property
     def mirror(self):
-        """Those of the network with all wires turned round; the same, if it is no other.
+        """The cuts of the network with all wires reversed; these same cuts if reversing changes nothing.
 
-        What spreads there is, backwards, a reduction here.
+        A schedule that spreads data there, run backwards, is a reduction here.
         """
         network, pairs = self.network, (self.sources, self.destinations)
         tables = np.zeros((2, self.k, self.k))
@@ -78,10 +78,10 @@ class Cuts:
         return Cuts(dataclasses.replace(network, direct=network.direct.T, **turned))
 
     def capacity(self, crossing):
-        """Bytes/s that go over the links between some pairs of devices at most; ``crossing``: a mask of the pairs."""
+        """The most bytes/s that the links between some pairs of devices carry; ``crossing``: a mask of the pairs."""
         best = np.inf
         for ways in (self.ways[crossing], self._from_end[crossing]):
-            for links in ways.T:  # if all pass one of these links, these are the most that pass
+            for links in ways.T:  # if every pair uses one of these links, their bandwidths limit the total
                 if (links != NO_LINK).all():
                     passed = np.bincount(links, minlength=len(self.network.bandwidth)) > 0
                     best = min(best, self.network.bandwidth[passed].sum())
@@ -96,7 +96,7 @@ class Cuts:
         return self.capacity(~group[self.sources] & group[self.destinations])
 
     def far(self, seconds):
-        """From each device to each, (k, k), along the best pairs, of which each takes so many ``seconds``."""
+        """Seconds from each device to each, (k, k), by the fastest pairs; each pair takes the given ``seconds``."""
         far = np.full((self.k, self.k), np.inf)
         far[self.sources, self.destinations] = seconds
         np.fill_diagonal(far, 0)
@@ -105,10 +105,10 @@ class Cuts:
         return far
 
     def owned(self):
-        """Of a long array the part that each device should own at half-time of an allreduce, (k,).
+        """The part of a long array that each device should own halfway through an allreduce, (k,).
 
-        A device, or a group, that little can be sent to should own much: what it owns need not be sent there. In time
-        T a group gets T·capacity, and owns the rest. Found is the least T with which there is one array to own in all.
+        A device or group with narrow wires should own much, since what it owns need not be sent to it. In time T a
+        group receives T·capacity and owns the rest. We look for the least T at which the parts add up to one array.
         """
         capacities = [min(self.into(group), self.into(~group)) for group in self.tree[:-1]] + [np.inf]
 
@@ -135,14 +135,14 @@ def _turned(function):
 
 @functools.lru_cache(maxsize=64)
 def cuts_of(network):
-    """The `Cuts` of a network, remembered. Raises ValueError for what is none."""
+    """The `Cuts` of a network, cached. Raises ValueError for anything but a network."""
     return Cuts(check_network(network))
 
 
 def bound(network, n, goal="allreduce", itemsize=4, root=0):
-    """Seconds that any schedule needs at least on a `Network` for a ``goal``, of n elements of ``itemsize`` bytes.
+    """The least seconds that any schedule needs on a `Network` for a ``goal``, with n elements of ``itemsize`` bytes.
 
-    Raises ValueError for what is no network, or an unknown goal.
+    Raises ValueError for anything but a network, or for an unknown goal.
     """
     check_name("goal", goal, GOALS)
     cuts = cuts_of(network)
@@ -151,7 +151,7 @@ def bound(network, n, goal="allreduce", itemsize=4, root=0):
         return network.startup
     own, blocks = _sizes(n, k), _sizes(n, k * k).reshape(k, k) if goal == "all_to_all" else None
     must = {"all_gather": own[:, None], "reduce_scatter": own, "broadcast": np.eye(k)[root][:, None]}.get(goal, blocks)
-    must = (~np.eye(k, dtype=bool)) & (True if must is None else must > 0)  # does what i has matter to j?
+    must = (~np.eye(k, dtype=bool)) & (True if must is None else must > 0)  # does j need anything that i has?
     if not must.any():
         return network.startup
     seconds = []
@@ -174,5 +174,5 @@ def bound(network, n, goal="allreduce", itemsize=4, root=0):
 
 
 def _sizes(n, count):
-    """Of the chunks that n elements are cut into."""
+    """The sizes of the ``count`` chunks that n elements are cut into."""
     return n // count + (np.arange(count) < n % count)

@@ -1,19 +1,19 @@
-"""When things begin and end on a network that you describe: what simulations of schedules and of plans share.
+"""When things begin and end on a network that you describe; simulations of schedules and of plans share these rules.
 
-Nobody waits but for what it reads or overwrites. A transfer begins when its source has the value, and when its
-destination has what is there already, and nobody still reads it. A computation begins when its device has done the one
-before, when what it reads is there, and when nobody still reads what it overwrites. Transfers do not keep a device from
-computing; but parameters are not brought before the device has done its computations of earlier steps, since they would
-take memory for nothing. On the network
+Everything waits only for the values that it reads or overwrites. A transfer begins when its source has the value, the
+old value is at its destination, and nothing reads that old value any more. A computation begins when its device has
+finished the one before, when its inputs are there, and when nothing still reads what it overwrites. Transfers do not
+keep a device from computing. Parameters, however, are not fetched before the device has finished its computations of
+earlier steps, because they would take up memory too soon. On the network
 
-    a link carries the transfers of a step fairly, after those of earlier steps:
-        it is through with them at   max(their begin, when it is free) + Σ bytes / bandwidth + messages · occupancy
-    a transfer ends α after the last link on its way is through, and what it adds takes γ · bytes more
+    a link shares its bandwidth fairly among the transfers of a step, after those of earlier steps:
+        it is done with them at   max(their begin, when it is free) + Σ bytes / bandwidth + messages · occupancy
+    a transfer ends α after the last link on its route is done; adding what it brings takes γ · bytes more
 
-so that no link carries more than its bandwidth. Within a step this is the model with which the closed forms of the
+so no link carries more than its bandwidth. Within a step this is the model from which the closed forms in the
 literature are derived (Hockney 1994; Thakur, Rabenseifner and Gropp 2005), plus contention: transfers share the links
-that they have in common. There, however, all devices wait for each other after each step; here, as on real devices, a
-step of some may begin while others are still in the one before.
+that they have in common. In the literature, however, all devices wait for each other after each step; here, as on real
+devices, some may begin a step while others are still in the one before.
 """
 
 import collections
@@ -25,9 +25,9 @@ from .links import NO_LINK, check_network
 
 
 class Clock:
-    """``k`` devices on a ``network``; without one transfers take no time. ``bytes_of(value)``: of one element.
+    """``k`` devices on a ``network``; without one, transfers take no time. ``bytes_of(value)``: bytes per element.
 
-    ``end``: when all is done so far. ``link_bytes``: over each link, None without a network.
+    ``end``: when everything so far is done. ``link_bytes``: the bytes over each link; None without a network.
     """
 
     def __init__(self, k, network, bytes_of):
@@ -40,12 +40,12 @@ class Clock:
             self.free = np.full(len(network.links), self.end)
         self.computed = np.full(k, self.end)
         start = self.end
-        self.times = collections.defaultdict(lambda: np.full((2, k), start))  # by value until when it is written, read
+        self.times = collections.defaultdict(lambda: np.full((2, k), start))  # by value: until when it is written, read
 
     def step(self, moves, computes=(), costs=()):
-        """Of the next step's `Moves` the begins and ends, and of its computations: two lists of pairs.
+        """Two lists of pairs (begin, end): for the next step's `Moves` and for its computations.
 
-        ``costs``: seconds of each computation, as long as its device does nothing else.
+        ``costs``: the seconds that each computation takes on a device that does nothing else.
         """
         computed = [self._compute(compute, cost) for compute, cost in zip(computes, costs, strict=True)]
         moved = self._move(moves)
@@ -73,7 +73,7 @@ class Clock:
         return float(begin), float(begin + cost)
 
     def _move(self, moves):
-        """The begins and ends of a step's transfers, a pair of arrays for each of the `Moves`."""
+        """When a step's transfers begin and end: a pair of arrays for each of the `Moves`."""
         begins = []
         for each in moves:
             written, read = self.times[each.target]
@@ -88,7 +88,7 @@ class Clock:
         return list(zip(np.split(carried, edges), np.split(arrived, edges), strict=True))
 
     def _carried(self, moves, begin):
-        """When transfers that are ready at these times begin on their ways, and when they end."""
+        """When transfers that are ready at the times ``begin`` start on their routes, and when they end."""
         network, k = self.network, self.network.k
         sources = np.concatenate([each.source for each in moves]).astype(np.intp)
         destinations = np.concatenate([each.destination for each in moves]).astype(np.intp)

@@ -1,15 +1,16 @@
-"""One reader of schedules: do it, on real arrays on real devices.
+"""Carry out a schedule on real arrays on real devices.
 
-Devices do their parts of the compiled schedule phase by phase (see program.py). One
-thread does it for all of them, when all have got there: so virtual devices exchange
-arrays up to `SHORT`, all of LeNet's gradients among them. With longer arrays, and on
-GPUs, all devices work at the same time, each in its own queue.
+Devices do their parts of the compiled schedule phase by phase (see program.py).
+Virtual devices exchange arrays up to `SHORT`, which includes all of LeNet's
+gradients, in one thread that does every part once all devices have reached the
+exchange. With longer arrays, and on GPUs, all devices work at the same time, each in
+its own queue.
 
-Then a device waits for others' phases only where it must. On a GPU a phase is done
-when its work was given to the stream; a GPU that waits for it lets its own stream
-wait for a CUDA event, and a virtual device fetches in the GPU's stream. A kernel adds
-what lies on another card where the cards use each other's memory; otherwise messages
-are copied to a staging buffer first.
+A device then waits for other devices' phases only where it must. On a GPU, a phase
+is done when its work has been given to the stream; another GPU waits for it by
+letting its own stream wait for a CUDA event, and a virtual device fetches in the
+GPU's stream. Where cards can use each other's memory, a kernel adds directly from
+the other card; otherwise messages are copied to a staging buffer first.
 """
 
 import itertools
@@ -27,21 +28,21 @@ from ..timing import span
 from .program import compile_schedule
 
 SHORT = 2**21
-"""Bytes up to which one thread carries out the collective of virtual devices for all of them.
+"""Up to this many bytes, one thread carries out a collective for all virtual devices.
 
-Meeting in every step takes longer than copying such arrays on one core
+Synchronising in every step takes longer than copying such arrays on one core
 (benchmarks/compare_gloo.py shows by how much).
 """
 
 
 def execute(schedule, arrays):
-    """Carry out a schedule, any schedule, in place on ``arrays``: contiguous ones, one on each device.
+    """Carry out any schedule in place on ``arrays``: contiguous arrays, one on each device.
 
     The host program does not wait: work that is submitted to the devices
     afterwards, and `to_host`, come after the collective.
 
-    Raises ValueError for arrays that are not alike, contiguous, and one a device,
-    and ScheduleError for transfers between devices or of elements that do not exist.
+    Raises ValueError unless the arrays have the same shape and dtype, are contiguous and lie one on each device, and
+    ScheduleError for transfers between devices, or of elements, that do not exist.
     """
     arrays = check_arrays(arrays)
     schedule, _ = check_form(schedule, len(arrays), arrays[0].size)
@@ -52,15 +53,15 @@ def execute(schedule, arrays):
 
 
 def add_program(batch, program, arrays):
-    """Add the `Program` of a collective to a `Batch`: by one thread, or by each device for itself."""
+    """Add the `Program` of a collective to a `Batch`: one thread does it all, or each device does its own part."""
     flat = [array.raw.reshape(-1) for array in arrays]  # views, since the arrays are contiguous
     add_exchange(batch, program, [array.device for array in arrays], flat, arrays[0].size, arrays[0].dtype.itemsize)
 
 
 def add_exchange(batch, program, devices, flat, size, itemsize):
-    """`add_program` for flat plain arrays of ``size`` elements: ``flat[i]`` is asked for when device i's work is done.
+    """`add_program` for flat plain arrays of ``size`` elements; ``flat[i]`` is looked up when device i does its work.
 
-    So it need not be a list: the arrays may come into being by work that is submitted before.
+    So ``flat`` need not be a list: work that is submitted earlier may create the arrays.
     """
     transfers = itertools.chain.from_iterable(program.steps)
     records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in transfers]
@@ -80,9 +81,9 @@ def _do_all(program, devices, flat, records):
 def add_phases(batch, program, devices, flat, records):
     """Add each device's part of a `Program` to a `Batch`.
 
-    ``flat``: the devices' flat plain arrays, ``records``: of each transfer, as `note_transfer` gives them.
+    ``flat``: the devices' flat plain arrays; ``records``: a record of each transfer, from `note_transfer`.
     """
-    done = [[batch.record(device)] for device in devices]  # events: each device is there, and has done each phase
+    done = [[batch.record(device)] for device in devices]  # events: each device has arrived, and has done each phase
     for i, phase in program.order:
         for other, count in phase.waits:
             batch.wait(devices[i], done[other][count])
@@ -94,9 +95,9 @@ def add_phases(batch, program, devices, flat, records):
 
 
 def _do_next(before, phase, i, devices, *what):
-    """Runs on device i; its result, a mark of the phase's end, makes the task an event.
+    """Runs on device i; the result marks the end of the phase, which makes the task an event.
 
-    ``before``: others' phases that are done. If one of them failed, so does this one, and all that wait for it.
+    ``before``: other devices' phases that are done. If one failed, so does this one, and all that wait for it.
     """
     for task in before:
         if task.error:
@@ -114,10 +115,10 @@ def _do_phase(phase, i, devices, flat, program, records):
 
 
 def needs_staging(devices, dtype):
-    """Whether every message must be staged: where a device's code cannot read another's memory.
+    """Whether every message must be staged because a device's code cannot read another's memory.
 
-    That is so where some devices are GPUs and others not, between cards that do not
-    use each other's memory, and for dtypes that no kernel of ours adds.
+    This is so where only some devices are GPUs, between cards that cannot use
+    each other's memory, and for dtypes that none of our kernels can add.
     """
     places = {getattr(device, "card", "host") for device in devices}
     if len(places) == 1:
@@ -126,15 +127,15 @@ def needs_staging(devices, dtype):
 
 
 def are_connected(cards):
-    """Whether kernels on each of the cards can add what lies on the others."""
+    """Whether kernels on each of the cards can add arrays on the others."""
     pairs = itertools.combinations(sorted(cards), 2)
     return all(connect(card, other) and add.adds_across(card, other) for card, other in pairs)
 
 
 def do_action(action, i, devices, flat, stage, record):
-    """Do an `Action` of device i's program on all devices' flat plain arrays. Runs where that device is current.
+    """Do an `Action` of device i's program on the devices' flat plain arrays. Runs where device i is current.
 
-    ``stage``: the device's plain staging buffer, None if the program has no use for one.
+    ``stage``: the device's plain staging buffer, or None if the program needs none.
     """
     kind, source, start, stop, op, place, _ = action
     target = flat[i][start:stop]
@@ -160,7 +161,7 @@ def _add(target, message, device, source):
 
 
 def check_arrays(arrays):
-    """``arrays`` as a list. Raises ValueError unless they can be reduced: alike, contiguous, one on each device."""
+    """``arrays`` as a list. Raises ValueError unless they are alike, contiguous, and one on each device."""
     arrays = check_list("collective: data", arrays, of="arrays, one for each device")
     if not arrays:
         raise ValueError("collective: the list of arrays is empty; it should hold one array for each device")
@@ -176,6 +177,6 @@ def check_arrays(arrays):
                 f"{first.dtype} {first.shape} on {first.device}; all should be alike"
             )
         if not array.flags.c_contiguous:
-            raise ValueError(f"collective: the array on {array.device} is a strided view; pass contiguous arrays")
+            raise ValueError(f"collective: the array on {array.device} is a strided view; pass a contiguous array")
     check_devices([array.device for array in arrays])
     return arrays

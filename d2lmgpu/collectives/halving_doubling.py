@@ -1,20 +1,20 @@
-"""Rabenseifner's allreduce: halve what is exchanged with every step, then double it again.
+"""Rabenseifner's allreduce: each step exchanges half as much as the one before; then the amount doubles again.
 
     k = 4, chunks 0 1 2 3     step 1 (add)          step 2 (add)      step 3, 4 (copy)
     device 0                  sends 2 3 to 2        sends 1 to 1      the way back:
-    device 1                  sends 2 3 to 3        sends 0 to 0      what is finished
+    device 1                  sends 2 3 to 3        sends 0 to 0      the finished part
     device 2                  sends 0 1 to 0        sends 3 to 3      doubles with
     device 3                  sends 0 1 to 1        sends 2 to 2      every step
 
-Partners split what they are responsible for in two, keep a half each, and send
+Two partners split the range that they share in two; each keeps one half and sends
 the other. After log₂ k steps device i holds the finished chunk i (recursive
-halving: a reduce-scatter); then the same partners exchange what they have
-finished (recursive doubling: an all-gather).
+halving: a reduce-scatter); then the same partners exchange their finished chunks
+(recursive doubling: an all-gather).
 
-Steps: 2 log₂ k. Bytes: each device sends n/2 + n/4 + … + n/k on either way,
-2(k-1)/k·n in all: as little as the ring, in far fewer steps. Where k is no power
+Steps: 2 log₂ k. Bytes: each device sends n/2 + n/4 + … + n/k in each half,
+2(k-1)/k·n in all: as little as the ring, in far fewer steps. If k is not a power
 of two, the devices beyond the largest power of two hand in their share first
-and get the result last: two steps more, of n elements each.
+and get the result last: two more steps, of n elements each.
 
 Source: Rabenseifner 2004, "Optimization of Collective Reduction Operations".
 """
@@ -35,6 +35,6 @@ def halving_doubling(k, n):
 
 
 def _part(bounds, device, count):
-    """The run of ``count`` chunks, aligned to multiples of ``count``, in which the device's own chunk lies."""
+    """The range of ``count`` chunks, aligned to multiples of ``count``, that holds the device's own chunk."""
     first = device // count * count
     return bounds[first][0], bounds[first + count - 1][1]

@@ -1,14 +1,13 @@
-"""Within groups first, between groups next: for machines of several devices each.
+"""First within groups, then between groups: for several machines with several devices each.
 
     machine A: 0 1      step 1        0 ⇄ 1    2 ⇄ 3      within: chunk c is added up on the
     machine B: 2 3      step 2, 3     0 ⇄ 2    1 ⇄ 3              machine's c-th device
                         step 4        0 ⇄ 1    2 ⇄ 3      between: a ring of the c-th devices
                                                           within: finished chunks to all
 
-Between machines, where wires are slow, travels only what a machine has already
-added up. Bytes: with m devices in each of g groups, every device sends
-2(m-1)/m·n within its machine and 2(g-1)/g·n/m to other machines; a ring over
-all k = g·m devices would send 2(k-1)/k·n over each machine's slow wire.
+Only sums over a whole machine travel over the slow wires between machines. Bytes: with m devices in each of g groups,
+every device sends 2(m-1)/m·n within its machine and 2(g-1)/g·n/m to other machines; a ring over all k = g·m devices
+would send 2(k-1)/k·n over each machine's slow wire.
 
 Groups may be of different sizes: there are as many chunks as the smallest group
 has devices.
@@ -27,10 +26,10 @@ from .sharded import gather_at_hubs, spread_from_hubs
 def hierarchical(k, n, groups=None):
     """The schedule for k devices and n elements.
 
-    ``groups`` is a list of lists of device numbers, in which each device is once.
-    Unless given, groups are ⌈√k⌉ consecutive devices each, the last one maybe fewer.
+    ``groups`` is a list of lists of device numbers, with each device exactly once.
+    By default each group has ⌈√k⌉ consecutive devices; the last one may have fewer.
 
-    Raises ValueError if the groups do not hold each device once.
+    Raises ValueError if the groups do not hold each device exactly once.
     """
     if groups is None:
         size = math.isqrt(k - 1) + 1

@@ -1,4 +1,4 @@
-"""One reader of schedules: a page that plays in a browser which device sends what when, and what each one holds."""
+"""Turn a schedule into a page that animates in a browser which device sends what, and what each one holds."""
 
 import numpy as np
 
@@ -11,17 +11,17 @@ OPS = {"add": "added where it arrives", "copy": "copied"}
 
 
 def write_html(schedule, k, n, file, network=None, itemsize=4, title="a schedule"):
-    """Write one HTML file that plays a schedule for k devices and n elements; it needs nothing but a browser.
+    """Write an HTML file that animates a schedule for k devices and n elements; it needs nothing but a browser.
 
-    With a ``network`` times are those of `simulate`, for elements of ``itemsize`` bytes; without one each step takes
-    one unit. Raises ValueError for what is no schedule for k devices and n elements, OSError if the file cannot be
-    written.
+    With a ``network``, times are those of `simulate`, for elements of ``itemsize`` bytes; without one, each step takes
+    one unit of time. Raises ValueError for anything but a schedule for k devices and n elements, OSError if the file
+    cannot be written.
     """
     write_page(film_of(schedule, k, n, network, itemsize, title), file)
 
 
 def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
-    """The film of a schedule: a dict as `player` describes it. Arguments and errors are those of `write_html`."""
+    """The animation of a schedule: a dict in the form that `player` describes. Arguments, errors: see `write_html`."""
     schedule, cuts, states = states_of(schedule, k, n)
     simulation = None if network is None else simulate(schedule, network, itemsize)
     begin, each = (0.0, [1.0] * len(schedule)) if network is None else (network.startup, simulation.step_seconds)
@@ -70,7 +70,7 @@ def _said(t, number):
 
 
 def _named(states, times):
-    """The shares of each piece that each device holds, from each of the ``times`` on."""
+    """Whose shares of each piece each device holds, from each of the ``times`` on."""
     return [
         [time, [[list(named_shares(counts)) for counts in device] for device in held]]
         for time, held in zip(times, states, strict=True)

@@ -1,12 +1,12 @@
-"""Invent a schedule for a network: the best of those that are known, and of those that a search finds.
+"""Invent a schedule for a network: the best of the known schedules and of those that a search finds.
 
-    network ──► who owns what ──► spread what is owned (search.py) ──► all_gather
+    network ──► choose owners ──► spread what is owned (search.py) ──► all_gather
                                   the same backwards, adding       ──► reduce_scatter     one after the other:
                                                                                           an allreduce
 
-An allreduce has its half-time when each element's sum is complete on the device that owns it. Who owns how much may be
-chosen: equal parts, more for those who are badly connected (`Cuts.owned`), or, for short arrays, all for one device in
-the middle. Long arrays want many chunks, so that all wires are busy; short ones want few messages one after the other.
+An allreduce is halfway through when each element's sum is complete on the device that owns it. We may choose how much
+each device owns: equal parts, more for badly connected devices (`Cuts.owned`), or, for short arrays, everything for one
+central device. Long arrays need many chunks, to keep all wires busy; short ones need few messages one after the other.
 
 Sources: Won et al. 2024, "TACOS"; Cai et al. 2021, "SCCL", for the question; search.py and bounds.py.
 """
@@ -28,19 +28,19 @@ from .search import Search, backwards, forwards
 from .simulate import simulate
 
 PARTS = (1, 2, 4, 8, 16, 32)
-"""Chunks for each device; no more are tried where so many times in a row more were no better:"""
+"""Numbers of chunks per device to try; we stop when more chunks were no better this many times in a row:"""
 
 MISSES = 2
 
 TRIES, MESSAGES = 20, 200_000
-"""So often the best way to cut the array is searched again; all searches find no more messages than that."""
+"""How often the best way to cut the array is searched again, and the most messages that all searches may find."""
 
 
 class Invented(list):
-    """A schedule, proved, that is the fastest of those that were considered: a list of steps, as all schedules are.
+    """The fastest of the schedules that were considered, proved: a list of steps, like all schedules.
 
-    ``name``: "invented", or that of a known one. ``seconds``: simulated. ``bound``: seconds that no schedule can beat
-    (bounds.py). ``proof``: a `Proof`. ``considered``: the seconds of each by name.
+    ``name``: "invented", or the name of a known schedule. ``seconds``: its simulated time. ``bound``: the seconds that
+    no schedule can beat (bounds.py). ``proof``: a `Proof`. ``considered``: the seconds of each schedule, by name.
     """
 
     def __init__(self, steps, name, considered, bound, proof):
@@ -50,7 +50,7 @@ class Invented(list):
 
     @property
     def gap(self):
-        """By which part of the bound it is slower."""
+        """How much slower it is than the bound, as a fraction of the bound."""
         return self.seconds / self.bound - 1 if self.bound else 0.0
 
     def __repr__(self):
@@ -59,10 +59,10 @@ class Invented(list):
 
 
 def invent(network, n, goal="allreduce", itemsize=4, root=0):
-    """The fastest schedule that is known, or found, on a `Network`, for n elements of ``itemsize`` bytes: `Invented`.
+    """The fastest known or found schedule on a `Network` for n elements of ``itemsize`` bytes: an `Invented`.
 
-    ``goal``: one of `goals.GOALS`; ``root``: the device that a broadcast begins at. The same arguments give the same
-    schedule. Raises ValueError for a network that is none, or numbers out of range.
+    ``goal``: one of `goals.GOALS`; ``root``: the device where a broadcast begins. The same arguments give the same
+    schedule. Raises ValueError for anything but a network, or for numbers out of range.
     """
     check_name("goal", goal, GOALS)
     check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)
@@ -80,7 +80,7 @@ def invent(network, n, goal="allreduce", itemsize=4, root=0):
 
 
 def invented(network):
-    """A function of k and n, as those in `ALGORITHMS`, that invents an allreduce for a network of k devices."""
+    """A function of k and n, like those in `ALGORITHMS`, that invents an allreduce for a network of k devices."""
 
     @functools.cache
     def invented(k, n):
@@ -109,9 +109,9 @@ def _known(network, n, goal, root):
 
 
 def _found(cuts, n, goal, itemsize, root):
-    """The best schedules that searches find, one for each way to share; none where there is too much to search."""
+    """The best schedules that searches find, one for each choice of owners; none where there is too much to search."""
     reduces, spreads = goal in ("allreduce", "reduce_scatter"), goal != "reduce_scatter"
-    directions = dict.fromkeys([cuts.mirror] * reduces + [cuts] * spreads)  # one, where all wires are alike both ways
+    directions = dict.fromkeys([cuts.mirror] * reduces + [cuts] * spreads)  # one if all wires are alike both ways
     left = MESSAGES
     for ways_to_cut in _cut(cuts, n, goal, root):
         best, misses = (np.inf, [], None), 0
@@ -130,9 +130,9 @@ def _found(cuts, n, goal, itemsize, root):
 
 
 def _first(search, left):
-    """The best of a search's windows: seconds, steps, how to search again, and how many messages all found together.
+    """The best of a search's windows: seconds, steps, how to search again, and the number of messages found in all.
 
-    No more are searched than ``left``.
+    It searches no more than ``left`` messages.
     """
     best, messages = (np.inf, None, None), 0
     for window, patient in itertools.product(search.windows, (False, True)[: 1 + search.has_choice]):
@@ -145,7 +145,7 @@ def _first(search, left):
 
 
 def _again(seconds, steps, run, _):
-    """The best steps of some more searches."""
+    """The best steps after some more searches."""
     for seed in range(1, min(TRIES, MESSAGES // 10 // max(1, sum(map(len, steps))))):
         again, less = run(seed=seed)
         if less < seconds:
@@ -154,9 +154,9 @@ def _again(seconds, steps, run, _):
 
 
 def _cut(cuts, n, goal, root):
-    """Ways to cut the array: of each a list of the same with more and more chunks.
+    """Ways to cut the array: for each, a list of versions with more and more chunks.
 
-    That is the owner of each chunk, its (start, stop), and the homes of chunks, None if they go to all.
+    Each has the owner of each chunk, its (start, stop), and its destination, None if chunks go to all devices.
     """
     k = cuts.k
     equal = np.full(k, 1 / k)
@@ -175,24 +175,24 @@ def _cut(cuts, n, goal, root):
 
 
 def _chunks(share, n, parts):
-    """One way to cut: so many chunks for each device."""
+    """One way to cut, with ``parts`` chunks for each device."""
     k = len(share)
     counts = _apportioned(share, parts * (1 if share.max() == 1 else k))
     bounds = chunk_bounds(n, sum(counts))
-    if (share == share[0]).all():  # as the other goals have it: chunk i is device i's
+    if (share == share[0]).all():  # as for the other goals: chunk i belongs to device i
         own = [chunk_bound(n, k, i) for i in range(k)]
         bounds = [(a + x, a + y) for a, b in own for x, y in chunk_bounds(b - a, parts)]
     return _filled(np.repeat(np.arange(k), counts), bounds)
 
 
 def _filled(owners, bounds, homes=None):
-    """The same, without chunks in which there is nothing."""
+    """The same without empty chunks."""
     full = [i for i, (start, stop) in enumerate(bounds) if start < stop]
     return owners[full], [bounds[i] for i in full], homes if homes is None else homes[full]
 
 
 def _apportioned(shares, count):
-    """How many of ``count`` each gets, by the largest remainders."""
+    """How many of ``count`` each share gets, by the method of largest remainders."""
     exact = np.asarray(shares, float) * count
     counts = np.floor(exact + 1e-9).astype(int)
     for i in np.argsort(counts - exact, kind="stable")[: count - counts.sum()]:

@@ -1,14 +1,14 @@
-"""The library that production uses: NCCL, beside the schedules and under the same name `allreduce`.
+"""NCCL, the library used in production: called through `allreduce`, like the schedules.
 
-NCCL chooses among rings and trees by itself, knows the wires of the machine, and
-adds on the GPU while data arrive. It needs a card of its own for each device.
+NCCL chooses between rings and trees by itself, knows the wires of the machine, and
+adds on the GPU while data arrive. Each device needs a card of its own.
 
-It demands what it does not check, and who breaks its rules waits for ever or gets
-other sums: it is called by one thread at a time, for the same sums in the same order
-in each process, and on each card one sum after the other. So each call here is joint
-work of the process's devices, which one thread does as a group, and comes after the
-call that was submitted before it, whatever queue that is in; and each card has one
-stream for all of them, which waits for the device's, and the device's then for it:
+NCCL does not check that its rules are kept, and a program that breaks them hangs or
+gets wrong sums. It must be called by one thread at a time, for the same sums in the
+same order in each process, and on each card for one sum after the other. So here one
+thread makes each call as a group for all devices of the process, after the call that
+was submitted before it, in whatever queue. Each card has one stream for all calls: it
+waits for the device's stream, which then waits for it:
 
     devices         | B 1 | B 0 | ......... |................| update
     comm streams          | dW 1 ....... |
@@ -31,10 +31,10 @@ from ..devices.gpu import mark_of
 
 
 def nccl(batch, data):
-    """Add to a batch: sum arrays over GPU devices, in place, with NCCL's allReduce.
+    """Add to a batch a sum of arrays over GPU devices, in place, with NCCL's allReduce.
 
-    Raises DeviceError unless there are two devices or more, all GPUs, each on a
-    card of its own, and CuPy has NCCL; ValueError for a dtype that NCCL does not support.
+    Raises DeviceError unless there are at least two devices, all GPUs on cards of
+    their own, and CuPy has NCCL; ValueError for a dtype that NCCL does not support.
     """
     devices = [array.device for array in data]
     cards = check_cards(devices)
@@ -43,26 +43,26 @@ def nccl(batch, data):
 
 
 _last = threading.local()
-"""``call``: of a thread of the program weak references to the call that it added last, a task, and to its batch.
+"""``call``: for a thread of the program, weak references to the call (a task) that it added last, and to its batch.
 
-Weak ones since a batch may be given up, and its tasks with it."""
+They are weak because a batch may be given up, and its tasks with it."""
 
 
 def add_call(batch, devices, function, *args):
-    """Add to a batch a call of NCCL for all ``devices``; after those in this batch, and those this thread committed."""
+    """Add an NCCL call for all ``devices`` to a batch, after those in this batch and those this thread committed."""
     for device in devices:
-        batch.submit(device, nothing)  # then its stream, too, waits for what this device is to wait for
+        batch.submit(device, nothing)  # then its stream, too, waits for whatever this device must wait for
     owner, before = (found() for found in getattr(_last, "call", (lambda: None, lambda: None)))
-    if before is not None and (owner in (batch, None) or not owner.holds(before)):  # else it may never be done
+    if before is not None and (owner in (batch, None) or not owner.holds(before)):  # otherwise it may never be done
         batch.wait(devices[0], before)
     _last.call = weakref.ref(batch), weakref.ref(batch.submit_to_all(devices, function, *args))
 
 
 def check_cards(devices):
-    """The cards of these GPU devices. Raises DeviceError where NCCL cannot sum over them."""
+    """The cards of these GPU devices. Raises DeviceError if NCCL cannot sum over them."""
     names = ", ".join(map(str, devices))
     if len(devices) < 2 or any(device.kind != "gpu" for device in devices):
-        raise DeviceError(f"allreduce 'nccl' needs two or more GPUs, not [{names}]; 'ring' runs on any devices")
+        raise DeviceError(f"allreduce 'nccl' needs at least two GPUs, not [{names}]; 'ring' runs on any devices")
     cards = tuple(device.card for device in devices)
     if len(set(cards)) < len(cards):
         raise DeviceError(f"allreduce 'nccl' needs a card for each device, but [{names}] share cards; use 'ring'")
@@ -70,7 +70,7 @@ def check_cards(devices):
 
 
 def check_nccl_dtype(dtype):
-    """NCCL's number for a dtype. ValueError for one that it does not support, DeviceError where there is no NCCL."""
+    """NCCL's number for a dtype. Raises ValueError if NCCL does not support it, DeviceError if there is no NCCL."""
     library = nccl_library()
     kinds = {"float16": library.NCCL_FLOAT16, "float32": library.NCCL_FLOAT32, "float64": library.NCCL_FLOAT64}
     kinds["int64"] = library.NCCL_INT64
@@ -80,7 +80,7 @@ def check_nccl_dtype(dtype):
 
 
 def all_reduce_with(communicators, arrays, kind, devices):
-    """Runs on the devices: gives their streams the sum of their plain arrays. It does not wait for it."""
+    """Runs on the devices: submits the sum of their plain arrays to their streams, and does not wait for it."""
     streams = [_stream_of(device.card) for device in devices]
     with told_by_nccl() as library:
         for stream, device in zip(streams, devices, strict=True):
@@ -91,7 +91,7 @@ def all_reduce_with(communicators, arrays, kind, devices):
             for communicator, raw, stream in zip(communicators, arrays, streams, strict=True):
                 communicator.allReduce(raw.data.ptr, raw.data.ptr, raw.size, kind, library.NCCL_SUM, stream.ptr)
         except BaseException:
-            with contextlib.suppress(Exception):  # it says that a call of the group has failed
+            with contextlib.suppress(Exception):  # it only repeats that a call of the group failed
                 library.groupEnd()
             raise
         library.groupEnd()
@@ -102,7 +102,7 @@ def all_reduce_with(communicators, arrays, kind, devices):
 
 @functools.lru_cache
 def _stream_of(card):
-    """The stream of this card that gets all calls of NCCL."""
+    """This card's stream for all NCCL calls."""
     import cupy
 
     with cupy.cuda.Device(card):
@@ -110,12 +110,12 @@ def _stream_of(card):
 
 
 def nccl_library():
-    """CuPy's module. Raises DeviceError if it has none."""
+    """CuPy's NCCL module. Raises DeviceError if there is none."""
     library = sys.modules.get("cupy.cuda.nccl")
-    if library is None:  # once: filters of warnings are the whole program's, and devices' threads come here, too
+    if library is None:  # only once: warning filters affect the whole program, and devices' threads come here, too
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # CuPy's, of what is said below
+                warnings.simplefilter("ignore", UserWarning)  # CuPy's warning about what the error below says
                 from cupy.cuda import nccl as library
         except ImportError as error:
             raise DeviceError(f"allreduce 'nccl': {_missing()} ({error})") from error
@@ -133,7 +133,7 @@ def _missing():
 
 @contextlib.contextmanager
 def told_by_nccl():
-    """CuPy's module, as of `nccl_library`; what NCCL says within the block is a DeviceError."""
+    """CuPy's NCCL module (see `nccl_library`); within the block, NCCL's errors become a DeviceError."""
     library = nccl_library()
     try:
         yield library
@@ -148,4 +148,4 @@ def _communicators(cards):
 
 
 LIBRARIES = {"nccl": nccl}
-"""Allreduces that are no schedules: functions that add to a `Batch` what sums a list of device arrays in place."""
+"""Allreduces that are not schedules: functions that add to a `Batch` the in-place sum of a list of device arrays."""

@@ -1,12 +1,12 @@
-"""How fast is an allreduce here? In the convention of NCCL-tests. And which network explains the times.
+"""How fast is an allreduce here, by the conventions of NCCL-tests, and which network explains the times?
 
 S is the size of the array on each device, t the time of one allreduce:
 
     algbw = S / t                      what the user sees
-    busbw = algbw · 2(k-1)/k           what the wires see: comparable between numbers of devices
+    busbw = algbw · 2(k-1)/k           what the wires see: comparable for any number of devices
 
 The simulated time of a schedule is a sum of four terms, each proportional to one
-constant of the network, so that constants are fitted by least squares, and judged
+constant of the network. So the constants are fitted by least squares, and judged
 by what they predict for other allreduces.
 
 Source: NCCL-tests, "Performance reported by NCCL tests".
@@ -29,11 +29,11 @@ from .simulate import simulate
 
 @dataclass
 class Measurement:
-    """One row: bandwidths in GB/s (10⁹ bytes), ``seconds`` the median of ``repeats``, with least and most.
+    """One row: bandwidths in GB/s (10⁹ bytes); ``seconds`` is the median of ``repeats``, with the least and the most.
 
     ``correct`` says that the sums were checked; it is None for "none", which sums
     nothing. ``steps`` and ``bytes_sent_per_device`` are None for a library, which
-    does not tell them.
+    does not report them.
     """
 
     algorithm: str
@@ -55,13 +55,13 @@ class Measurement:
 def measure(allreduce, devices, algorithm, nbytes, schedule=None, budget=0.3, first=0, k=None, mean=list):
     """Time ``allreduce(data, algorithm)`` for float32 arrays of ``nbytes`` bytes on ``devices``; a `Measurement`.
 
-    All devices are synchronised before and after each repeat; a first, unmeasured
-    one warms up, and its result is checked against the exact sum. There are as many
-    repeats as ``budget`` seconds hold: five at least, a thousand at most. The
-    ``schedule``, of one that has one, says what is sent.
+    All devices are synchronised before and after each repeat. A first repeat warms
+    up: it does not count, and its result is checked against the exact sum. As many
+    repeats follow as fit into ``budget`` seconds, from 5 to 1000. The ``schedule``,
+    if there is one, says what is sent.
 
-    Of ``k`` devices of several processes each process measures its own, from number
-    ``first`` on; ``mean(numbers)`` waits for all of them, and returns each number's mean.
+    With ``k`` devices in several processes, each process measures its own, from number
+    ``first`` on; ``mean(numbers)`` waits for all processes and returns each number's mean.
 
     Raises RuntimeError if the sum is wrong.
     """
@@ -79,7 +79,7 @@ def measure(allreduce, devices, algorithm, nbytes, schedule=None, budget=0.3, fi
             if mean([sum(not np.array_equal(to_host(array), total) for array in data)])[0]:
                 raise RuntimeError(f"allreduce {algorithm!r} of {nbytes} bytes on {k} devices gave a wrong sum")
         for array in data:
-            array.fill(0)  # or repeated sums would overflow
+            array.fill(0)  # otherwise repeated sums would overflow
         seconds = mean(repeated(once, repeats_in(budget, *mean([once()]))))
     median = statistics.median(seconds)
     algbw = nbytes / median / 1e9
@@ -104,7 +104,7 @@ def measure(allreduce, devices, algorithm, nbytes, schedule=None, budget=0.3, fi
 
 
 def value_of(i, n):
-    """What device i has at first: n whole numbers as float32, whose sums over any devices are exact."""
+    """What device i starts with: n whole numbers as float32, whose sums over any devices are exact."""
     return (np.arange(n, dtype=np.int32) % 61 + 7 * i).astype(np.float32)
 
 
@@ -112,7 +112,7 @@ UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def parse_size(text):
-    """Bytes of "512", "4K", "64M" or "1.5G" (K is 1024), a multiple of 4.
+    """The bytes of "512", "4K", "64M" or "1.5G" (K is 1024), a multiple of 4.
 
     Raises ValueError for anything else, less than 4, or more than any machine has.
     """
@@ -124,11 +124,11 @@ def parse_size(text):
 
 
 CONSTANTS = ("startup", "occupancy", "beta", "gamma")
-"""Seconds: for each device to begin, for each message, for a byte to be copied, and for a byte to be added."""
+"""Seconds to start, per device; per message; per byte copied; per byte added."""
 
 
 def virtual_devices(constants, cores):
-    """The network of virtual devices with these `CONSTANTS`, a dict: a function of the number of devices k."""
+    """A function of the number of devices k: the network of virtual devices with these `CONSTANTS`, a dict."""
 
     def network(k):
         beta = max(constants["beta"], 1e-30)
@@ -139,21 +139,21 @@ def virtual_devices(constants, cores):
 
 
 def fit_virtual_devices(measurements, algorithms, cores):
-    """The `CONSTANTS` of this computer, from `Measurement` rows: a dict.
+    """The `CONSTANTS` of this computer, fitted to `Measurement` rows: a dict.
 
-    ``algorithms`` maps names to schedule functions, ``cores`` is the number of
+    ``algorithms`` maps names to schedule functions; ``cores`` is the number of
     cores that the devices share. Raises ValueError for fewer rows than constants.
     """
     if len(measurements) < len(CONSTANTS):
         raise ValueError(f"fit: {len(measurements)} measurements are too few for {len(CONSTANTS)} constants")
-    alone = [{other: float(other == name) for other in CONSTANTS} for name in CONSTANTS]  # one, and the others zero
+    alone = [{other: float(other == name) for other in CONSTANTS} for name in CONSTANTS]  # one is 1, the others 0
     terms = [predict(measurements, algorithms, virtual_devices(constants, cores)) for constants in alone]
     seconds = [row.seconds for row in measurements]
     return dict(zip(CONSTANTS, fit(np.transpose(terms), seconds).tolist(), strict=True))
 
 
 def predict(measurements, algorithms, network):
-    """Simulated seconds for the allreduce of each row; ``network`` is a function of k."""
+    """The simulated seconds of each row's allreduce; ``network`` is a function of k."""
     seconds = []
     for row in measurements:
         schedule = algorithms[row.algorithm](row.devices, row.bytes // 4)

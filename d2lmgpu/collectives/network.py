@@ -1,27 +1,27 @@
-"""Networks to time a schedule on; links.py says what one is.
+"""Networks to time a schedule on; links.py says what a network is.
 
-Wired ones, which wires.py makes, among them `read_wires` of your own text, and
+There are wired networks (see wires.py; `read_wires` reads your own from a text) and
 
     full_switch          every device has one wire in and one out of a switch
     pcie_bus             all devices share one bus
     machines             servers of several devices, joined by Ethernet or InfiniBand
     shared_cores         virtual devices: threads on the cores of one computer
 
-All raise ValueError for bandwidths that are not above 0. `TOPOLOGIES` are networks by name, with the numbers of
-machines that there are:
+All raise ValueError unless bandwidths are above 0. `TOPOLOGIES` are networks by name, with the figures of existing
+machines:
 
-    full_switch    each device's wires carry 150 GB/s each way, as of a server's NVSwitch
-    pcie_bus       all share 16 GB/s, as of PCIe 3.0 through one CPU
+    full_switch    each device's wires carry 150 GB/s each way, as with a server's NVSwitch
+    pcie_bus       all devices share 16 GB/s, as with PCIe 3.0 through one CPU
     nvlink_ring    50 GB/s each way to both neighbours: two NVLinks
     nvlink_mesh    a DGX-1: up to 8 devices, NVLinks of 25 GB/s
-    torus          a grid as square as k lets it be, of wires of 50 GB/s
-    hypercube      the same wires, of 2, 4, 8, … devices
-    fat_tree       four such wires to a leaf switch, and four from there to spine switches, 5 µs a message
-    dragonfly      groups of 4, wires of 50 GB/s within and 25 GB/s between groups
-    machines       servers of 8 with such a switch, and 12.5 GB/s (100 Gbit/s) between them
+    torus          a grid as nearly square as k allows, with wires of 50 GB/s
+    hypercube      2, 4, 8, … devices, with wires of 50 GB/s
+    fat_tree       four such wires to a leaf switch, and four from there to spine switches, 5 µs per message
+    dragonfly      groups of 4, with wires of 50 GB/s within and 25 GB/s between groups
+    machines       servers of 8 with a switch as in full_switch, and 12.5 GB/s (100 Gbit/s) between them
     ethernet       the same servers with 1.25 GB/s (10 Gbit/s) between them
 
-A message takes 2 µs within a server, 5 over a bus, 10 between servers, 50 by Ethernet.
+A message takes 2 µs within a server, 5 over a bus, 10 between servers, 50 over Ethernet.
 """
 
 import math
@@ -53,7 +53,7 @@ def full_switch(k, bandwidth, latency=0.0):
 
 
 def pcie_bus(k, bandwidth, latency=0.0):
-    """One bus of ``bandwidth`` bytes/s in all, which every message crosses."""
+    """All devices share one bus of ``bandwidth`` bytes/s."""
 
     def route(sources, destinations):
         return np.zeros((len(sources), 1), int)
@@ -64,9 +64,8 @@ def pcie_bus(k, bandwidth, latency=0.0):
 def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds_per_byte=0.0):
     """Virtual devices on one computer: a message is a copy, which one core does at ``bandwidth`` bytes/s.
 
-    At most ``cores`` copies run at the same time, whatever the number of
-    devices; issuing a message takes the interpreter for ``occupancy`` seconds,
-    one message after the other.
+    At most ``cores`` copies run at the same time, however many devices there are. Messages are issued one after the
+    other; each takes the interpreter ``occupancy`` seconds.
     """
     name, together, bus = f"{cores} cores, {k} virtual devices", min(k, cores), pcie_bus(k, bandwidth)
     reduce = reduce_seconds_per_byte / together
@@ -74,10 +73,10 @@ def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds
 
 
 def machines(k, size=8, inside=150e9, between=12.5e9, latency_inside=2e-6, latency_between=10e-6):
-    """Servers of ``size`` devices with a switch inside and one network card each.
+    """Servers of ``size`` devices, each server with a switch and one network card.
 
-    ``inside`` is the bandwidth of each device's wires, ``between`` that of each
-    server's card, per direction (12.5e9: InfiniBand or Ethernet of 100 Gbit/s).
+    ``inside`` is the bandwidth of each device's wires, ``between`` that of each server's card, in bytes/s in each
+    direction (12.5e9: InfiniBand or Ethernet of 100 Gbit/s).
     """
     count = -(-k // size)
     names = [f"out of {i}" for i in range(k)] + [f"into {i}" for i in range(k)]
@@ -108,17 +107,17 @@ TOPOLOGIES = {
     "dragonfly": lambda k: dragonfly(-(-k // 4), 4),
     "ethernet": lambda k: machines(k, 8, 150e9, 1.25e9, 2e-6, 50e-6),
 }
-"""Functions of k that make a `Network` for so many devices, or more."""
+"""Functions of k that make a `Network` of at least k devices."""
 
 
 def _sides(k):
-    """Of the most square grid of k devices."""
+    """The sides of the most nearly square grid of k devices."""
     side = next(side for side in range(math.isqrt(k), 0, -1) if k % side == 0)
     return side, k // side
 
 
 def topology(name, k):
-    """The network of that name for k devices. Raises ValueError if it has fewer."""
+    """The network of that name with k devices. Raises ValueError if it cannot have as many."""
     network = TOPOLOGIES[name](k)
     if network.k < k:
         raise ValueError(f"network {name} has {network.k} devices, not {k}")

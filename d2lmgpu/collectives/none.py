@@ -1,8 +1,7 @@
 """No exchange at all: what a step would cost if communication were free.
 
-A bound to measure against, not an allreduce: afterwards every device still has
-its own gradients only, and replicas that step with them drift apart. Training
-refuses it.
+It is a bound to measure against, not an allreduce: every device keeps only its own gradients, so replicas would drift
+apart. Training refuses it.
 """
 
 

@@ -1,16 +1,16 @@
-"""From a schedule to what each device does: which parts it reads, writes, and waits for.
+"""Compile a schedule: from its steps to what each device reads, writes and waits for.
 
-A schedule says what happens in a step; devices run on their own, and wait only
-where they must. The rules, from which `compile_schedule` derives the waiting:
+A schedule says what happens in each step; devices run on their own, and wait only
+where they must. `compile_schedule` derives the waiting from these rules:
 
 1. A device that reads an array waits until its owner has written what earlier steps put there.
 2. A device that writes to its array waits until others have read what earlier steps take from there.
-3. Within a step all reads come before all writes. Where a step overwrites what
-   it also reads, the message is *fetched* into a staging buffer first, and
+3. Within a step, all reads come before all writes. Where a step overwrites what
+   it also reads, the message is first *fetched* into a staging buffer, and
    *applied* in a second phase; otherwise the reader adds or copies it directly.
 
-The ring of three devices, with chunks of two elements: each device's phases, and
-what they come after. "2.1" is the first phase of device 2; "2.0": device 2 is there.
+The ring of three devices, with chunks of two elements: each device's phases, and the
+phases that they wait for. "2.1" is the first phase of device 2; "2.0": device 2 has arrived.
 
 >>> print(compile_schedule(ring(3, 6), 3))
    device 0                       device 1                       device 2
@@ -19,9 +19,8 @@ what they come after. "2.1" is the first phase of device 2; "2.0": device 2 is t
 3  after 2.2 1.2: copy 4:6 of 2   after 0.2 2.2: copy 0:2 of 0   after 1.2 0.2: copy 2:4 of 1
 4  after 2.3 1.3: copy 2:4 of 2   after 0.3 2.3: copy 4:6 of 0   after 1.3 0.3: copy 0:2 of 1
 
-In its second phase device 0 waits for 2.1, which has just added to what is now read
-(rule 1), and for 1.1, which has read from device 0 (rule 2; which part, is not asked).
-Two devices that exchange all they hold follow rule 3:
+In its second phase device 0 waits for 2.1, which has just added to the part that is now read (rule 1), and for 1.1,
+which has read some part from device 0 (rule 2). Two devices that exchange everything they hold follow rule 3:
 
 >>> print(compile_schedule([[Transfer(0, 1, 0, 6, "copy"), Transfer(1, 0, 0, 6, "copy")]], 2))
    device 0                         device 1
@@ -36,9 +35,9 @@ from typing import NamedTuple
 
 
 class Action(NamedTuple):
-    """A part of a device's work: "direct" and "fetch" read from ``source``, "direct" and "apply" write here.
+    """A part of a device's work: "direct" and "fetch" read from ``source``; "direct" and "apply" write to the device.
 
-    ``stage`` is the place of the message in the staging buffer, in elements;
+    ``stage`` is where the message begins in the staging buffer, in elements;
     ``number`` counts the transfers of the schedule.
     """
 
@@ -72,11 +71,11 @@ class Phase(NamedTuple):
 class Program(NamedTuple):
     """What k devices do.
 
-    ``steps`` are those of the schedule, less what is empty. ``order`` lists all
+    ``steps`` are those of the schedule, without empty transfers. ``order`` lists all
     phases, as pairs (device, phase), in an order in which one thread may do them.
-    ``readers[i]`` are the devices that read from device i since it last waited for
-    them, so that its next work must come after theirs. ``stage_sizes[i]`` are the
-    elements of its staging buffer.
+    ``readers[i]`` are the devices that have read from device i since it last waited
+    for them, so its next work must come after theirs. ``stage_sizes[i]`` is the
+    number of elements in its staging buffer.
     """
 
     steps: list
@@ -85,7 +84,7 @@ class Program(NamedTuple):
     stage_sizes: list
 
     def __str__(self):
-        """A column a device, a row a phase."""
+        """A column for each device, a row for each phase."""
         columns = [[str(phase) for i, phase in self.order if i == device] for device in range(len(self.readers))]
         columns = [[f"device {device}", *phases] for device, phases in enumerate(columns)]
         widths = [max(map(len, column)) for column in columns]
@@ -96,7 +95,7 @@ class Program(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def compile_algorithm(algorithm, k, n, stage_all):
-    """`compile_schedule` of ``algorithm(k, n)``, remembered: training asks for the same few again and again."""
+    """`compile_schedule` of ``algorithm(k, n)``, cached: training asks for the same few again and again."""
     return compile_schedule(algorithm(k, n), k, stage_all)
 
 
@@ -121,7 +120,7 @@ def compile_schedule(schedule, k, stage_all=False):
 
 
 def _overwritten(step):
-    """For each transfer of a ``step`` whether another one writes where it reads: a list."""
+    """A list that says, for each transfer of a ``step``, whether another one writes where it reads."""
     written = collections.defaultdict(list)  # on each device
     for t in step:
         written[t.destination].append(t)
@@ -131,12 +130,12 @@ def _overwritten(step):
 class _Phases:
     def __init__(self, k):
         self.order = []
-        self.phases = [0] * k  # of each device, so far
+        self.phases = [0] * k  # how many each device has so far
         self.written = [0] * k  # the number of phases of each device after which its array is up to date
-        self.readers = [{} for _ in range(k)]  # for each device: which devices read from it since, in which phase
+        self.readers = [{} for _ in range(k)]  # for each device: which devices have read from it since, in which phase
 
     def add(self, actions, writing):
-        """Let each device of ``actions`` do its actions as its next phase, all at the same time."""
+        """Give each device of ``actions`` its actions as its next phase, all at the same time."""
         for device, todo in actions.items():
             waits = {source: self.written[source] for source in _read(todo)}  # rule 1
             if writing:  # rule 2
@@ -153,5 +152,5 @@ class _Phases:
 
 
 def _read(actions):
-    """The devices from whose arrays they read."""
+    """The devices whose arrays the actions read."""
     return [action.source for action in actions if action.kind != "apply"]

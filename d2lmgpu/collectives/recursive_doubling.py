@@ -6,10 +6,9 @@
 After s steps each device holds the sum of 2ˢ devices. Both partners add the
 same two numbers, so their sums have the same bits.
 
-Steps: log₂ k, the fewest that are possible. Bytes: each device sends log₂ k · n.
-For short messages. Where k is no power of two, the devices beyond the largest
-power p first hand their share to a partner, and get the result from it at the
-end: two steps more, of n elements each.
+Steps: log₂ k, the fewest possible. Bytes: each device sends log₂ k · n, so it suits short messages. If k is not a power
+of two, the devices beyond the largest power p first hand their share to a partner, which sends them the result at the
+end: two more steps, of n elements each.
 
 Source: Thakur, Rabenseifner and Gropp 2005.
 """

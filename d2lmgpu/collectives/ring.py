@@ -1,9 +1,8 @@
-"""The ring allreduce: each device talks to its right neighbour only, all at the same time.
+"""The ring allreduce: each device sends only to its right neighbour, all at the same time.
 
-The n elements are cut into k chunks. First the chunks travel round the ring and
-collect every device's share (reduce-scatter), then the finished chunks travel
-round once more (all-gather). For k = 3, which chunk each device sends to the
-right:
+The n elements are cut into k chunks. First the chunks travel round the ring and collect every device's share
+(reduce-scatter), then the finished chunks travel round once more (all-gather). For k = 3, each device sends these
+chunks to the right:
 
          0 → 1 → 2            step 1    step 2     step 3    step 4
          ↑_______|            add       add        copy      copy
@@ -27,7 +26,7 @@ from ..language.actions import Transfer, chunk_bounds
 
 
 def ring(k, n):
-    """The schedule for k devices and n elements; n need not be divisible by k, nor as large."""
+    """The schedule for k devices and n elements; n need not be a multiple of k, and may be smaller."""
     return reduce_scatter(k, n) + all_gather(k, n)
 
 
@@ -42,7 +41,7 @@ def all_gather(k, n):
 
 
 def _once_round(k, n, first, op):
-    """In the first step device i sends chunk i + ``first``, and then always the one that it has just received."""
+    """In the first step device i sends chunk i + ``first``; after that, always the chunk that it has just received."""
     chunks = chunk_bounds(n, k)
     pairs = [(i, (i + 1) % k) for i in range(k)]  # made once: a million transfers share a thousand numbers
     return [[Transfer(i, right, *chunks[(i + first - step) % k], op) for i, right in pairs] for step in range(k - 1)]

@@ -1,9 +1,9 @@
-"""Search for a schedule that spreads chunks over a network: in each step every link takes what is rare and lacking.
+"""Search for a schedule that spreads chunks over a network: in each step links carry rare chunks that are missing.
 
-A step has a *window* of time, in which a link can carry some chunks. Until no link has time left for any, devices take
-turns, first those that lack most: such a device asks those with wires to it, first the one that has least to offer, for
-the chunk that the fewest devices have. Chance decides between equals, so that several searches find several schedules,
-of which the best is taken. Backwards, and adding, a schedule that spreads is one that reduces.
+A step has a *window* of time in which a link can carry some chunks. Devices take turns, those that lack most first,
+until no link has time for another chunk. In its turn a device asks the devices with wires to it, first the one with the
+least to offer, for the chunk that the fewest devices have. Ties are broken at random, so several searches find several
+schedules, and the best one is taken. Run backwards, and adding, a schedule that spreads becomes one that reduces.
 
 Sources: Won et al. 2024, "TACOS: topology-aware collective algorithm synthesizer", for matching links with chunks; for
 steps and what fits into one, Cai et al. 2021, "Synthesizing optimal collective algorithms" (SCCL).
@@ -17,11 +17,11 @@ import numpy as np
 from ..language.actions import Transfer
 
 MOST_ASKED = 24
-"""So many others, by chance, a device asks first; only if they have nothing for it, all."""
+"""A device first asks this many others, chosen at random, and only if they have nothing for it all of them."""
 
 
 class Sent(NamedTuple):
-    """In a step a chunk goes from a device to another."""
+    """In a step, a chunk goes from one device to another."""
 
     chunk: int
     source: int
@@ -31,8 +31,8 @@ class Sent(NamedTuple):
 class Search:
     """Searches for ways to bring every chunk from its owner to all devices, or to its home.
 
-    ``cuts``: of the network. ``owners``: the device of each chunk, and ``homes`` where each is to go, if not to all.
-    ``nbytes``: of each. ``windows``: seconds, worth a try. ``messages``: how many chunks are sent in all.
+    ``cuts``: the network's. ``owners``: the device of each chunk; ``homes``: where each should go, if not to all.
+    ``nbytes``: bytes per chunk. ``windows``: the seconds worth trying. ``messages``: how many chunks are sent in all.
     """
 
     def __init__(self, cuts, owners, nbytes, homes=None):
@@ -45,7 +45,7 @@ class Search:
         self.windows = sorted(windows, reverse=self.alpha > float(slowest.max()))
         self.busy = np.append(self.busy, 0)  # for NO_LINK, which is -1
         widest = np.argsort(-cuts.slowest, kind="stable")
-        numbers = [widest[cuts.destinations[widest] == i] for i in range(cuts.k)]  # of the ways into each device
+        numbers = [widest[cuts.destinations[widest] == i] for i in range(cuts.k)]  # of the pairs into each device
         self.sources, self.links = [cuts.sources[each] for each in numbers], [cuts.ways[each] for each in numbers]
         self.wide = [cuts.slowest[each] for each in numbers]
         self.has_choice = homes is None and any(np.ptp(each) > 0 for each in self.wide)  # to be patient
@@ -55,9 +55,9 @@ class Search:
             self.messages = int(self.far[owners, np.arange(len(owners))].sum())
 
     def run(self, window, seed=0, patient=False):
-        """One search: lists of `Sent`, one a step, and roughly the seconds; infinitely many if it did not succeed.
+        """One search: a list of `Sent` for each step, and roughly its seconds; infinity if it did not succeed.
 
-        ``patient``: no device takes a chunk over a wire if one with a wider wire to it has it, or gets it.
+        ``patient``: no device takes a chunk over a wire if a device with a wider wire to it has it, or will get it.
         """
         k, chunks = self.cuts.k, len(self.owners)
         self.random, self.noise, self.patient = random.Random(seed), np.random.default_rng(seed), patient
@@ -80,7 +80,7 @@ class Search:
         return self.has.all() if self.homes is None else self.has[self.homes, np.arange(len(self.homes))].all()
 
     def _take(self, b, sent):
-        """Let device b take one more chunk in this step, if it can; whether it could."""
+        """Let device b take one more chunk in this step, if it can; return whether it could."""
         links = self.links[b]
         idle = np.flatnonzero((self.left[links] >= self.busy[links]).all(axis=1))
         some = self.random.sample(idle.tolist(), MOST_ASKED) if len(idle) > MOST_ASKED else []
@@ -93,7 +93,7 @@ class Search:
             useful &= self.promised[sources] & (self.far[b] < self.far[sources])
         elif self.patient:
             owned = self.promised[self.sources[b]]
-            widest = np.where(owned.any(axis=0), self.wide[b][owned.argmax(axis=0)], 0)  # by which it could come
+            widest = np.where(owned.any(axis=0), self.wide[b][owned.argmax(axis=0)], 0)  # over which it could come
             useful &= self.wide[b][ways][:, None] >= widest
         offers = np.count_nonzero(useful, axis=1)
         if not offers.any():
@@ -112,17 +112,17 @@ class Search:
 
 
 def forwards(steps, bounds):
-    """The schedule that copies so; ``bounds``: the (start, stop) of each chunk."""
+    """The schedule that copies as found; ``bounds``: the (start, stop) of each chunk."""
     return [_joined([Transfer(a, b, *bounds[chunk], "copy") for chunk, a, b in step]) for step in steps]
 
 
 def backwards(steps, bounds):
-    """The schedule that adds what goes the other way, last first."""
+    """The schedule that sends and adds the other way, the last step first."""
     return [_joined([Transfer(b, a, *bounds[chunk], "add") for chunk, a, b in step]) for step in reversed(steps)]
 
 
 def _joined(transfers):
-    """Chunks side by side that go the same way are one message."""
+    """Merge adjacent chunks that go the same way into one message."""
     joined = []
     for t in sorted(transfers):
         last = joined[-1] if joined else None

@@ -1,18 +1,16 @@
 """The textbook's exercise 3: different parts are aggregated on different devices.
 
-Device c is the hub of chunk c. All hubs work at the same time, so that no single
-device's wire carries everything. In step s, device i sends to the device s
-places further on:
+Device c is the hub of chunk c. All hubs work at the same time, so no single device's wire carries everything. In step
+s, device i sends to device i + s (modulo k):
 
     k = 3      step 1 (add)      step 2 (add)      step 3 (copy)     step 4 (copy)
     device 0   chunk 1 → 1       chunk 2 → 2       chunk 0 → 1       chunk 0 → 2
     device 1   chunk 2 → 2       chunk 0 → 0       chunk 1 → 2       chunk 1 → 0
     device 2   chunk 0 → 0       chunk 1 → 1       chunk 2 → 0       chunk 2 → 1
 
-Steps: 2(k-1), as the textbook's, but with n/k elements each. Bytes: each device
-sends (k-1) chunks to their hubs and its own finished chunk to k-1 others, that
-is 2(k-1)/k·n, as little as a ring; but every device talks to every other, so
-that it wants a network in which all pairs are equally near.
+Steps: 2(k-1), as in the textbook's allreduce, but with n/k elements each. Bytes: each device sends k-1 chunks to their
+hubs and its own finished chunk to k-1 others, that is 2(k-1)/k·n, as little as in a ring. But every device talks to
+every other, so it needs a network in which all pairs are equally near.
 
 Source: Dive into Deep Learning, "Training on Multiple GPUs", exercise 3, and
 "Parameter Servers" (Li et al. 2014).
@@ -28,7 +26,7 @@ def sharded(k, n):
 
 
 def gather_at_hubs(members, bounds, hubs):
-    """Every member's share of chunk c is added at device ``hubs[c]``.
+    """Every member's share of chunk c is added up on device ``hubs[c]``.
 
     ``members`` are device numbers, ``bounds`` the chunks' (start, stop), and the
     hubs are members, too. In one step each member sends to one hub.
@@ -42,7 +40,7 @@ def spread_from_hubs(members, bounds, hubs):
 
 
 def _rounds(members, hubs):
-    """For s = 1, 2, …: (member, hub, number of the hub) for all hubs that are s places after a member."""
+    """For s = 1, 2, …: (member, hub, number of the hub) for all hubs that come s positions after a member."""
     members = list(members)
     place = {hub: c for c, hub in enumerate(hubs)}
     for s in range(1, len(members)):

@@ -1,4 +1,4 @@
-"""One reader of schedules: how long would it take on a network that you describe? By the rules of clock.py."""
+"""Simulate how long a schedule would take on a network that you describe, by the rules of clock.py."""
 
 import functools
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ from .links import check_network
 class Simulation:
     """``seconds`` in all, with the network's startup; ``link_bytes`` over each link.
 
-    ``step_seconds``: by how much each step is done after those before it. ``times``: for each step the begins and ends
-    of its transfers, two arrays. ``bound``: the seconds that no allreduce of as many elements can beat on the network,
-    or no schedule for another ``goal`` (bounds.py); None where the schedule leaves devices of the network out.
+    ``step_seconds``: how long after the steps before it each step ends. ``times``: for each step, when its transfers
+    begin and end, two arrays. ``bound``: the seconds that no schedule for the ``goal`` can beat on the network with as
+    many elements (bounds.py); None where the schedule does not use all devices of the network.
     """
 
     seconds: float
@@ -34,8 +34,8 @@ class Simulation:
 def simulate(schedule, network, itemsize=4, goal="allreduce", root=0):
     """Time a schedule on a network; elements have ``itemsize`` bytes. Returns a `Simulation`.
 
-    ``schedule`` may be any iterable of steps. ``goal`` and ``root`` are for its ``bound``: see `bound`. Raises
-    ValueError if it names a device that the network does not have.
+    ``schedule`` may be any iterable of steps. ``goal`` and ``root`` decide the ``bound``: see `bound`. Raises
+    ValueError if the schedule names a device that the network does not have.
     """
     check_network(network)
     first, last, named = np.inf, 0, 0

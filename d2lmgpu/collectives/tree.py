@@ -5,11 +5,11 @@
               step 3      4→0                       add
               step 4 … 6  the same backwards        copy
 
-With every step the number of devices that still hold something new halves.
+Each step halves the number of devices with sums still to be passed on.
 
 Steps: 2⌈log₂ k⌉, few even for many devices, each with all n elements. Bytes:
-device 0 receives and sends ⌈log₂ k⌉·n. Good for short messages, where latency
-is everything; for long ones the ring sends less.
+device 0 receives and sends ⌈log₂ k⌉·n. The tree is good for short messages, where
+latency is everything; for long ones the ring sends less.
 
 Source: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective
 Communication Operations in MPICH" (binomial tree).

@@ -1,18 +1,18 @@
 """Networks of wires: draw your own, read one from a file, or take a known one.
 
     wired            wires as you list them: from device to device, or to a switch
-    read_wires       the same from a text, a wire a line: "0-1: 25 GB/s"
+    read_wires       the same from a text, one wire per line: "0-1: 25 GB/s"
     rewired          a network with some of its wires broken, slower or faster
 
     nvlink_ring      each device is wired to its two neighbours
     nvlink_mesh      the hybrid cube mesh of a server with 8 V100, the DGX-1
-    torus            a grid whose edges are joined, of any number of dimensions, as of a TPU pod
+    torus            a grid of any number of dimensions whose edges are joined, as in a TPU pod
     hypercube        2^d devices; wires between those whose numbers differ in one bit
     fat_tree         leaf switches of a few devices each, and spine switches that join them without a bottleneck
     dragonfly        groups in which all are wired to all, and one wire between any two groups
 
-A message takes a way of the fewest wires; each device on it receives it before it passes it on, so that it pays the
-latency anew. A wire carries its bandwidth either way at the same time.
+A message takes a route with the fewest wires. Each device on the route receives the message before passing it on, which
+costs the latency again. A wire carries its bandwidth in both directions at the same time.
 
 Sources: Al-Fares et al. 2008, "A scalable, commodity data center network architecture" (fat trees); Kim et al. 2008,
 "Technology-driven, highly-scalable dragonfly topology".
@@ -29,7 +29,7 @@ from .links import NO_LINK, Network
 
 MESH_WIRES = [(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2), (2, 6, 1)]
 MESH_WIRES += [(3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2)]
-"""Pairs of devices of a DGX-1 with V100, and the number of NVLinks between them (six on each device)."""
+"""Pairs of devices in a DGX-1 with V100s, and the number of NVLinks between them (six on each device)."""
 
 EXAMPLE = "0-1: 25 GB/s"
 LINE = re.compile(r"\s*([\w ]*\w)\s*([->])\s*([\w ]*\w)\s*:\s*([0-9.]{1,20})\s*([kMGT]?)(B|bit)/s\s*")
@@ -40,11 +40,11 @@ UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "
 def wired(wires, latency=0.0, name=None):
     """A network of ``wires``, a list of (end, end, bytes/s); ``latency``: seconds from device to device.
 
-    An end is a device, a number from 0, or a switch, a text. A wire carries so many bytes/s either way, unless its
-    other direction is given, too; one of 0 bytes/s is none. A dict of bandwidths by pairs of ends is fine as well.
+    An end is a device (a number from 0) or a switch (a text). A wire carries its bytes/s in both directions, unless the
+    other direction is given, too; a wire of 0 bytes/s does not exist. A dict of bandwidths by pairs of ends works, too.
 
-    Raises ValueError for other ends, a wire that is given twice, or from an end to itself, bandwidths below 0, and
-    devices out of reach.
+    Raises ValueError for other ends, a wire given twice or from an end to itself, bandwidths below 0, and devices that
+    cannot be reached.
     """
     try:
         given = [(*pair, speed) for pair, speed in wires.items()] if isinstance(wires, dict) else [*wires]
@@ -54,7 +54,7 @@ def wired(wires, latency=0.0, name=None):
     except (TypeError, ValueError):
         raise ValueError(
             f"wires are {shown(wires)}; they should be a list of two ends and a bandwidth each, such as (0, 1, 25e9), "
-            "and none be there twice"
+            "each wire once"
         ) from None
     ends = {end for pair in wires for end in pair}
     numbers = {end for end in ends if not isinstance(end, str)}
@@ -62,7 +62,7 @@ def wired(wires, latency=0.0, name=None):
     if numbers != {*range(k)} or not 1 <= k <= MOST_DEVICES or any(a == b for a, b in wires):
         raise ValueError(
             f"wires: their devices are {shown(sorted(numbers, key=_as_number))}; they should be all numbers from 0 on, "
-            f"at most {MOST_DEVICES}, and a wire join two of them, or one and a switch with a name"
+            f"at most {MOST_DEVICES} devices, and each wire should join two devices, or a device and a named switch"
         )
     for pair, bandwidth in wires.items():
         check_number(f"the bandwidth of wire {pair}", bandwidth, least=0)
@@ -86,10 +86,10 @@ def _by(table):
 
 
 def _ways(pairs, k, count):
-    """Of each device to each the links on a shortest way, (k, k, hops), and how many devices it comes to, (k, k).
+    """The links on a shortest route from each device to each, (k, k, hops), and its number of devices, (k, k).
 
-    Of ``count`` nodes the first k are devices. Where there are several ways on through switches, messages to different
-    devices take different ones; through devices the first.
+    The first k of ``count`` nodes are devices. Where several routes lead on through switches, messages to different
+    devices take different ones; through devices they take the first.
     """
     number = {pair: i for i, pair in enumerate(pairs)}
     out, into = ([[] for _ in range(count)] for _ in range(2))
@@ -107,7 +107,7 @@ def _ways(pairs, k, count):
                     queue.append(before)
         lost = [source for source in range(k) if source not in far]
         if lost:
-            raise ValueError(f"wires: no way leads from device {lost[0]} to device {destination}; give wires that do")
+            raise ValueError(f"wires: no route leads from device {lost[0]} to device {destination}; add wires for one")
         for source in range(k):
             here, way = source, []
             while here != destination:
@@ -124,12 +124,12 @@ def _ways(pairs, k, count):
 
 
 def read_wires(text, name=None):
-    """The `wired` network of a text with a wire a line, "0-1: 25 GB/s"; "0>1: 10 Gbit/s" is a wire in one direction.
+    """The `wired` network of a text, one wire per line: "0-1: 25 GB/s", or in one direction "0>1: 10 Gbit/s".
 
-    An end that is no number is a switch. Units are B/s or bit/s, with k, M, G or T (1000 each). A line "latency: 5 us"
-    says what a message takes. What follows a # is a comment.
+    An end that is not a number is a switch. Units are B/s or bit/s, with k, M, G or T (powers of 1000). A line
+    "latency: 5 us" gives the time per message. Text after a # is a comment.
 
-    Raises ValueError, with the line, for anything else, and what `wired` raises.
+    Raises ValueError, quoting the line, for anything else, and whatever `wired` raises.
     """
     check_text("text", text)
     wires, latency = {}, 2e-6
@@ -147,21 +147,19 @@ def read_wires(text, name=None):
                 raise ValueError
         except ValueError:
             what = f"{name or 'wires'}, line {number}: {shown(line.strip())} is no wire"
-            raise ValueError(f"{what}; write such as {EXAMPLE!r}, or 'latency: 5 us'") from None
+            raise ValueError(f"{what}; write a line such as {EXAMPLE!r}, or 'latency: 5 us'") from None
     one_way = {(b, a): 0.0 for a, b in wires if (b, a) not in wires}
     return wired(wires | one_way, latency, name)
 
 
 def rewired(network, changes):
-    """A wired network with ``changes``: bandwidths by pairs of ends, for both directions; 0: the wire is broken.
+    """A wired network with ``changes``: bandwidths by pairs of ends, for both directions; 0 breaks the wire.
 
-    Raises ValueError for a network that is not `wired`, for a wire to be broken that it has not, and what `wired`
-    raises.
+    Raises ValueError for a network that is not `wired` and for breaking a wire that does not exist, and whatever
+    `wired` raises.
     """
     if network.wired is None:
-        raise ValueError(
-            f"network {network.name} is not one of wires, which could be changed; give such as torus(4, 4)"
-        )
+        raise ValueError(f"network {network.name} has no wires to change; give a wired network, such as torus(4, 4)")
     wires, latency = network.wired
     if not isinstance(changes, dict) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in changes):
         raise ValueError(
@@ -170,7 +168,7 @@ def rewired(network, changes):
     for pair, bandwidth in changes.items():
         check_number(f"the bandwidth of wire {shown(pair)}", bandwidth, least=0)
         if pair not in wires and not bandwidth:
-            raise ValueError(f"wire {shown(pair)} is to be broken, but {network.name} has none there")
+            raise ValueError(f"wire {shown(pair)} cannot be broken: {network.name} has no such wire")
     both = {(b, a): bandwidth for (a, b), bandwidth in changes.items()} | changes
     said = ", ".join(f"{a}-{b} {'at %g GB/s' % (to / 1e9) if to else 'broken'}" for (a, b), to in changes.items())
     return wired(wires | both, latency, f"{network.name}, {said}")
@@ -187,7 +185,7 @@ def nvlink_mesh(bandwidth=25e9, latency=0.0):
 
 
 def torus(*sides, bandwidth=50e9, latency=2e-6, name=None):
-    """A grid of as many devices on each of its ``sides``, whose edges are joined; the last coordinate changes first."""
+    """A grid whose edges are joined, with ``sides`` devices in each dimension; the last coordinate changes first."""
     for side in sides:
         check_whole("torus: a side", side, most=MOST_DEVICES)
     at = np.arange(np.prod(sides, dtype=int)).reshape(sides)
@@ -204,7 +202,7 @@ def hypercube(dimensions, bandwidth=50e9, latency=2e-6):
 
 
 def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
-    """``size`` devices at a leaf switch, which has as many wires of the same ``bandwidth``, to a spine switch each."""
+    """``size`` devices on each leaf switch, with ``size`` wires of the same ``bandwidth`` to the spine switches."""
     for name, value in (("k", k), ("size", size)):
         check_whole(f"fat_tree: {name}", value, most=MOST_DEVICES)
     leaf = [f"leaf {i // size}" for i in range(k)]
@@ -214,7 +212,7 @@ def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
 
 
 def dragonfly(groups, size, inside=50e9, between=25e9, latency=2e-6):
-    """``groups`` of ``size`` devices each, all wired to all; the wires to other groups begin at devices in turn."""
+    """``groups`` groups of ``size`` devices, all wired to all; wires to other groups start from the devices in turn."""
     for name, value in (("groups", groups), ("size", size), ("devices", groups * size)):
         check_whole(f"dragonfly: {name}", value, most=MOST_DEVICES)
     wires = {}
