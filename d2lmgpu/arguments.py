@@ -1,7 +1,7 @@
-"""Errors for wrong arguments: one line that says what was given, what is allowed, and what to do.
+"""Wrong arguments: every error says in one line what was given, what is allowed and what to do.
 
-Front doors check what they are given with these. All raise ValueError, and none
-looks at the elements of an array: that would be work.
+Public functions check their arguments with these functions. All raise ValueError, and none looks at the elements of an
+array, which would take time.
 """
 
 import array
@@ -17,26 +17,26 @@ import numpy as np
 from .names import called_here, name_among, spelled_alike
 
 MAX_WHOLE = 10**9
-"""No sensible whole number is larger, seeds and bytes aside."""
+"""No sensible whole number is larger, except seeds and bytes."""
 
 MAX_SEED = 2**64 - 1
 
 MAX_SHOWN = 80
-"""Characters of a value that an error shows at most."""
+"""The most characters of a value that an error shows."""
 
 SIMILAR = 0.75
-"""How similar a name is that was perhaps meant, as difflib counts: one letter of four may be another."""
+"""How similar a name must be to be suggested, as difflib counts: one letter in four may differ."""
 
 
 PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
-"""By which NumPy makes an array of another library's."""
+"""The attributes through which NumPy reads another library's array."""
 
 ON_THE_HOST = (1, 3, 11)
 """The host's memory, pinned or not, as DLPack numbers it: kDLCPU, kDLCUDAHost, kDLROCMHost."""
 
 
 def shown(value):
-    """``value`` in one line of an error: arrays by dtype and shape, whatever else is long in part."""
+    """``value`` for a line of an error message: arrays by dtype and shape, other long values shortened."""
     if isinstance(value, np.generic):
         value = value.item()
     try:
@@ -44,25 +44,25 @@ def shown(value):
             place = f" on {value.device}" if hasattr(value, "raw") else ""
             return f"an array of {value.dtype} {tuple(value.shape)}{place}"
         text = repr(value)
-    except Exception:  # an object's repr may raise anything; so does that of an int of 5,000 digits
+    except Exception:  # an object's repr may raise anything, even for an int of 5,000 digits
         text = f"<{type(value).__name__}>"
     return shortened(text)
 
 
 def shortened(text):
-    """A text in one line, with the middle left out if it is long."""
+    """A text on one line, with the middle left out if it is long."""
     text = " ".join(text.split())
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 15]} ... {text[-10:]}"
 
 
 def plain(value):
-    """A setting as JSON knows it: numbers of NumPy and other libraries as Python's, and so lists of them.
+    """A setting for JSON: numbers (also in lists) of NumPy and other libraries become Python's.
 
-    A history, a checkpoint and a sweep's file hold no others. What is no number stays as it is.
+    A history, a checkpoint and a sweep's file hold only such values. Anything that is not a number stays as it is.
     """
     if isinstance(value, np.ndarray):
         value = value.tolist()
-    if type(value) in (list, tuple, range):  # but no `Network`, which is a tuple
+    if type(value) in (list, tuple, range):  # but not a `Network`, which is also a tuple
         return [plain(part) for part in value]
     for kinds, python in (((bool, np.bool_), bool), (numbers.Integral, int), (numbers.Real, float)):
         if isinstance(value, kinds):
@@ -71,24 +71,24 @@ def plain(value):
 
 
 def check_name(what, name, known, also=""):
-    """Raise ValueError, with the ``known`` names and the most similar, unless ``name`` is one of them."""
+    """Raise ValueError, listing the ``known`` names and the most similar one, unless ``name`` is among them."""
     if not isinstance(name, str) or name not in known:
         meant = perhaps_meant(name, known) if isinstance(name, str) else ""
         raise ValueError(f"{what} {shown(name)} is unknown; choose from {', '.join(known)}{also}{meant}")
 
 
 def check_arguments(function, named, known):
-    """Raise TypeError unless all arguments that are ``named`` are ``known`` ones of the ``function``, a name."""
+    """Raise TypeError unless all ``named`` arguments are ``known``; ``function`` is the function's name."""
     for name in named:
         if name not in known:
             raise TypeError(f"{function}: there is no argument {shown(name)}{perhaps_meant(name, known)}")
 
 
 def perhaps_meant(word, known):
-    """ "; did you mean ring?": the end of an error that names which of ``known`` is meant, if one is.
+    """ "; did you mean ring?": the end of an error that suggests one of the ``known`` names, if one fits.
 
-    That is one spelled in another way, or what is called ``word`` elsewhere (names.py), or one that is similar. Of what
-    is called so elsewhere, and here is none of them, it says what it is here.
+    It may be another spelling, a name for what other libraries call ``word`` (names.py), or a similar name. If other
+    libraries use ``word`` for something that is not among ``known``, the text says what it is called here.
     """
     spelling, spelled = spelled_alike(word), {spelled_alike(name): name for name in known}
     meant = spelled.get(spelling) or name_among(word, known)
@@ -99,7 +99,7 @@ def perhaps_meant(word, known):
 
 
 def check_whole(name, value, least=1, most=MAX_WHOLE):
-    """Raise ValueError unless ``value`` is a whole number from ``least`` to ``most``; ``name`` says of what."""
+    """Raise ValueError unless ``value`` is a whole number from ``least`` to ``most``; ``name`` is for the message."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} is {shown(value)}; it should be a whole number, at least {least}")
     if value > most:
@@ -107,7 +107,7 @@ def check_whole(name, value, least=1, most=MAX_WHOLE):
 
 
 def check_seed(seed):
-    """Raise ValueError unless random numbers can start from ``seed``."""
+    """Raise ValueError unless ``seed`` can seed random numbers."""
     check_whole("seed", seed, least=0, most=MAX_SEED)
 
 
@@ -122,7 +122,7 @@ def check_number(name, value, least=-math.inf, above=-math.inf, most=math.inf, b
 
 
 def is_number(value):
-    """Whether it is a real number: no bool, no array of one number, nothing beyond the range of floats."""
+    """Whether it is a real number: not a bool, not an array of one number, not beyond the range of floats."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         return False
     try:
@@ -151,7 +151,7 @@ def check_function(name, value):
 
 
 def check_list(name, value, of, length=None):
-    """``value`` as a list: any iterable but a text, an array or a dict; ``of`` says what it should hold."""
+    """``value``, any iterable except a text, an array or a dict, as a list; ``of`` says what it should hold."""
     if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable) or hasattr(value, "dtype"):
         raise ValueError(f"{name}: {shown(value)} should be a list of {of}")
     value = list(value)
@@ -161,8 +161,8 @@ def check_list(name, value, of, length=None):
 
 
 def is_foreign(value):
-    """Whether it is an array of another library than NumPy, CuPy and this one, or one of Python's buffers."""
-    kind = type(value)  # whose attributes are no columns, as those of a table may be
+    """Whether it is an array of a library other than NumPy, CuPy and this one, or one of Python's buffers."""
+    kind = type(value)  # look at the type: attributes of a table may be columns
     cupy = getattr(sys.modules.get("cupy"), "ndarray", np.ndarray)
     if issubclass(kind, (np.ndarray, np.generic, cupy)) or hasattr(kind, "raw"):
         return False
@@ -170,9 +170,9 @@ def is_foreign(value):
 
 
 def as_numpy(name, value):
-    """An array of another library, or a buffer, as NumPy's, in the same memory where that can be; others as they are.
+    """Another library's array, or a buffer, as a NumPy array, sharing memory if possible; other values as they are.
 
-    Raises ValueError for one that NumPy cannot read, or that is in a GPU's memory.
+    Raises ValueError for an array that NumPy cannot read, or that is in a GPU's memory.
     """
     if not is_foreign(value):
         return value
@@ -182,13 +182,13 @@ def as_numpy(name, value):
         return np.from_dlpack(value) if only_dlpack else np.asarray(value)
     except Exception as error:  # whatever the other library raises
         why = " ".join(str(error).split())[:200]
-        raise ValueError(f"{name} is {shown(value)}, of which NumPy makes no array; convert it first ({why})") from None
+        raise ValueError(f"{name} is {shown(value)}, which NumPy cannot convert; convert it first ({why})") from None
 
 
 def check_on_host(name, value):
-    """Raise ValueError if an array is in a GPU's memory, which it leaves only if the program says so."""
+    """Raise ValueError if an array is in a GPU's memory: copies to the host must be explicit."""
     on_gpu = False
-    with contextlib.suppress(Exception):  # PyTorch raises some for tensors that NumPy cannot read either
+    with contextlib.suppress(Exception):  # PyTorch raises errors for tensors that NumPy cannot read either
         on_gpu = hasattr(value, "__cuda_array_interface__") or value.__dlpack_device__()[0] not in ON_THE_HOST
     if on_gpu:
         raise ValueError(
@@ -198,9 +198,9 @@ def check_on_host(name, value):
 
 
 def check_array(name, value, ndim=None, shape="", kinds="biuf"):
-    """``value``, `as_numpy`. Raises ValueError unless it is an array of numbers, with ``ndim`` axes if given.
+    """``value`` after `as_numpy`. Raises ValueError unless it is an array of numbers, with ``ndim`` axes if given.
 
-    ``shape`` tells them.
+    ``shape`` describes the axes in the error message.
     """
     value = as_numpy(name, value)
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
@@ -213,7 +213,7 @@ def check_array(name, value, ndim=None, shape="", kinds="biuf"):
 
 
 def as_array(name, value, kinds="biuf"):
-    """`check_array` of an array, or of a list that NumPy makes one of."""
+    """`check_array` of an array, or of a list that NumPy can convert to one."""
     if not hasattr(value, "dtype") and not is_foreign(value):
         try:
             value = np.asarray(value)
@@ -223,11 +223,11 @@ def as_array(name, value, kinds="biuf"):
 
 
 def check_sized(name, value):
-    """``value``, `as_numpy`. Raises ValueError unless it has a length and can be indexed, as lists and arrays can."""
+    """``value`` after `as_numpy`. Raises ValueError unless it has a length and can be indexed."""
     value = as_numpy(name, value)
     single = isinstance(value, (str, bytes, dict)) or getattr(value, "ndim", 1) == 0
     if single or not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
-        raise ValueError(f"{name} is {shown(value)}; it should be an array, or a list")
+        raise ValueError(f"{name} is {shown(value)}; it should be an array or a list")
     return value
 
 
@@ -236,9 +236,9 @@ def check_path(name, value):
     if not isinstance(value, str) and not hasattr(value, "__fspath__"):
         raise ValueError(f"{name} is {shown(value)}; it should be the name of a file")
     if not str(value) or "\0" in str(value):
-        raise ValueError(f"{name} is {shown(value)}; it should be the name of a file, and not empty")
+        raise ValueError(f"{name} is {shown(value)}; it should be a file name that is not empty")
 
 
 def in_a_clone(extra):
-    """What to type to install an extra: d2lmgpu is on no package index, so it is installed from a clone."""
+    """The command that installs an extra: d2lmgpu is not on any package index, so it is installed from a clone."""
     return f"pip install -e '.[{extra}]' in the clone of d2lmgpu"

@@ -1,7 +1,8 @@
-"""BLAS, which multiplies matrices for NumPy, limited to one thread: a virtual device's share.
+"""Hold BLAS, which multiplies matrices for NumPy, to one thread, because each virtual device computes with one thread.
 
-threadpoolctl does that with the libraries that it knows. Accelerate, which NumPy may use on Macs, is none of them, and
-reads an environment variable. Importing the package sets it, unless the user has: in time if NumPy comes after.
+threadpoolctl does this for the libraries that it knows. It does not know Accelerate, which NumPy may use on Macs;
+Accelerate reads an environment variable. Importing the package sets it, unless the user has, which works if NumPy is
+imported later.
 """
 
 import os
@@ -23,7 +24,7 @@ def hold_to_one_thread():
 
 
 def check_held():
-    """Raise RuntimeError if there is no BLAS that could be held to one thread."""
+    """Raise RuntimeError if no BLAS could be held to one thread."""
     from threadpoolctl import threadpool_info
 
     is_known = IN_A_TAB or any(pool["user_api"] == "blas" for pool in threadpool_info())

@@ -1,11 +1,10 @@
-"""Checkpoints: files from which training continues as if it had never stopped.
+"""Checkpoints: the state of training as a file, from which training resumes as if it had never stopped.
 
     {"format": "d2lmgpu checkpoint", "version": 1, "bytes": ..., "sha256": ...}    one line of JSON
     arrays and state                                                             NumPy's .npz
 
-Reading one runs no code that is in the file (nothing is unpickled), and takes no
-more memory than the file is long (nothing is unpacked). A file is there whole or
-not at all: it is written under another name and then renamed.
+Reading a checkpoint never runs code from the file (nothing is unpickled), and takes no more memory than the file is
+long (nothing is compressed). A file is written under another name and then renamed, so it is never there in part.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ LONGEST_HEADER = 1000
 
 
 class CheckpointError(ValueError):
-    """A file that is no checkpoint, or no complete one."""
+    """The file is not a checkpoint, or not a complete one."""
 
 
 class Checkpoint(NamedTuple):
@@ -37,7 +36,7 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(path, checkpoint):
-    """Write a `Checkpoint`; a failure, or a machine that stops meanwhile, leaves an older file as it was.
+    """Write a `Checkpoint`. If this fails, or the machine stops meanwhile, an older file stays as it was.
 
     Raises OSError if it cannot be written.
     """
@@ -52,8 +51,8 @@ def save_checkpoint(path, checkpoint):
 def load_checkpoint(path):
     """The `Checkpoint` in a file.
 
-    Raises CheckpointError if it is not a checkpoint, of another version, cut short or
-    altered; OSError if it cannot be read.
+    Raises CheckpointError if it is not a checkpoint, comes from another version, or is truncated or altered; OSError if
+    it cannot be read.
     """
     check_path("load_checkpoint: path", path)
     with open(path, "rb") as file:
@@ -65,13 +64,13 @@ def load_checkpoint(path):
         raise CheckpointError(f"{path} was altered: its checksum is not what it should be; take an older one")
     try:
         return _unpack(content)
-    except Exception as error:  # NumPy, zipfile and json raise twenty kinds for crafted files
+    except Exception as error:  # NumPy, zipfile and json raise many kinds of errors for crafted files
         why = " ".join(str(error).split())[:200]
         raise CheckpointError(f"{path} is no checkpoint that this version can read: {why}") from error
 
 
 def _unpack(content):
-    """The `Checkpoint` in a file's content, which takes no more memory than that. Raises whatever there is to raise."""
+    """The `Checkpoint` in a file's content, which takes no more memory than that. It may raise any error."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
         if sum(member.file_size for member in members) > len(content):
@@ -90,7 +89,7 @@ def _unpack(content):
 
 
 def _read_array(archive, member):
-    """An array of numbers, of the size that its header says it has."""
+    """An array of numbers, after checking that it has the size that its header announces."""
     with archive.open(member) as file:
         if np.lib.format.read_magic(file) != (1, 0):
             raise ValueError(f"{member.filename} has another format")

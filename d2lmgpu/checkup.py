@@ -1,7 +1,7 @@
-"""What works on this machine: tests of everything that the program relies on, on each of its devices.
+"""What works on this machine: try everything that the program relies on, on each device.
 
-A program tries these things by itself when it first uses a device, and takes a slower way where one does not work.
-Here all are tried at once, so that a person with a new machine sees what to expect of it.
+A program tries these things by itself when it first uses a device, and falls back to something slower where one does
+not work. Here all are tried at once, so you can see what to expect from a new machine.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from .networks import kernels_work
 from .parallel.graph_limits import in_one_graph
 
 LENGTH = 1003
-"""Elements of the arrays that are added up."""
+"""The number of elements of the arrays that are summed."""
 
 
 def check_machine():
-    """Try everything on all GPUs and on two virtual devices: a list of `devices.trials.Trial`.
+    """Try everything on all GPUs and on two virtual devices; return a list of `devices.trials.Trial`.
 
-    Nothing is raised: what fails is in the list, with the reason.
+    It raises nothing: the list says what failed and why.
     """
     with all_again():
         gpus = [gpu for gpu in map(_try_card, range(find_gpus()[0])) if gpu is not None]
@@ -46,10 +46,9 @@ def check_machine():
 
 
 def _try_card(card):
-    """Try what a GPU does by itself; returns it, or None if it cannot be used at all.
+    """Try what a GPU does on its own; return the device, or None if it cannot be used at all.
 
-    The device is made for this alone, so that failures, also between this card and another, leave nothing behind in
-    the one that `gpu` returns.
+    This device is used for nothing else, so failures, even between two cards, do not affect the one that `gpu` returns.
     """
     name, made = f"gpu({card})", []
 
@@ -71,8 +70,8 @@ def _try_precisions(device):
 
 
 def _try_together(gpus):
-    """Try peer access, and if they have that, a graph over them: what training asks of several."""
-    with contextlib.suppress(DeviceError):  # nothing works between two: then their sum says so
+    """Try what training needs of several GPUs: peer access, and if they have that, a graph over all of them."""
+    with contextlib.suppress(DeviceError):  # nothing works between two GPUs: their sum will show it
         in_one_graph(gpus, "ring")
 
 

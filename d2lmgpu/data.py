@@ -1,4 +1,4 @@
-"""Minibatches: shuffled anew each epoch, with each example once; a smaller last one may be left out."""
+"""Minibatches: reshuffled each epoch, with each example once; a smaller last minibatch may be left out."""
 
 from collections.abc import Iterator
 
@@ -10,11 +10,11 @@ from .words import several
 
 
 def minibatches(X, y, batch_size, seed, epoch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """An iterator of (X, y) for each minibatch of an epoch, images as float32 in 0..1.
+    """An iterator over the minibatches (X, y) of an epoch, with images as float32 in 0..1.
 
-    The order follows from ``seed`` and ``epoch`` alone: every epoch has another,
-    and any epoch can be repeated. The last minibatch holds what is left
-    (60000 mod 256 = 96 examples).
+    The order depends only on ``seed`` and ``epoch``: it differs from epoch to epoch,
+    and any epoch can be repeated. The last minibatch holds the remaining examples
+    (60000 mod 256 = 96).
     """
     X, y = as_numpy("minibatches: X", X), as_numpy("minibatches: y", y)
     order = epoch_order(len(X), seed, epoch)
@@ -23,11 +23,11 @@ def minibatches(X, y, batch_size, seed, epoch) -> Iterator[tuple[np.ndarray, np.
 
 
 def first_examples(data, limit):
-    """A data set as `train` takes it, of which the first ``limit`` training examples; all if it is None.
+    """A data set as `train` takes it, with only the first ``limit`` training examples; all if ``limit`` is None.
 
-    Where the examples are in order of their classes, as those from folders are, they are taken evenly from all.
+    If the examples are sorted by class, as those from folders are, they are taken evenly from all classes.
 
-    Raises ValueError unless it is a whole number, at least 1.
+    Raises ValueError unless ``limit`` is a whole number, at least 1.
     """
     check_limit(limit)
     X_train, y_train, *rest = check_parts(data)
@@ -39,7 +39,7 @@ def first_examples(data, limit):
 
 
 def check_parts(data, least=4):
-    """The parts of a data set as `train` takes it, in a list. Raises ValueError for fewer than ``least``, or others."""
+    """The parts of a data set as `train` takes it, in a list. Raises ValueError for a wrong number of parts."""
     parts = "X_train, y_train, X_test, y_test, and maybe the names of the classes"
     data = check_list("data", data, of=f"arrays: {parts}")
     if not least <= len(data) <= 5:
@@ -53,22 +53,22 @@ def check_parts(data, least=4):
 
 
 def check_limit(limit):
-    """Raise ValueError unless there can be a first ``limit`` examples."""
+    """Raise ValueError unless ``limit`` is a possible number of examples."""
     if limit is not None:
         check_whole("limit", limit)
 
 
 def epoch_order(n, seed, epoch):
     """A permutation of 0..n-1: the order of the examples in an epoch."""
-    # A spawned sequence: [seed, 0] would be the same stream as seed, from which the weights are drawn.
+    # A spawned sequence, because [seed, 0] would be the same stream as seed, which the weights are drawn from.
     sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
     return np.random.default_rng(sequence).permutation(n)
 
 
 def epoch_size(n, batch_size, drop_last=False):
-    """How many of n examples an epoch has: all, or with ``drop_last`` as many as fill whole minibatches.
+    """How many of n examples an epoch has: all, or with ``drop_last`` only those that fill whole minibatches.
 
-    Raises ValueError for a batch size that leaves nothing.
+    Raises ValueError if the batch size leaves no examples.
     """
     if drop_last and batch_size > n:
         raise ValueError(
@@ -78,14 +78,14 @@ def epoch_size(n, batch_size, drop_last=False):
 
 
 def batch_rng(seed, epoch, number):
-    """The NumPy Generator of minibatch ``number`` (from 0) of an epoch, for whatever is random about it."""
+    """The NumPy Generator for everything random in minibatch ``number`` (from 0) of an epoch."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch, number)))
 
 
 def to_float(images, out=None):
-    """uint8 images (0..255) as float32 (0..1), float images as they are; written to ``out`` if it is given.
+    """uint8 images (0..255) as float32 (0..1), float images unchanged; written to ``out`` if it is given.
 
-    Plain arrays, of a device or the host's.
+    The arrays are plain ones, on a device or on the host.
     """
     images = as_numpy("to_float: images", images)
     if images.dtype == np.uint8:

@@ -1,12 +1,12 @@
-"""Sums over examples that have the same bits in any order of addition, and so on any number of devices.
+"""Sums over examples with the same bits in whatever order they are added, and so on any number of devices.
 
-A float is rounded after each addition: (a + b) + c is not a + (b + c). So the sum of gradients depends on how many
+A float sum is rounded after each addition: (a + b) + c is not a + (b + c). So the sum of gradients depends on how many
 devices there are, on their shares and on the allreduce. Whole numbers are not rounded. So
 
-- a minibatch is cut into *granules*, `GRANULE` examples each, the last one maybe less. What is computed of a granule
-  has the same bits wherever that is done: always the same arrays, the same kernels, one thread. A device has whole
-  granules;
-- a granule's gradients are rounded to whole multiples of a unit, once, and from there on added as integers.
+- a minibatch is cut into *granules* of `GRANULE` examples; the last one may be smaller. A granule's results have the
+  same bits wherever they are computed: always with the same arrays, the same kernels, and one thread. A device has
+  whole granules;
+- a granule's gradients are rounded once to whole multiples of a unit, and from then on added as integers.
 
     what                        unit                            as                a sum's limit
     gradients                   2⁻⁴⁰                            int64             2²²
@@ -14,12 +14,12 @@ devices there are, on their shares and on the allreduce. Whole numbers are not r
     batch norm's moments        2⁻³⁰, of the mean of an image   whole floats      2²²
     batch norm's sums, back     2⁻³⁴                            whole floats      2¹⁸
 
-A float64 has 53 bits: whole numbers of units are added in it without rounding, as long as a sum has no more than 2⁵² of
-them. For gradients int64 has ten bits more. A term may be the limit divided by the number of granules, at most: so no
-sum can be beyond it. float32 has 24 bits: a gradient of 2⁻¹⁶ or more loses nothing here that it would keep there.
+A float64 has 53 bits: it adds whole numbers of units without rounding, as long as a sum has at most 2⁵² of them. For
+gradients, int64 has ten bits more. A term may be at most the limit divided by the number of granules, so no sum can
+exceed the limit. float32 has 24 bits: a gradient of 2⁻¹⁶ or more loses nothing here that float32 would keep.
 
-Source: sums as integers are in Demmel and Nguyen 2013, "Fast reproducible floating-point summation", as the simplest of
-ways where the range is known; docs/same_bits.md has the derivation.
+Source: Demmel and Nguyen 2013, "Fast reproducible floating-point summation", where integer sums are the simplest method
+if the range is known; docs/same_bits.md has the derivation.
 """
 
 import math
@@ -29,24 +29,24 @@ import numpy as np
 from .devices import array_module, on_device
 
 GRANULE = 64
-"""Examples of a granule."""
+"""Examples per granule."""
 
 GRADIENTS, LOSSES, MOMENTS, NORM_SUMS = 2.0**-40, 2.0**-24, 2.0**-30, 2.0**-34
 """The units."""
 
 MOST_GRADIENT, MOST_UNITS = 2.0**22, 2.0**52
-"""A gradient's limit, and the others' in units."""
+"""The limit of a gradient, and the limits of the others in units."""
 
 WHAT = "the loss", "batch norm's sum of squares", "the gradient of batch norm's parameters"
-"""What may not fit, beside gradients."""
+"""What else may not fit, besides gradients."""
 
 
 class SumError(ValueError):
-    """What exact sums cannot hold: a number that is too large, infinite, or none."""
+    """Exact sums cannot hold a number: it is too large, infinite or not a number."""
 
 
 def unfit_error(code, where):
-    """The `SumError` for what a GPU's kernels have noted: 1 + a place in `WHAT`, after which come the parameters."""
+    """The `SumError` for a code noted by a GPU's kernels: 1 + an index into `WHAT`, followed by the parameters."""
     number = code - 1 - len(WHAT)
     what = WHAT[code - 1] if number < 0 else f"the gradient of parameter {number}"
     advice = "take a smaller lr, or sums='float'"
@@ -54,12 +54,12 @@ def unfit_error(code, where):
 
 
 class ExactSums:
-    """The exact sums of a step on one device, of a minibatch of so many ``examples`` on all devices.
+    """The exact sums of a step on one device, for a minibatch of ``examples`` examples on all devices together.
 
-    ``scale``: by what gradients were multiplied, a power of two, in mixed precision: then what does not fit is no error
-    but sets ``overflow``. ``where``: device and step, in words, for errors. ``first``: the number, among all of the
-    network's, of the first parameter that kernels are given. ``unfit``, ``scales``: where kernels of a GPU note what
-    does not fit, and find the scale; arrays of one, or None.
+    ``scale``: the power of two by which gradients were multiplied in mixed precision; then a gradient that does not fit
+    is not an error but sets ``overflow``. ``where``: device and step, in words, for errors. ``first``: the number,
+    among all of the network's parameters, of the first one that kernels are given. ``unfit``, ``scales``: arrays of one
+    element, or None, in which a GPU's kernels note what does not fit, and find the scale.
     """
 
     def __init__(self, examples, where, scale=None):
@@ -74,23 +74,23 @@ class ExactSums:
                 total += as_integers(grad, self.scale)
 
     def losses(self, values):
-        """A granule's loss and right answers, or metrics, float64 of one axis, in whole units."""
+        """A granule's loss and correct answers, or metrics, in whole units: float64 with one axis."""
         return self._in_units(WHAT[0], values, LOSSES)
 
     def moments(self, moments, count):
-        """A granule's moments (3, C), of images with ``count`` places, in whole units."""
+        """A granule's moments (3, C), for images with ``count`` positions, in whole units."""
         return self._in_units(WHAT[1], moments, moments_unit(count))
 
     def norm_sums(self, sums):
-        """A granule's sums (2, C) of the way back, likewise."""
+        """A granule's backward sums (2, C), in whole units."""
         return self._in_units(WHAT[2], sums, NORM_SUMS * self.scale)
 
     def most(self, unit):
-        """From which size on a term of such a unit, without the scale, does not fit."""
+        """The size from which a term in this unit, without the scale, does not fit."""
         return (MOST_GRADIENT if unit == GRADIENTS else unit * MOST_UNITS) / self.granules
 
     def check(self):
-        """What GPUs have noted: SumError if something did not fit, or overflow."""
+        """Look at what GPUs have noted: raise SumError if something did not fit, or set overflow."""
         code = 0 if self.unfit is None else int(self.unfit.get()[0])
         self.overflow = self.overflow or code > 0
         if code and not self.may_overflow:
@@ -101,14 +101,14 @@ class ExactSums:
         return array_module(values).rint(values / unit) * unit
 
     def _fit(self, what, values, limit):
-        """Whether all ``values`` may be terms of a sum with this ``limit``; SumError unless they may overflow."""
+        """Whether all ``values`` fit into a sum with this ``limit``; if not, SumError unless they may overflow."""
         most, limit = float(abs(values).max()), limit / self.granules
-        if most < limit:  # not so if it is no number
+        if most < limit:  # false for not a number
             return True
         if not self.may_overflow:
             raise SumError(
-                f"{what} is {most:.3g} for a granule {self.where}, and exact sums of {self.granules} hold less than "
-                f"{limit:.3g} of each; take a smaller lr, or sums='float'"
+                f"{what} is {most:.3g} for a granule {self.where}, but exact sums over {self.granules} granules allow "
+                f"less than {limit:.3g} for each; take a smaller lr, or sums='float'"
             )
         self.overflow = True
         return False
@@ -129,7 +129,7 @@ def as_floats(sums, dtype):
 
 
 def moments_unit(count):
-    """Of images with ``count`` places for each channel."""
+    """The unit of moments for images with ``count`` positions per channel."""
     return MOMENTS * 2.0 ** math.ceil(math.log2(count))
 
 
@@ -144,4 +144,4 @@ def sizes_of_granules(n):
 
 
 SUMS = {"float": 1, "exact": GRANULE}
-"""How sums over examples are added, and of how many examples a part is a multiple."""
+"""How sums over examples are added, and the number of examples that each part must be a multiple of."""

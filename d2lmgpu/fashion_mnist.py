@@ -2,14 +2,14 @@
 
 The four original files are looked for in these places, in this order:
 
-1. the folder that the environment variable ``D2LMGPU_DATA`` names,
-2. where they come with the package: ``data/`` of a clone, or ``share/d2lmgpu/data/`` of an environment,
-3. ``data/`` of the current folder,
+1. the folder named by the environment variable ``D2LMGPU_DATA``,
+2. the package's own data: ``data/`` in a clone, or ``share/d2lmgpu/data/`` in an environment,
+3. ``data/`` in the current folder,
 4. the folder of Debian's package ``dataset-fashion-mnist``,
-5. the user's cache;
+5. the user's cache.
 
-and are then downloaded to the user's cache. A file is used only if its MD5 sum
-is right. A wrong file is never replaced, and never passed over in silence.
+If they are in none of these, they are downloaded to the user's cache. A file is used only
+if its MD5 sum is right. A wrong file is never replaced, and never ignored silently.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ from .output import check_writable, write_file
 from .shipped import shipped
 
 CLASSES = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
-"""What the labels 0 to 9 stand for."""
+"""The names of the classes with labels 0 to 9."""
 
-FILES = {  # MD5 of the file as published, and as Debian packs it (the same data, a shorter gzip header)
+FILES = {  # MD5 sums of the published file, and of Debian's (the same data with a shorter gzip header)
     "train-images-idx3-ubyte.gz": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "cf8536b0aa1a6ac5fa3f23001093305c"),
     "train-labels-idx1-ubyte.gz": ("25c81989df183df01b3e8a0aad5dffbe", "10bea18fdb374794d4bb42e356e600c9"),
     "t10k-images-idx3-ubyte.gz": ("bef4ecab320f06d8554ea6380940ec79", "f78720b4224f21cce2f2ccf2d7a94c9a"),
@@ -34,7 +34,7 @@ FILES = {  # MD5 of the file as published, and as Debian packs it (the same data
 }
 
 SIZES = dict(zip(FILES, (26_421_880, 29_515, 4_422_102, 5_148), strict=True))
-"""Bytes of the files as published: nothing longer is downloaded."""
+"""The sizes of the published files in bytes: nothing longer is downloaded."""
 
 MIRRORS = (
     "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
@@ -43,11 +43,11 @@ MIRRORS = (
 )
 
 WAIT = 30.0
-"""Seconds for which a mirror may say nothing; then comes the next one's turn."""
+"""Seconds to wait for an answer from a mirror before trying the next one."""
 
 
 class DataError(RuntimeError):
-    """A data file is missing, truncated or altered; the message says which, and where it was looked for."""
+    """A data file is missing, truncated or altered; the message names the file and the places that were searched."""
 
 
 def load_fashion_mnist() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -60,9 +60,9 @@ def load_fashion_mnist() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray
 
 
 def find_file(name):
-    """The path of a data file whose sum is right; downloads it if it is nowhere.
+    """The path of a data file with the right MD5 sum; it is downloaded if it is not found anywhere.
 
-    Raises DataError.
+    Raises DataError if that fails, or if a file is truncated or altered.
     """
     places = [folder / name for folder in _folders()]
     path = next(filter(Path.exists, places), None)
@@ -78,13 +78,13 @@ def find_file(name):
 
 
 def cache_folder():
-    """Where downloads are kept. Raises DataError where the user has no known home folder."""
+    """The folder for downloads. Raises DataError if the user has no known home folder."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # no HOME, and no such user, as in some containers
         raise DataError(
-            "Fashion-MNIST is not here, and there is no home folder to download it to; name one in HOME, or the "
-            "folder that has the files in D2LMGPU_DATA"
+            "Fashion-MNIST is not here, and there is no home folder to download it to; set HOME, or set D2LMGPU_DATA "
+            "to the folder that has the files"
         ) from None
     return folder / "d2lmgpu" / "fashion-mnist"
 
@@ -99,27 +99,27 @@ def _folders():
 
 
 def _download(name, tried):
-    """Fetch a file to the cache; nothing is written but what has the right sum. ``tried``: where it was looked for."""
+    """Download a file to the cache, if its MD5 sum is right. ``tried``: the places that were searched."""
     target = cache_folder() / name
     by_hand = f"Put the original file into {target.parent}, or into a folder that you name in D2LMGPU_DATA"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        check_writable(target)  # rather before the download than after it
+        check_writable(target)  # better before the download than after it
         for url in (mirror + name for mirror in MIRRORS):
             try:
                 data = _fetch(url, name)
-            except Exception as error:  # urllib raises many kinds for answers that are not HTTP
+            except Exception as error:  # urllib raises many kinds of errors for answers that are not HTTP
                 tried.append(f"{url} ({message_of(error)[:200]})")
             else:
                 write_file(target, lambda file, data=data: file.write(data))
                 return target
     except OSError as error:
         raise DataError(f"{name} cannot be downloaded to {target.parent}: {error}. {by_hand}") from error
-    raise DataError(f"{name} is not to be had: expected MD5 {FILES[name][0]}. {by_hand}. Tried: {', '.join(tried)}")
+    raise DataError(f"{name} was found nowhere: expected MD5 {FILES[name][0]}. {by_hand}. Tried: {', '.join(tried)}")
 
 
 def _fetch(url, name):
-    """The bytes of a file that ``url`` gives. Raises RuntimeError for others, and whatever urllib raises."""
+    """The bytes of a file at ``url``. Raises RuntimeError for wrong bytes, and whatever urllib raises."""
     from urllib.request import urlopen
 
     with urlopen(url, timeout=WAIT) as response:

@@ -1,7 +1,7 @@
-"""IDX files, the format of MNIST and similar data sets: the sizes of an array, then its bytes.
+"""IDX files, the format of MNIST and its relatives: an array of bytes, preceded by its sizes.
 
-Two zero bytes, the type (8: uint8), the number of axes, the size of each in four bytes, the data; mostly packed by gzip
-(LeCun, Cortes and Burges, "The MNIST database of handwritten digits", 1998).
+A file has two zero bytes, the type (8: uint8), the number of axes, the size of each axis in four bytes, and the data;
+most are compressed by gzip (LeCun, Cortes and Burges, "The MNIST database of handwritten digits", 1998).
 """
 
 import gzip
@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 NAMES = ("train.*images.*idx3", "train.*labels.*idx1", "(t10k|test).*images.*idx3", "(t10k|test).*labels.*idx1")
-"""How the four files of a data set are called: train-images-idx3-ubyte.gz, emnist-letters-test-labels-idx1-ubyte, …"""
+"""Patterns for the names of a data set's four files: train-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte, …"""
 
 
 def read_idx(path):
-    """The array in a file: uint8, read-only. Raises ValueError unless it is whole, OSError if it cannot be read."""
+    """The array in a file: uint8, read-only. Raises ValueError if it is incomplete, OSError if it cannot be read."""
     data = Path(path).read_bytes()
     try:
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
@@ -27,19 +27,19 @@ def read_idx(path):
             return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)
     except (IndexError, ValueError, EOFError, zlib.error, gzip.BadGzipFile):
         pass
-    raise ValueError(f"{path} is no whole IDX file of bytes")
+    raise ValueError(f"{path} is not a complete IDX file of bytes")
 
 
 def find_idx(folder):
     """The four files of a data set in a folder, in the order of `NAMES`, or None if it has no such file.
 
-    Raises ValueError if it has some of them only, or several of a kind.
+    Raises ValueError if it has only some of them, or several of a kind.
     """
-    paths = sorted(path for path in Path(folder).glob("*") if path.is_file())  # none if there is no such folder
+    paths = sorted(path for path in Path(folder).glob("*") if path.is_file())  # empty if there is no such folder
     found = [[path for path in paths if re.search(name, path.name)] for name in NAMES]
     if not any(found):
         return None
     if any(len(each) != 1 for each in found):
         there = ", ".join(path.name for each in found for path in each)
-        raise ValueError(f"{folder} has {there}; it should have a file each of images and labels, to train and to test")
+        raise ValueError(f"{folder} has {there}; it should have images and labels, both for training and for testing")
     return [path for (path,) in found]

@@ -1,6 +1,6 @@
-"""Pictures from files, in the form that networks take: read by Pillow, in any format that it supports.
+"""Read pictures from files in the form that networks take, in any format that Pillow reads.
 
-Training and prediction read pictures with the same function, `read_images`, and so in the same way.
+Training and prediction both use `read_images`, so they read pictures in the same way.
 """
 
 import contextlib
@@ -16,23 +16,23 @@ from .networks.build import check_input_shape
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
 WHITE = 2**16 - 1
-"""White in a grey picture of 16 bits a pixel."""
+"""White in a grey picture with 16 bits per pixel."""
 
 MOST_SIDE = 256
-"""Pixels: larger pictures are not trained on as they are unless a shape is given."""
+"""Pixels: larger pictures are resized unless a shape is given."""
 
 
 def read_images(paths, input_shape, invert=False):
     """Pictures as uint8 (N, C, H, W), of ``input_shape`` (C, H, W): grey for C = 1, colour for C = 3, resized.
 
-    A picture is turned upright, as its EXIF data say, and what is transparent is
-    white, as on paper. Of several pictures in a file it is the first.
+    A picture is turned upright according to its EXIF data, and transparent parts
+    become white, as on paper. If a file holds several pictures, the first is read.
 
-    ``invert``: black becomes white, last of all, so that what is transparent
-    becomes black. (Fashion-MNIST's things are bright on black, unlike most pictures.)
+    ``invert``: black becomes white and white black, as the last step, so that transparent
+    parts become black. (Fashion-MNIST's items are bright on black, unlike most pictures.)
 
-    Raises ValueError for a file that is not a whole picture, is too large, or has 32 bits a pixel, and for another C;
-    OSError for a file that cannot be read.
+    Raises ValueError for a file that is not a complete picture, is too large, or has 32 bits per pixel, and for any
+    other C; OSError for a file that cannot be read.
     """
     from PIL import Image, ImageOps
 
@@ -52,26 +52,26 @@ def read_images(paths, input_shape, invert=False):
 
 @contextlib.contextmanager
 def _opened(path):
-    """The Pillow image in a file, for the ``with`` block, in which whatever Pillow raises becomes a ValueError."""
+    """The Pillow image in a file, for a ``with`` block in which Pillow's errors become a ValueError."""
     from PIL import Image
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of what it can read nevertheless
-            # a file, since Pillow 13.0 misreads turned TIFF files that it maps into memory, as it does by name
+            warnings.simplefilter("ignore")  # Pillow warns of files that it can read nevertheless
+            # an open file: given a name, Pillow 13.0 maps the file into memory, and misreads rotated TIFF files
             with open(path, "rb") as file, Image.open(file) as picture:
                 yield picture
-    except Exception as error:  # Pillow's readers raise many kinds for damaged files
-        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:  # of the system, not of Pillow
+    except Exception as error:  # Pillow raises many kinds of errors for damaged files
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:  # not from Pillow
             raise
         why = "" if isinstance(error, Image.UnidentifiedImageError) else f": {error}"
-        raise ValueError(f"{path} is no picture that can be read{why}") from None
+        raise ValueError(f"{path} is not a readable picture{why}") from None
 
 
 def _of_8_bits(picture):
-    """A picture of 16 bits a pixel, which Pillow would clip at 255, with 8; others as they are.
+    """A picture with 16 bits per pixel, which Pillow would clip at 255, with 8 bits; others unchanged.
 
-    Raises ValueError for 32 bits: no file says which number is white.
+    Raises ValueError for 32 bits, because no file says which number is white.
     """
     from PIL import Image
 
@@ -79,14 +79,14 @@ def _of_8_bits(picture):
         return picture
     pixels = np.asarray(picture)
     if picture.mode == "F" or pixels.min() < 0 or pixels.max() > WHITE:
-        raise ValueError("its pixels are numbers of 32 bits; save it with 8 or 16 bits a pixel")
+        raise ValueError("it has 32 bits per pixel; save it with 8 or 16 bits per pixel")
     grey = np.round(pixels * (255 / WHITE)).astype(np.uint8)
-    grey[pixels == picture.info.get("transparency")] = 255  # the one value that stands for nothing
+    grey[pixels == picture.info.get("transparency")] = 255  # the one value that means transparent
     return Image.fromarray(grey)
 
 
 def _opaque(picture):
-    """A picture on white paper, if any of it is transparent."""
+    """A picture on a white background, if any of it is transparent."""
     from PIL import Image
 
     if not picture.has_transparency_data:
@@ -96,14 +96,14 @@ def _opaque(picture):
 
 
 def load_image_folder(folder, input_shape, invert=False):
-    """Pictures in folders that are named for their classes: X uint8 (N, C, H, W), y (N,), and the classes' names.
+    """Pictures in folders named after their classes: X uint8 (N, C, H, W), y (N,), and the names of the classes.
 
         folder/cat/1.png
         folder/cat/2.png
         folder/dog/1.png
 
-    Classes and files are in alphabetical order; labels are of the smallest type that holds them. Hidden files
-    (._1.png), folders, and files of other endings are passed over. Pictures are read as `read_images` does.
+    Classes and files are in alphabetical order; labels have the smallest type that holds them. Hidden files (._1.png),
+    subfolders, and files with other endings are ignored. Pictures are read by `read_images`.
 
     Raises ValueError if there are no such folders, or one without pictures, or a picture that cannot be read.
     """
@@ -114,10 +114,10 @@ def load_image_folder(folder, input_shape, invert=False):
 
 
 def _files(folder):
-    """The names of the classes in a folder, and for each the pictures' files."""
+    """The names of the classes in a folder, and the picture files of each class."""
     names, files = class_names(folder), []
     for name in names:
-        paths = Path(folder, name).glob("[!.]*")  # other systems leave files such as ._1.png beside pictures
+        paths = Path(folder, name).glob("[!.]*")  # some systems leave files such as ._1.png beside pictures
         files.append(sorted(path for path in paths if path.suffix.lower() in SUFFIXES and not path.is_dir()))
         if not files[-1]:
             raise ValueError(f"{Path(folder, name)} has no pictures in it ({', '.join(SUFFIXES)})")
@@ -125,12 +125,12 @@ def _files(folder):
 
 
 def picture_shape(folder):
-    """The shape (C, H, W) in which the pictures of a folder, as of `load_image_folder`, are best read.
+    """The best shape (C, H, W) for reading the pictures of a folder such as `load_image_folder` takes.
 
-    C is 1 if all are grey, else 3. H and W are those of the pictures if all have the same, at most `MOST_SIDE`;
-    otherwise 28 and 28, as Fashion-MNIST's. Of each file only the head is read.
+    C is 1 if all are grey, else 3. H and W are the pictures' size if it is the same for all and at most `MOST_SIDE`;
+    otherwise 28 and 28, as in Fashion-MNIST. Only the header of each file is read.
 
-    Raises ValueError as `load_image_folder` does.
+    Raises the ValueErrors of `load_image_folder`.
     """
     _, files = _files(folder)
     forms = {_form(path) for path in sum(files, [])}
@@ -141,24 +141,24 @@ def picture_shape(folder):
 
 
 def _form(path):
-    """Whether a picture is grey, and its width and height when it is upright."""
+    """Whether a picture is grey, and its width and height when turned upright."""
     with _opened(path) as picture:
         turned = picture.getexif().get(0x0112, 1) >= 5  # orientation
         return picture.mode[0] in "1LIF", picture.size[::-1] if turned else picture.size
 
 
 def load_image_data(folder, input_shape=None, invert=False):
-    """Pictures to train on and to test: X_train, y_train, X_test, y_test, and the classes' names.
+    """Pictures for training and testing: X_train, y_train, X_test, y_test, and the names of the classes.
 
         folder/train/cat/1.png
         folder/test/cat/2.png
 
-    Each part is read as `load_image_folder` does; ``input_shape`` is `picture_shape` of the first unless given.
+    Each part is read by `load_image_folder`; ``input_shape`` is by default the `picture_shape` of the training part.
 
-    Or the four files of MNIST, or of a data set in its form (idx.py), as they were published: images of one channel, in
-    their own size; the classes' names are their numbers.
+    The folder may instead hold the four published files of MNIST, or of a data set in the same format (idx.py): images
+    with one channel, in their own size; the classes' names are then their numbers.
 
-    Raises ValueError if a part is missing or has other classes than the other, or for files that do not fit together.
+    Raises ValueError if a part is missing, if the parts have different classes, or if files do not fit together.
     """
     check_folder(folder)
     files = find_idx(folder)
@@ -166,7 +166,7 @@ def load_image_data(folder, input_shape=None, invert=False):
         return _from_idx(*map(read_idx, files), input_shape, invert)
     train, test = parts = Path(folder, "train"), Path(folder, "test")
     if not all(part.is_dir() for part in parts):
-        raise ValueError(f"{folder} should have two folders in it, train and test, each with a folder for each class")
+        raise ValueError(f"{folder} should hold two folders, train and test, each with a folder for each class")
     names = sorted({*class_names(train), *class_names(test)})
     missing = [str(part / name) for part in parts for name in names if not (part / name).is_dir()]
     if missing:
@@ -184,7 +184,7 @@ def _from_idx(X_train, y_train, X_test, y_test, input_shape, invert):
             raise ValueError(f"images {X.shape} and labels {y.shape} do not fit together; give files of one data set")
     found = (1, *X_train.shape[1:])
     if input_shape is not None and tuple(input_shape) != found:
-        raise ValueError(f"images in IDX files are taken as they are, {found}; leave out another size")
+        raise ValueError(f"images in IDX files keep their size, {found}; do not give another size")
     check_flag("invert", invert)
     X_train, X_test = (255 - X[:, None] if invert else X[:, None] for X in (X_train, X_test))
     return X_train, y_train, X_test, y_test, list(map(str, range(1 + int(max(y_train.max(), y_test.max())))))
@@ -195,11 +195,11 @@ def check_folder(folder):
     check_path("folder", folder)
     if not Path(folder).is_dir():
         what = "is a file" if Path(folder).exists() else "no such folder"
-        raise ValueError(f"{folder}: {what}; give a folder that has a folder of pictures for each class")
+        raise ValueError(f"{folder}: {what}; give a folder with one folder of pictures for each class")
 
 
 def class_names(folder):
-    """The names of the folders in a folder but for hidden ones, in alphabetical order; ValueError if there are none."""
+    """The names of the visible folders in a folder, in alphabetical order; ValueError if there are none."""
     check_folder(folder)
     names = sorted(path.name for path in Path(folder).glob("[!.]*") if path.is_dir())
     if not names:

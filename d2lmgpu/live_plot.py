@@ -12,13 +12,13 @@ from .monitor import Callback
 from .plots import plot_history
 
 POINTS = 50
-"""Losses in an epoch's line, at most."""
+"""The most losses that are plotted per epoch."""
 
 TOOLTIP = "Ends training after this step and keeps what was learned. Interrupting the kernel (■) does the same."
 
 
 def in_notebook():
-    """Whether this is the kernel of a notebook, with ipywidgets installed. Imports neither them nor IPython."""
+    """Whether this is a notebook's kernel with ipywidgets installed. It imports neither ipywidgets nor IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython and ipython.get_ipython()
     kernel = any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)
@@ -26,7 +26,7 @@ def in_notebook():
 
 
 class Panel:
-    """What a notebook shows of a loop: a line of text with a Stop button, and a picture beneath it.
+    """What a notebook shows during a loop: a line of text with a Stop button, and a picture below.
 
     ``figure()`` makes the picture, a matplotlib figure. ``stopping``: whether the button was pressed.
     """
@@ -39,36 +39,36 @@ class Panel:
         narrow = {"width": "auto", "flex": "none"}
         self._button = Button(description="Stop", icon="stop", tooltip=tooltip, layout=narrow)
         self._button.on_click(self._press)
-        # ipykernel 7.4 hands a widget's messages to the thread that used it last, here the busy one; without this note
-        # of which thread that was it goes by the message itself, as other versions do
+        # ipykernel 7.4 sends a widget's messages to the thread that used it last, here the busy one. Without this note
+        # of the thread it chooses by the message itself, as other versions do
         vars(self._button.comm).pop("_reply_subshell_id", None)
         self._label = Label(text)
         self._widgets = [HBox([self._button, self._label]), self._button, self._label]
         self._controls = display(self._widgets[0], display_id=True)
         self._sparingly = Sparingly()
         self._picture = display(self._draw(), display_id=True)
-        self._sparingly.spent = 0.0  # the first drawing takes longer than those to come
+        self._sparingly.spent = 0.0  # the first drawing takes longer than later ones
 
     def say(self, text):
         """Change the line of text."""
         self._label.value = text
 
     def update(self):
-        """Draw anew, unless this was just done; whether it was drawn."""
+        """Redraw, unless this was done just before; return whether it was drawn."""
         is_time = self._sparingly.due()
         if is_time:
             self._picture.update(self._draw())
         return is_time
 
     def close(self, text):
-        """Leave a line of text and a PNG, which need no widgets to be shown."""
+        """Leave a line of text and a PNG, which are shown without widgets."""
         self._picture.update(self._draw())
         self._controls.update({"text/plain": text}, raw=True)
         for widget in self._widgets:
             widget.close()
 
     def _press(self, button):
-        """Ask the loop to end: comes from the button, in another thread."""
+        """Ask the loop to end; the button calls this in another thread."""
         self.stopping = True
         self._button.disabled, self._button.description = True, "Stopping"
 
@@ -80,19 +80,19 @@ class Panel:
             figure, file = self._figure(), io.BytesIO()
             figure.savefig(file, format="png")
         width, height = (int(inches * figure.dpi) for inches in figure.get_size_inches())
-        return Image(file.getvalue(), width=width, height=height)  # its size, so that the page does not jump
+        return Image(file.getvalue(), width=width, height=height)  # with its size, so that the page does not jump
 
 
 class LivePlot(Callback):
-    """Shows in a notebook how training goes: a plot that grows, a line of figures, and a Stop button.
+    """Shows in a notebook how training goes: a growing plot, a line of figures, and a Stop button.
 
-    `train` has one in every notebook, unless told ``progress=False``. While a cell
-    runs, its kernel is told of a button only where the messages of widgets have a
-    thread of their own, a "subshell": JupyterLab 4.4.4 with ipykernel 7, or newer.
-    Elsewhere interrupt the kernel, which ends training in the same way.
+    `train` uses one in every notebook, except with ``progress=False``. The button
+    works only where widget messages have a thread of their own (a "subshell") while
+    a cell runs: with JupyterLab 4.4.4 and ipykernel 7, or newer. Elsewhere interrupt
+    the kernel, which ends training in the same way.
 
-    What stays in the end is a line of text and a PNG, which need no widgets to be
-    shown. Raises ValueError outside of notebooks, and without ipywidgets.
+    At the end a line of text and a PNG remain, which are shown without widgets.
+    Raises ValueError outside notebooks, and without ipywidgets.
     """
 
     only_shows = True
@@ -111,7 +111,7 @@ class LivePlot(Callback):
             self._losses.append((epoch + step / self._steps, loss))
         if self._panel.update():
             place = f"epoch {epoch + 1}/{self._history.epochs}, step {step}/{self._steps}"
-            known = self._history.last() | {"train_loss": loss, "train_accuracy": None}  # this epoch's are not known
+            known = self._history.last() | {"train_loss": loss, "train_accuracy": None}  # not known yet
             self._panel.say(f"{', '.join(filter(None, [place, words.figures(known)]))}. The kernel's ■ stops, too.")
         return self._panel.stopping
 
@@ -125,13 +125,13 @@ class LivePlot(Callback):
         return self._panel.stopping
 
     def on_end(self, history):
-        if self._panel is not None:  # it was started
+        if self._panel is not None:  # training was started
             self._panel.close(history.diverged or _outcome(history))
             self._panel = None
 
 
 def _outcome(history):
-    """The line that stays."""
+    """The line that remains at the end."""
     done, stopped = words.several(len(history.train_loss), "epoch"), history.interrupted
     if stopped:
         done = f"stopped after {words.several(stopped['steps'], 'step')} of epoch {stopped['epoch']}/{history.epochs}"

@@ -1,7 +1,7 @@
-"""Measuring: how long something takes, again and again, and the constants that explain such times.
+"""Measure how long something takes, repeatedly, and find the constants that explain such times.
 
-Contenders take turns. In every round each has one, so that a machine whose speed drifts treats all alike; the first
-round warms up (memory is taken, kernels are compiled) and does not count:
+Contenders take turns. Each has one turn per round, so a machine whose speed drifts treats all alike. The first round
+warms up (memory is allocated, kernels are compiled) and does not count:
 
     round 0    a    b    c    not counted
     round 1    a    b    c
@@ -13,17 +13,17 @@ import time
 import numpy as np
 
 LEAST, MOST = 5, 1000
-"""How often something is repeated, however long or short it takes."""
+"""The least and the most repeats, however long something takes."""
 
 PAUSE, COST = 0.5, 0.05
-"""Seconds from one time that something is shown to the next, at least, and the part of the time for it."""
+"""The least seconds between two displays, and the largest fraction of the time that displays may take."""
 
 REWEIGHTED, SMALL_ERROR = 50, 1e-3
-"""How often the errors of a fit are weighed anew, and the relative error below which they weigh the same."""
+"""How often a fit is reweighted, and the relative error below which all errors get the same weight."""
 
 
 def seconds_of(work, finish=lambda: None):
-    """Seconds that ``work()`` takes. ``finish()`` is called before and after it, to wait until devices are idle."""
+    """The seconds that ``work()`` takes. ``finish()`` is called before and after, to wait until devices are idle."""
     finish()
     begin = time.perf_counter()
     work()
@@ -32,31 +32,31 @@ def seconds_of(work, finish=lambda: None):
 
 
 def take_rounds(contenders, repeats):
-    """Let functions without arguments, by name, take turns: a round that does not count, then ``repeats`` that do.
+    """Let functions without arguments, by name, take turns: one round that does not count, then ``repeats`` that do.
 
-    Returns for each name the list of what its function returned in the rounds that count.
+    Returns, for each name, the list of the function's results in the rounds that count.
     """
     rounds = [{name: contender() for name, contender in contenders.items()} for _ in range(repeats + 1)]
     return {name: [each[name] for each in rounds[1:]] for name in contenders}
 
 
 def repeated(function, repeats):
-    """What ``function()`` returns time after time: a list, without a first time that does not count."""
+    """The results of calling ``function()`` repeatedly: a list, without a first call that does not count."""
     return take_rounds({"alone": function}, repeats)["alone"]
 
 
 def repeats_in(budget, seconds):
-    """How many repeats that take so many ``seconds`` each there are in a ``budget`` of seconds: from 5 to 1000."""
+    """How many repeats of ``seconds`` each fit into a ``budget`` of seconds: from 5 to 1000."""
     return int(min(MOST, max(LEAST, budget / seconds)))
 
 
 class Sparingly:
-    """A ``with`` block for what shows how work goes on: so often is it ``due`` that it costs little."""
+    """A ``with`` block for displaying progress: `due` says when, so that it costs little."""
 
     _ended = spent = 0.0
 
     def due(self):
-        """Whether enough time has gone by since the last block."""
+        """Whether enough time has passed since the last block."""
         return time.perf_counter() - self._ended > max(PAUSE, self.spent / COST)
 
     def __enter__(self):
@@ -68,11 +68,11 @@ class Sparingly:
 
 
 def fit(terms, seconds, robust=False):
-    """The constants, none of them negative, that explain measured times best: terms @ constants ≈ seconds.
+    """The non-negative constants that explain measured times best: terms @ constants ≈ seconds.
 
-    ``terms`` (n, constants): what each constant is multiplied by in each of n measurements, ``seconds`` (n,): what
-    they took. The sum of the squares of the relative errors is the least, since times range over many magnitudes;
-    with ``robust`` the sum of the relative errors themselves, of which a few odd measurements do not decide.
+    ``terms`` (n, constants): the factor of each constant in each of n measurements; ``seconds`` (n,): the measured
+    times. The fit minimises the sum of squared relative errors, since times range over many orders of magnitude. With
+    ``robust`` it minimises the sum of the relative errors themselves, so that a few odd measurements matter little.
 
     Source: iteratively reweighted least squares, for least absolute deviations (Schlossmacher 1973).
     """
@@ -85,7 +85,7 @@ def fit(terms, seconds, robust=False):
 
 
 def _least_squares(terms, wanted):
-    """The least squares solution of terms @ constants = wanted, without the most negative one, until none is."""
+    """The least squares solution of terms @ constants = wanted; the most negative constant is dropped until none is."""
     scale = np.abs(terms).max(axis=0)
     free = list(np.flatnonzero(scale))
     while True:

@@ -1,4 +1,4 @@
-"""What a person sees during training: a progress bar, a line per epoch, and a way to stop."""
+"""What you see while training runs: a progress bar, one line per epoch, and a way to stop."""
 
 import contextlib
 import os
@@ -15,43 +15,43 @@ from .signals import listened_to, note
 from .words import REACHED, figures, several
 
 SILENCE = 5.0
-"""Seconds without a line after which one says how far an epoch is, where there is no progress bar."""
+"""Where there is no progress bar, a line reports progress after this many seconds without one."""
 
 TAGS = dict(zip(REACHED, ("loss/training", "accuracy/training", "accuracy/test", "loss/test"), strict=True))
-"""What TensorBoard calls the lists of a history."""
+"""TensorBoard's names for the lists of a history."""
 
 
 class Stop:
-    """Whether training is ``wanted`` to end after the current step; ``listening``: whether it still goes on."""
+    """``wanted``: whether training should end after the current step; ``listening``: whether training still runs."""
 
     wanted, listening = False, True
 
     @property
     def requested(self):
-        """Whether it ends: with one process, whenever that is wanted."""
+        """Whether training ends; with one process, whenever a stop is wanted."""
         return self.wanted
 
     def agree(self):
-        """All processes know by now that it is wanted in one. With one process that is so at once."""
+        """Note that all processes know that one of them wants to stop. With one process this is so at once."""
 
     def settle(self):
-        """Make ``requested`` final. With one process it already is."""
+        """Make ``requested`` final. With one process, it already is."""
 
 
 @contextlib.contextmanager
 def stop_on_interrupt(stop=None):
-    """Turn the first Ctrl-C within the block into a request to stop: yields a `Stop`, the one that is given.
+    """Turn the first Ctrl-C within the block into a request to stop; yield the given `Stop`, or a new one.
 
-    A step is never torn apart, so all devices keep the same parameters. A second
-    Ctrl-C interrupts at once, as usual. So do signals that a command listens to
-    (signals.py), however often they come. Where SIGINT is ignored, as in a shell's
-    background jobs, it still is. Python delivers signals to the main thread only;
-    elsewhere nothing changes.
+    A step is never interrupted, so all devices keep the same parameters. A second
+    Ctrl-C interrupts at once, as usual. The signals that a command listens to
+    (signals.py) request a stop, too, however often they come. Where SIGINT is ignored,
+    as in a shell's background jobs, it stays ignored. Python delivers signals only to
+    the main thread; in other threads nothing changes.
     """
     stop = stop or Stop()
     in_main = threading.current_thread() is threading.main_thread()
     handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, *listened_to()) if in_main}
-    # None: what is not Python's, it cannot put back
+    # None: a handler that is not Python's, which Python cannot restore
     previous = {signum: handler for signum, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
 
     def request(signum, frame):
@@ -60,7 +60,7 @@ def stop_on_interrupt(stop=None):
         if stop.listening:
             note(signum)
             stop.wanted = True
-        else:  # the end of the block was interrupted: this is the previous handler's
+        else:  # the end of the block was interrupted: the previous handler is active again
             signal.raise_signal(signum)
 
     try:
@@ -74,49 +74,49 @@ def stop_on_interrupt(stop=None):
 
 
 def say(text, end="\n", file=None):
-    """Print at once; where nothing can be printed, to a closed pipe or a full disk, go on nevertheless."""
+    """Print at once; if printing fails (a closed pipe, a full disk), go on nevertheless."""
     with contextlib.suppress(OSError, ValueError):
         print(text, end=end, file=file, flush=True)
 
 
 class Callback:
-    """What `train` calls as it goes on: override what is of interest. Returning True ends training after the step.
+    """What `train` calls during training: override the methods you need. Returning True ends training after the step.
 
-    An error in a callback ends training, unless all it does is to show something (``only_shows``): then training
-    goes on without it, and says so.
+    An error in a callback ends training, unless the callback only displays something (``only_shows``): then training
+    goes on without it, with a message.
     """
 
     only_shows = False
 
     def model(self) -> Any:
-        """The `Model` as it is now, on the host; `train` puts it here. On a cluster all processes call it, or none."""
-        raise ValueError("a callback knows the model while train calls it")
+        """The current `Model`, on the host, set by `train`. On a cluster, either all processes call this or none."""
+        raise ValueError("a callback has the model only while train calls it")
 
     def on_start(self, history, steps) -> bool | None:
-        """Training begins, with so many ``steps`` an epoch; ``history.learning_rate`` will be that of the last step."""
+        """Training begins, with ``steps`` steps per epoch; ``history.learning_rate`` will be the latest step's."""
 
     def on_step(self, epoch, step, loss) -> bool | None:
-        """``step`` (from 1) of ``epoch`` (from 0) was submitted; ``loss``: of the epoch so far per example, or None.
+        """``step`` (from 1) of ``epoch`` (from 0) was submitted; ``loss``: of the epoch so far, per example, or None.
 
-        The host program is a step ahead of the devices: the loss is of the steps that it has waited for.
+        The host program is a step ahead of the devices: the loss covers the steps that are known to be done.
         """
 
     def on_evaluate(self, history) -> bool | None:
-        """An epoch's steps are done, or training is stopped, and the test set is about to be evaluated."""
+        """An epoch's steps are done, or training was stopped, and the test set is about to be evaluated."""
 
     def on_epoch(self, history) -> bool | None:
-        """An epoch is complete, and the last in ``history``."""
+        """An epoch is complete; it is the last one in ``history``."""
 
     def on_end(self, history):
         """Training is over, for whatever reason."""
 
 
 class TensorBoard(Callback):
-    """Writes loss, accuracy and speed as event files, which ``tensorboard --logdir DIR`` shows.
+    """Writes loss, accuracy and speed to event files, which ``tensorboard --logdir DIR`` shows.
 
-    ``histograms``: after each epoch also histograms of the parameters.
-    Its `SummaryWriter` has a thread of its own, which a full disk ends, and then waits for it for ever: events are
-    written here. Raises ValueError unless tensorboardX is installed.
+    ``histograms``: also write histograms of the parameters after each epoch.
+    The events are written directly, because tensorboardX's `SummaryWriter` uses a thread that a full disk ends, and
+    then waits for that thread for ever. Raises ValueError unless tensorboardX is installed.
     """
 
     only_shows = True
@@ -156,7 +156,7 @@ class TensorBoard(Callback):
         self._attempt(self._writer.flush)
 
     def on_end(self, history):
-        if self._writer is not None:  # it was started
+        if self._writer is not None:  # training was started
             self._attempt(self._writer.close)
 
     def _write_numbers(self, step, numbers):
@@ -175,9 +175,9 @@ class TensorBoard(Callback):
 
 
 class Progress:
-    """A progress bar for each epoch on standard error, and a line for each on standard output.
+    """A progress bar for each epoch on standard error, and a line for each epoch on standard output.
 
-    Where standard error is not a terminal, a line there says how far an epoch is, after
+    If standard error is not a terminal, a line there reports the epoch's progress after
     each `SILENCE`.
     """
 
@@ -188,7 +188,7 @@ class Progress:
         self._told = time.monotonic()
 
     def start_epoch(self, epoch, done=0):
-        """``epoch`` counts from 0; ``done`` of its examples were trained on before."""
+        """Begin an epoch; ``epoch`` counts from 0, and ``done`` of its examples were trained on before."""
         from tqdm import tqdm
 
         self._epoch = f"epoch {epoch + 1}/{self.num_epochs}"
@@ -196,7 +196,7 @@ class Progress:
         # None: hidden wherever standard error is not a terminal
         how = {"unit": " examples", "leave": False, "disable": None if self.visible and sys.stderr else True}
         if IN_A_TAB:
-            tqdm.monitor_interval = 0  # its monitor is a thread
+            tqdm.monitor_interval = 0  # otherwise tqdm starts a monitor thread
         self._bar = tqdm(total=self.num_examples, initial=done, desc=self._epoch, **how)
 
     def step(self, num_examples, loss, accuracy=None):
@@ -211,20 +211,20 @@ class Progress:
             self._tell(f"{done}, {known}" if known else done)
 
     def evaluate(self, done, size):
-        """So many of the test set's ``size`` images are evaluated."""
+        """``done`` of the test set's ``size`` images are evaluated."""
         with contextlib.suppress(OSError, ValueError):  # see `say`
             self._bar.set_description(f"{self._epoch}, evaluating {done:,}/{size:,}")
         if time.monotonic() - self._told > SILENCE:
             self._tell(f"evaluating, {done:,} of {several(size, 'image')}")
 
     def _tell(self, text):
-        """How far an epoch is, if no bar shows it."""
+        """Print how far an epoch is, if no bar shows it."""
         self._told = time.monotonic()
         if self.visible and self._bar.disable:
             say(f"{self._epoch}: {text}", file=sys.stderr)
 
     def end_epoch(self):
-        """Remove the bar; returns the number of examples that were trained on."""
+        """Remove the bar; return the number of examples that were trained on."""
         self._bar.close()
         return self._examples
 

@@ -1,9 +1,9 @@
-"""Names in the textbook, in MATLAB's and TensorFlow's guides and elsewhere, and the names used here.
+"""What others call it: names from the textbook, from MATLAB's and TensorFlow's guides and elsewhere, and ours.
 
-Errors that meet such a name tell the one here, and docs/names.md is made of the same rows. They are in names.txt, by
-source, and each has names elsewhere, what does it here, and a few words; where nothing does, the words say why. What
-does it is a name in ``d2l``, an attribute of a device array ``x`` or of a ``device``, an argument of `train`, an option
-(both maybe with a value), or a command.
+Errors about such a name suggest ours, and docs/names.md is made from the same rows. The rows are in names.txt, grouped
+by source. Each has the names used elsewhere, our equivalent, and a few words; if there is no equivalent, the words say
+why. An equivalent is a name in ``d2l``, an attribute of a device array ``x`` or of a ``device``, an argument of `train`
+or an option (either may have a value), or a command.
 """
 
 import functools
@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 
 class Name(NamedTuple):
-    """A row; names ``elsewhere``, and what does it ``here``, are separated by commas."""
+    """A row: names used ``elsewhere`` and their equivalents ``here``, each separated by commas."""
 
     elsewhere: str
     here: str
     note: str = ""
 
 
-@functools.cache  # and not at import: errors and pages want them
+@functools.cache  # not read at import: only errors and pages need them
 def names():
-    """{source: [Name, …]}, of names.txt: a line ``[source]`` before each source's rows, whose parts | separates."""
+    """{source: [Name, …]} from names.txt: a line ``[source]``, then the source's rows, with parts separated by |."""
     found, path = {}, Path(__file__).with_name("names.txt")
     for line in filter(None, path.read_text(encoding="utf-8").splitlines()):
         if line.startswith("["):
@@ -33,7 +33,7 @@ def names():
 
 
 def spelled_alike(word):
-    """The same for MiniBatchSize, mini_batch_size and --mini-batch-size; of what has dots, the last part."""
+    """The same text for MiniBatchSize, mini_batch_size and --mini-batch-size; of a dotted name, the last part."""
     return re.sub("[^a-z0-9]", "", word.rpartition(".")[2].lower())
 
 
@@ -43,19 +43,19 @@ def _by_spelling():
 
 
 def name_among(word, known):
-    """What is called ``word`` elsewhere, as one of the ``known`` names, maybe with a value; None if none is meant."""
+    """The ``known`` name, possibly with a value, for what is called ``word`` elsewhere; None if there is none."""
     row = _by_spelling().get(spelled_alike(word), Name(word, ""))
     for way in filter(None, row.here.split(", ")):
         words = re.findall(r"[\w-]+", way)
-        if words[0] in known:  # optimizer="momentum" of arguments
+        if words[0] in known:  # optimizer="momentum" among arguments
             return way
-        if words[-1] in known:  # momentum of optimisers
+        if words[-1] in known:  # momentum among optimisers
             return words[-1]
     return None
 
 
 def called_here(word):
-    """ "; here: d2l.split_batch (images and labels in one call)": the end of an error; "" for what is no such name."""
+    """ "; here: d2l.split_batch (images and labels in one call)": the end of an error; "" for an unlisted word."""
     row = _by_spelling().get(spelled_alike(word))
     if row is None:
         return ""
@@ -65,9 +65,9 @@ def called_here(word):
 
 
 def no_attribute(said, name):
-    """The AttributeError that says so, and what the ``name`` is called here.
+    """The AttributeError with the message ``said``, and what the ``name`` is called here.
 
-    Python adds a name that is only similar, unless it is told that there is none to find.
+    If it is called nothing here, Python itself may suggest a similar name.
     """
     here = called_here(name)
     return AttributeError(said + here, **({"name": name, "obj": None} if here else {}))

@@ -1,8 +1,8 @@
-"""Optimisers: plain functions on one device's parameters, and on the optimiser's state, if it has any.
+"""Optimisers: plain functions of one device's parameters, and of the optimiser's state, if there is any.
 
-Each takes one step of training, in place. Gradients are sums over the examples of
-the whole batch, all devices' together; ``batch_size`` is that full batch's size,
-not a shard's, and g = grad / batch_size the mean gradient.
+Each does one training step in place. Gradients are sums over the examples of the
+whole batch on all devices; ``batch_size`` is the size of this full batch, not of a
+shard, and g = grad / batch_size is the mean gradient.
 """
 
 import threading
@@ -17,7 +17,7 @@ from .networks.checks import check_shapes
 from .timing import span
 
 PIECE = 2**18
-"""Elements that a CPU updates at a time."""
+"""How many elements a CPU updates at a time."""
 
 _thread = threading.local()
 
@@ -26,7 +26,7 @@ _thread = threading.local()
 def sgd(params, grads, lr, batch_size):
     """Minibatch stochastic gradient descent: param -= lr · g.
 
-    Raises ValueError for gradients that are not like the parameters, a rate that is not finite, a batch size of 0.
+    Raises ValueError if the gradients do not match the parameters, the rate is not finite, or the batch size is 0.
     """
     _check(params, grads, lr, batch_size)
     xp = array_module(params[0])
@@ -39,7 +39,7 @@ def sgd(params, grads, lr, batch_size):
 def momentum(params, grads, velocities, lr, batch_size, decay=0.9):
     """SGD with momentum (Polyak 1964), as in PyTorch: velocity = decay · velocity + g; param -= lr · velocity.
 
-    ``velocities``: arrays like ``params``, zeros at first.
+    ``velocities``: arrays like ``params``, initially zero.
     """
     xp = array_module(params[0])
     with span("update"):
@@ -54,9 +54,8 @@ def momentum(params, grads, velocities, lr, batch_size, decay=0.9):
 def adam(params, grads, means, squares, step, lr, batch_size, beta1=0.9, beta2=0.999, epsilon=1e-8):
     """Adam (Kingma and Ba 2015): running means of g and g², both corrected for their start at zero.
 
-    ``means`` and ``squares``: arrays like ``params``, zeros at first. ``step``
-    counts from 1. param -= lr · m / (√v + epsilon), where m = mean / (1 - beta1^step)
-    and v = square / (1 - beta2^step).
+    ``means`` and ``squares``: arrays like ``params``, initially zero. ``step`` counts from 1. param -= lr · m / (√v +
+    epsilon), where m = mean / (1 - beta1^step) and v = square / (1 - beta2^step).
     """
     xp = array_module(params[0])
     with span("update"):
@@ -78,8 +77,8 @@ def adam(params, grads, means, squares, step, lr, batch_size, beta1=0.9, beta2=0
 class Optimizer(NamedTuple):
     """An optimiser by name: ``update(params, grads, *state, step, lr, batch_size)``.
 
-    Its state are ``states`` lists like ``params``, zeros at first. ``in_graphs``: whether there is a CUDA kernel that
-    does the same.
+    Its state consists of ``states`` lists like ``params``, initially zero. ``in_graphs``: whether there is a CUDA
+    kernel that does the same.
     """
 
     name: str
@@ -102,26 +101,26 @@ def make_optimizer(settings):
 
 
 class DeviceOptimizer:
-    """An `Optimizer` of one device's parameters, with its ``state`` there, and how many ``steps`` it has done."""
+    """An `Optimizer` of one device's parameters, with its ``state`` on the device and its ``steps`` so far."""
 
     def __init__(self, optimizer, params):
         self.optimizer, self.steps = optimizer, 0
         self.state = [[np.zeros_like(param) for param in params] for _ in range(optimizer.states)]
 
     def update(self, params, grads, lr, batch_size):
-        """Runs on the device, with plain arrays: the next step."""
+        """Do the next step; runs on the device, with plain arrays."""
         state = [[array.raw for array in arrays] for arrays in self.state]
         self.optimizer.update(params, grads, *state, self.steps + 1, lr, batch_size)
         self.steps += 1
 
 
 def init_optimizer(name, device_params, weight_decay=0.0):
-    """An optimiser for `train_batch`, a name of `OPTIMIZERS`: a list with a `DeviceOptimizer` for each device.
+    """An optimiser for `train_batch`, by its name in `OPTIMIZERS`: a list with a `DeviceOptimizer` for each device.
 
-    ``device_params``: a list of parameters on each device, as of `get_params`. What the optimiser remembers of them
-    from step to step begins with zeros. ``weight_decay``: as of `decaying`.
+    ``device_params``: a list of parameters on each device, as from `get_params`. The optimiser's state starts at zero.
+    ``weight_decay``: see `decaying`.
 
-    Raises ValueError for an unknown name, a weight decay below 0, and what is no such list.
+    Raises ValueError for an unknown name, a weight decay below 0, or anything but such a list.
     """
     check_name("optimizer", name, OPTIMIZERS)
     check_number("weight_decay", weight_decay, least=0)
@@ -129,14 +128,14 @@ def init_optimizer(name, device_params, weight_decay=0.0):
     for params in device_params:
         for param in check_list("device_params", params, of="arrays on a device, as of get_params"):
             if not isinstance(param, DeviceArray):
-                raise ValueError(f"device_params: {shown(param)} is on no device; get_params copies arrays to one")
+                raise ValueError(f"device_params: {shown(param)} is not on a device; get_params copies arrays to one")
     return [DeviceOptimizer(decaying(OPTIMIZERS[name], weight_decay), params) for params in device_params]
 
 
 def decaying(optimizer, weight_decay):
-    """The `Optimizer` with g + weight_decay · param for g, as in PyTorch: of the loss + weight_decay/2 · ‖params‖².
+    """The `Optimizer` with g + weight_decay · param instead of g, as in PyTorch.
 
-    It is the same one if ``weight_decay`` is 0.
+    It minimises the loss + weight_decay/2 · ‖params‖². If ``weight_decay`` is 0, ``optimizer`` itself is returned.
     """
     if not weight_decay:
         return optimizer
@@ -153,9 +152,9 @@ def decaying(optimizer, weight_decay):
 
 
 def _pieces(*lists):
-    """For each array of ``lists``, which are alike, the arrays and one more of their size, for passing results.
+    """For each position in ``lists``, the arrays there and one more of the same size, for intermediate results.
 
-    On a CPU in pieces that stay in the cache, and with the same memory each time.
+    On a CPU they come in pieces that stay in the cache, and use the same memory each time.
     """
     for arrays in zip(*lists, strict=True):
         first = arrays[0]
@@ -172,7 +171,7 @@ def _pieces(*lists):
 
 
 def _check(params, grads, lr, batch_size):
-    """Raise ValueError unless ``grads`` is a list of arrays like ``params``, and the numbers are some."""
+    """Raise ValueError unless ``grads`` is a list of arrays like ``params``, and the numbers are valid."""
     check_number("lr", lr)
     check_number("batch_size", batch_size, above=0)
     if not isinstance(params, (list, tuple)) or not params:

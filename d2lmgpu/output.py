@@ -1,7 +1,7 @@
 """Result files: checked before the work begins, written completely or not at all, by one program at a time.
 
-Beside a file ``NAME`` that is being written lie its lock (locks.py) and ``.NAME.part``, which becomes ``NAME`` when it
-is complete. What a program that was killed has left of them is removed by the next that writes ``NAME``.
+While a file ``NAME`` is being written, its lock (locks.py) and ``.NAME.part`` are beside it; the latter becomes
+``NAME`` when it is complete. If a killed program leaves these files, the next one that writes ``NAME`` removes them.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ PLOT_FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_writable(path):
-    """Raise OSError now if a result could not be written to ``path`` later; leaves what is there as it is."""
+    """Raise OSError now if a result could not be written to ``path`` later; this does not change an existing file."""
     path = target(path)
     if path.is_dir():
         raise IsADirectoryError(f"cannot write {path}: it is a folder")
@@ -31,20 +31,20 @@ def check_writable(path):
 
 
 def check_folder(path):
-    """As `check_writable`, for a folder of results, which is made where there is none."""
+    """As `check_writable`, for a folder of results, which is created if there is none."""
     path = target(path)
     if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"cannot write into {path}: it is no folder; give another name")
+        raise NotADirectoryError(f"cannot write into {path}: it is not a folder; give another name")
     with naming(path):
         path.mkdir(parents=True, exist_ok=True)
     check_writable(path / ".result")
 
 
 def check_apart(outputs, inputs, patterns=()):
-    """Raise ValueError if an output is another output's file or an input's, by whatever name, or lies in its folder.
+    """Raise ValueError if an output is the same file as another output or an input, or lies in its folder.
 
-    Both are dicts from what a person calls a file to its path, or several, or None. Streams may be shared.
-    ``patterns``: what the files are called that are written into those outputs that are folders, such as ``*.txt``.
+    Both are dicts from the name shown for a file to its path, or several paths, or None. Streams may be shared.
+    ``patterns``: the names of files that are written into output folders, such as ``*.txt``.
     """
     outputs = _each_path(outputs)
     for i, (name, path) in enumerate(outputs):
@@ -55,14 +55,14 @@ def check_apart(outputs, inputs, patterns=()):
             if same_file(path, taken):
                 raise ValueError(f"{name} {path} would be written over {other} {taken}; give another name")
             if Path(os.path.realpath(taken)) in target(path).parents:
-                raise ValueError(f"{name} {path} would lie among what {other} {taken} holds; give another folder")
+                raise ValueError(f"{name} {path} would be inside {other} {taken}; give another folder")
         for other, taken in (*outputs, *_each_path(inputs)):
             if name in patterns and target(taken).parent == target(path) and target(taken).match(patterns[name]):
                 raise ValueError(f"{name} {path} might be written over {other} {taken}; give another folder")
 
 
 def same_file(path, other):
-    """Whether two paths are one file, or will be, also through links. No stream is."""
+    """Whether two paths are the same file, or will be, also through links. Streams never are."""
     path, other = target(path), target(other)
     if is_stream(path) or is_stream(other):
         return False
@@ -70,9 +70,9 @@ def same_file(path, other):
 
 
 def write_file(path, write, like=None):
-    """Let ``write(file)`` fill a temporary file beside ``path``, then give it that name.
+    """Let ``write(file)`` fill a temporary file beside ``path``, then rename it to ``path``.
 
-    A failure leaves an older file as it was. A new file gets the permissions of an older one, or else of the file
+    If this fails, an older file stays as it was. A new file gets the permissions of the older one, or else of the file
     ``like``. To a pipe, or to /dev/stdout, ``write`` writes directly. Raises OSError, which names the file.
     """
     path = target(path)
@@ -86,16 +86,16 @@ def write_file(path, write, like=None):
             with _create(part, path if path.exists() else like) as file:
                 write(file)
                 file.flush()
-                os.fsync(file.fileno())  # or a machine that loses power might keep the name and not the content
+                os.fsync(file.fileno())  # otherwise a power failure might keep the name but not the content
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
 
 
 def keep_aside(path):
-    """Copy a file that will be replaced to NAME.before-1 beside it, or -2 and so on: the first name that is free.
+    """Copy a file that will be replaced to NAME.before-1 beside it, or to -2 and so on: the first unused name.
 
-    Returns the copy's path, which is an older one's if that has the same content. Raises OSError.
+    Returns the path of the copy, or of an older copy with the same content. Raises OSError.
     """
     path = target(path)
     with holding(path, PATIENCE):
@@ -111,9 +111,9 @@ def keep_aside(path):
 
 @contextlib.contextmanager
 def each_output():
-    """Yields a function that calls what it is given, such as `write_json`, and keeps an error for the end of the block.
+    """Yield a function that calls its argument, such as `write_json`, and keeps any error for the end of the block.
 
-    So whatever can be written is written. In the end it raises the first of what was raised.
+    So everything that can be written is written. At the end of the block the first error is raised.
     """
     errors = []
 
@@ -129,7 +129,7 @@ def each_output():
 
 
 def write_json(path, value, indent=2):
-    """Write ``value`` as JSON, indented unless it is for machines only. Raises ValueError for what JSON cannot hold."""
+    """Write ``value`` as JSON, indented unless only machines read it. Raises ValueError if JSON cannot represent it."""
     try:
         text = json.dumps(value, indent=indent, allow_nan=True) + "\n"
     except (TypeError, ValueError, RecursionError) as error:
@@ -138,10 +138,10 @@ def write_json(path, value, indent=2):
 
 
 def read_json(text):
-    """What is in a JSON text (str or bytes), or None if it is not JSON: the caller says what it should be."""
+    """The content of a JSON text (str or bytes), or None if it is not JSON: the caller says what it should be."""
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):  # also for bytes that are not text, and for a thousand brackets
+    except (ValueError, RecursionError):  # raised also for bytes that are not text, and for deeply nested brackets
         return None
 
 
@@ -165,7 +165,7 @@ def save_figure(path, draw):
 
 def _create(part, older=None):
     """A new file ``part``, open for writing, with the permissions of the file ``older`` if there is one."""
-    part.unlink(missing_ok=True)  # left by a program that was killed
+    part.unlink(missing_ok=True)  # left by a killed program
     file = open(part, "xb")
     if older is not None and older.exists():
         with contextlib.suppress(OSError):  # on a file system without permissions
@@ -174,6 +174,6 @@ def _create(part, older=None):
 
 
 def _each_path(named):
-    """(name, path) for each path of a dict of paths and lists of them."""
+    """(name, path) for each path in a dict of paths and lists of paths."""
     each = [(name, paths if isinstance(paths, list) else [paths]) for name, paths in named.items()]
     return [(name, path) for name, paths in each for path in paths if path]

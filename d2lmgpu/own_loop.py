@@ -1,4 +1,4 @@
-"""Helpers for your own training loop, as in the textbook: a timer for epochs, and a plot that grows."""
+"""For your own training loop, as in the textbook: a timer for epochs, and a growing plot."""
 
 import itertools
 import time
@@ -15,7 +15,7 @@ TOOLTIP = "Makes animator.stopped true, so that the loop can end. Interrupting t
 
 
 class Timer:
-    """Measures times in seconds, one after the other: a list, ``times``. It is started when it is made.
+    """Measures times in seconds, one after the other, in a list ``times``. Creating a timer starts it.
 
     Devices work while the program goes on, and `stop` does not wait for them: call ``d2l.synchronize(devices)`` before
     (the textbook's ``npx.waitall()``).
@@ -26,18 +26,18 @@ class Timer:
         self.start()
 
     def start(self):
-        """Begin to measure."""
+        """Start measuring."""
         self._begin = time.perf_counter()
 
     def stop(self):
-        """The seconds since `start`, which are added to ``times``."""
+        """Return the seconds since `start` and append them to ``times``."""
         self.times.append(time.perf_counter() - self._begin)
         return self.times[-1]
 
     def avg(self):
         """The mean of the times. Raises ValueError if there are none."""
         if not self.times:
-            raise ValueError("Timer: there are no times yet; call stop() after what is to be measured")
+            raise ValueError("Timer: there are no times yet; call stop() after the work to be measured")
         return self.sum() / len(self.times)
 
     def sum(self):
@@ -45,21 +45,21 @@ class Timer:
         return sum(self.times)
 
     def cumsum(self):
-        """The sums of the first time, the first two, and so on: a list."""
+        """The cumulative sums of the times: a list."""
         return np.cumsum(self.times).tolist()
 
 
 class Animator:
-    """A plot of lines that grow while a loop goes on, point by point.
+    """A plot whose lines grow point by point while a loop runs.
 
-    In a notebook with ipywidgets it is a picture, drawn anew whenever that costs little time, beneath a Stop button
-    (when that works, `LivePlot` says); when the cell ends, a PNG stays. Elsewhere each point is a line of text.
+    In a notebook with ipywidgets it is a picture below a Stop button (`LivePlot` says where the button works), redrawn
+    whenever that takes little time; when the cell ends, a PNG remains. Elsewhere each point is a line of text.
 
-    ``legend``: the lines' names; ``fmts``: matplotlib's formats for them, in turn. With ``nrows`` or ``ncols`` the
-    lines are in ``axes[0]``, and the other axes are yours. ``X``, ``Y``: of each line the numbers so far, so that
-    ``Y[0][-1]`` is the last of the first.
+    ``legend``: the names of the lines; ``fmts``: matplotlib's formats for them, in turn. With ``nrows`` or ``ncols``
+    the lines are in ``axes[0]``, and the other axes are yours. ``X``, ``Y``: the numbers of each line so far; for
+    example, ``Y[0][-1]`` is the latest y of the first line.
 
-    Raises ValueError for arguments with which matplotlib makes no such plot.
+    Raises ValueError for arguments that matplotlib cannot plot.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Animator:
             for fmt in self._fmts:
                 self._figure.axes[0].plot([], [], fmt)
             self.axes = self.fig.axes
-        except Exception as error:  # matplotlib raises many kinds
+        except Exception as error:  # matplotlib raises many kinds of errors
             said = message_of(error)[:200]
             raise ValueError(f"Animator: matplotlib does not take these arguments: {said}") from error
 
@@ -104,21 +104,21 @@ class Animator:
 
     @property
     def stopped(self):
-        """Whether the Stop button was pressed; a loop that ends then asks for it: ``if animator.stopped: break``.
+        """Whether the Stop button was pressed; check it in your loop: ``if animator.stopped: break``.
 
         Without a button it is False. Ctrl-C, or interrupting the kernel, raises KeyboardInterrupt, as in any loop.
         """
         return self._shown() and self._panel.stopping
 
     def add(self, x, y):
-        """Add a point to each line: ``y`` is a number, or a list of them with None where there is no point, at ``x``.
+        """Add a point at ``x`` to each line; ``y`` is a number, or a list of numbers with None where there is no point.
 
-        Raises ValueError for what are no numbers, and unless there is one for each line.
+        Raises ValueError unless there is one number, or None, for each line.
         """
         y, x = _numbers("y", y), _numbers("x", x)
         x, lines = x * len(y) if len(x) == 1 else x, len(self.Y or self._names or y)
         if not 0 < len(x) == len(y) == lines:
-            raise ValueError(f"Animator.add: {len(y)} numbers y, {len(x)} x; there should be {lines or 1}, one a line")
+            raise ValueError(f"Animator.add: {len(y)} numbers y, {len(x)} x; give {lines or 1}, one for each line")
         self.X, self.Y, told = self.X or [[] for _ in y], self.Y or [[] for _ in y], []
         for i, value in enumerate(y):
             if value is not None:
@@ -132,7 +132,7 @@ class Animator:
             self._panel.say(self._told)
 
     def _shown(self):
-        """Whether a notebook shows it: if so, up to the end of the cell."""
+        """Whether a notebook shows it, until the end of the cell."""
         if self._panel is None and in_notebook():
             from IPython import get_ipython
 
@@ -147,7 +147,7 @@ class Animator:
 
 
 def _numbers(name, value):
-    """What `add` is given, as a list of Python's numbers."""
+    """An argument of `add` as a list of Python numbers."""
     values = value if isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) == 1 else [value]
     values = [value.item() if getattr(value, "ndim", None) == 0 else value for value in values]
     for value in values:

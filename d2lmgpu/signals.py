@@ -1,7 +1,7 @@
-"""Signals that interrupt: Ctrl-C, and SIGTERM and SIGUSR1, by which Slurm and spot machines announce a kill.
+"""Signals that interrupt: Ctrl-C, and SIGTERM and SIGUSR1, with which Slurm and spot machines announce a kill.
 
-SIGTERM and SIGUSR1 do what Ctrl-C does: `monitor.stop_on_interrupt` turns them into a request to stop, and elsewhere
-they raise a KeyboardInterrupt. The exit code tells which signal it was: 128 and the signal's number.
+SIGTERM and SIGUSR1 act like Ctrl-C: `monitor.stop_on_interrupt` turns them into a request to stop, and elsewhere they
+raise a KeyboardInterrupt. The exit code tells which signal it was: 128 plus the signal's number.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ _came = signal.SIGINT
 
 @contextlib.contextmanager
 def listening(signals=SIGNALS):
-    """Within the block ``signals`` interrupt, except those for which the program has set a handler of its own."""
+    """Within the block ``signals`` interrupt, except those for which the program has set its own handler."""
     note(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()
     ours = [signum for signum in signals if in_main and signal.getsignal(signum) is signal.SIG_DFL]
@@ -34,7 +34,7 @@ def listened_to():
 
 
 def note(signum):
-    """Remember that this signal asked for the end."""
+    """Remember that this signal asked the program to end."""
     global _came
     _came = signum
 

@@ -1,10 +1,9 @@
-"""Where the time of a training step goes: spans of work, by device, on one clock.
+"""Where the time of a training step goes: spans of work, for each device, on one clock.
 
-Code marks its work with ``with span("forward"):``, which costs nothing until
-the device is measured that runs it. Then a span is its name and
-two readings of the device's clock, about a microsecond in all: nothing waits for
-anything. A CPU's clock is the program's. A GPU's work happens later than it is
-launched, so there a reading is a CUDA event in the stream.
+Code marks its work with ``with span("forward"):``, which costs nothing unless the device that runs it is being
+measured. Then a span is its name and two readings of the device's clock, which takes about a microsecond, and nothing
+waits. A CPU's clock is the program's. A GPU does its work later than it is launched, so there a reading is a CUDA event
+in the stream.
 """
 
 import bisect
@@ -18,18 +17,18 @@ from typing import NamedTuple
 from .devices import current_device, in_forked_process, synchronize
 
 PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting")
-"""What a training run's time is told in. "step" is a step in one piece, a CUDA graph; "waiting" is time in no span."""
+"""The phases of a training run. "step" is a whole step as a CUDA graph; "waiting" is time outside all spans."""
 
 ALIKE = ("allreduce", "update")
-"""Work that all devices do alike, however many examples they have, even none."""
+"""Work that is the same on all devices, however many examples they have, even none."""
 
-_timelines = {}  # device: the timeline that measures it
-_this_thread = threading.local()  # .timeline: the one that measures the host program's thread
+_timelines = {}  # by device: the timeline that measures it
+_this_thread = threading.local()  # .timeline: the timeline that measures the host program's thread
 in_forked_process(_timelines.clear)
 
 
 class Span(NamedTuple):
-    """Work that was done: the row is a device's name or "host", times are seconds since the start."""
+    """Work that was done: ``row`` is a device's name or "host"; times are in seconds since the start."""
 
     row: str
     name: str
@@ -40,20 +39,18 @@ class Span(NamedTuple):
 class Timeline:
     """Measures the calling thread and ``devices`` within a ``with`` block.
 
-    ``spans=True`` keeps every span (for a trace), otherwise only sums of seconds
-    are kept. Where a device's spans overlap (one is part of another), the sums have
-    their time once, under the name of the one that began first: they are never more
-    than the time that passed. `settle` and `leave_out` decide what is summed.
-    Two measurements can go on at a time, not of the same device.
-    ``active``: whether this one goes on.
+    ``spans=True`` keeps every span (for a trace); otherwise only sums of seconds are kept. Where a device's spans
+    overlap (one is part of another), the sums count the time once, under the name of the span that began first, so they
+    never exceed the time that passed. `settle` and `leave_out` decide what is summed. Two measurements can run at the
+    same time, but not of the same device. ``active``: whether this one is running.
     """
 
     active = False
 
     def __init__(self, devices, spans=False):
         self.devices, self.keeps_spans = list(devices), spans
-        self._readings = []  # of spans since the last `settle`, with times that may not be known yet
-        self._sums = {}  # device (None for the host program): {name: seconds}
+        self._readings = []  # spans since the last `settle`, whose times may not be known yet
+        self._sums = {}  # by device (None for the host program): {name: seconds}
         self._spans = []
 
     def __enter__(self):
@@ -62,7 +59,7 @@ class Timeline:
                 raise RuntimeError(f"{device} is being measured already, by another training run that uses it")
         self.begin = time.perf_counter()
         clocks = {device.clock_name: device for device in self.devices}
-        # one after another, so that they do not keep each other waiting
+        # one after another, so that they do not wait for each other
         zeros = {name: device.submit(device.start_clock).result() for name, device in clocks.items()}
         self._zeros = {device: zeros[device.clock_name] for device in self.devices}
         self.active = True
@@ -78,16 +75,16 @@ class Timeline:
         _this_thread.timeline = self._outer
 
     def add(self, device, name, begin, end, devices=()):
-        """Enter a span by two readings of the device's clock (None: the host program's).
+        """Add a span, given two readings of the device's clock (None: the host program's).
 
         ``devices``: the devices that did the work, if that is not ``device`` alone.
         """
         self._readings.append((device, name, begin, end, devices))
 
     def settle(self):
-        """Sum what was measured since the last `settle` or `leave_out`, to be called when devices are synchronised.
+        """Add up what was measured since the last `settle` or `leave_out`; call it when devices are synchronised.
 
-        Keeps memory from growing.
+        This keeps memory from growing.
         """
         found = {device: list(_apart(spans)) for device, spans in self._read().items()}
         for device, spans in found.items():
@@ -97,7 +94,7 @@ class Timeline:
                 sums[name] = sums.get(name, 0.0) + end - begin - _covered(begin, end, beside)
 
     def leave_out(self):
-        """Sum nothing of what was measured since the last `settle`; spans are kept. Waits for the devices."""
+        """Leave out of the sums what was measured since the last `settle`; spans are kept. Waits for the devices."""
         synchronize(self.devices)
         self._read()
 
@@ -114,29 +111,29 @@ class Timeline:
         return found
 
     def _times(self, device, begin, end):
-        """Seconds since the start at two readings of a clock."""
+        """Seconds since the start, for two readings of a clock."""
         if device is not None and device.clock_name is not None:
             known = self._zeros.get(device) or self._zeros[device.main]
-            known, begin = device.read_clock(known, begin)  # from the one before: over a short time a GPU tells it well
+            known, begin = device.read_clock(known, begin)  # relative to the last: GPUs time short spans well
             self._zeros[device] = _, end = device.read_clock((known, begin), end)
         return begin - self.begin, end - self.begin
 
     def _finish(self):
-        """Wait for the devices, and sum what was measured."""
+        """Wait for the devices, and add up what was measured."""
         synchronize(self.devices)
         self.settle()
 
     def all_spans(self):
-        """All spans, by begin. Waits for the devices."""
+        """All spans, sorted by begin. Waits for the devices."""
         self._finish()
         return sorted(self._spans, key=lambda span: span.begin)
 
     def phases(self, seconds):
         """Seconds in each of `PHASES` of ``seconds`` of training. Waits for the devices.
 
-        Means over the devices, which with "waiting" add up to ``seconds``; but for
-        "data", to which the host program's own time is added. Of an "allreduce" on the
-        devices' comm streams only that part counts for which a device did nothing else.
+        These are means over the devices; with "waiting" they add up to ``seconds``, except that "data" also includes
+        the host program's own time. An "allreduce" on the devices' comm streams counts only while a device did nothing
+        else.
         """
         self._finish()
         rows = [self._sums.get(device, {}) for device in self.devices]
@@ -147,9 +144,9 @@ class Timeline:
         return result
 
     def utilisation(self, seconds):
-        """Of each device, by name, the part of ``seconds`` for which it worked on its shards. Waits for the devices.
+        """For each device, by name, the fraction of ``seconds`` that it worked on its shards. Waits for the devices.
 
-        That is all but `ALIKE`.
+        This is all its work except `ALIKE`.
         """
         self._finish()
         rows = {str(device): self._sums.get(device, {}) for device in self.devices}
@@ -158,7 +155,7 @@ class Timeline:
 
 
 def _apart(spans):
-    """(begin, end, name) without overlaps, in order: what began first has the time."""
+    """(begin, end, name) without overlaps, in order: overlapping time goes to the span that began first."""
     covered = -math.inf
     for begin, end, name in sorted(spans, key=lambda span: (span[0], -span[1])):
         if end > covered:
@@ -167,7 +164,7 @@ def _apart(spans):
 
 
 def _covered(begin, end, spans):
-    """How many of the seconds from ``begin`` to ``end`` lie within ``spans``, which are in order without overlaps."""
+    """How many of the seconds from ``begin`` to ``end`` lie within ``spans``, which are sorted and do not overlap."""
     near = itertools.islice(spans, max(0, bisect.bisect(spans, (begin,)) - 1), None)
     near = itertools.takewhile(lambda span: span[0] < end, near)
     return sum(max(0.0, min(right, end) - max(left, begin)) for left, right, _ in near)
@@ -184,10 +181,10 @@ def paused(devices):
 
 
 class span:
-    """Mark the ``with`` block as work by name: of the device that runs it, or of the host program.
+    """Mark the ``with`` block as named work of the device that runs it, or of the host program.
 
-    ``begin`` and ``end`` do the same for work that is not a block. ``devices``: the devices
-    that all do the work, one of which launches it, or does it for all.
+    ``begin`` and ``end`` do the same for work that is not a block. ``devices``: all the devices that
+    do the work; one of them launches it, or does it for all.
     """
 
     __slots__ = ("name", "devices", "device", "timeline", "since")
@@ -215,12 +212,12 @@ class span:
 
 
 def rows_of(spans):
-    """The rows of spans in the order in which they are shown: the host program first."""
+    """The rows of spans in the order of display: the host program first."""
     return sorted({span.row for span in spans}, key=lambda row: (row != "host", row))
 
 
 def chrome_trace(spans):
-    """Spans as a Chrome trace, a dict for JSON: a row a device. ui.perfetto.dev and chrome://tracing open it."""
+    """Spans as a Chrome trace, a dict for JSON, one row per device. ui.perfetto.dev and chrome://tracing open it."""
     rows = rows_of(spans)
     events = [
         {"name": "thread_name", "ph": "M", "pid": 0, "tid": i, "args": {"name": row}} for i, row in enumerate(rows)

@@ -1,8 +1,7 @@
-"""Random changes of images that leave their class as it is: ready-made functions for ``train(preprocess=…)``.
+"""Random changes of images that do not change their class: ready-made functions for ``train(preprocess=…)``.
 
-Each takes a minibatch, images X (n, C, H, W) and labels y (n,), and the random numbers
-of that minibatch; so the same seed changes the same images in the same way, on however
-many devices they then are. A new X is returned, the old one stays.
+Each takes a minibatch, images X (n, C, H, W) and labels y (n,), and the random numbers of that minibatch, so the same
+seed changes the same images in the same way on any number of devices. It returns a new X and leaves the old one as is.
 
 Source: Krizhevsky, Sutskever and Hinton 2012, "ImageNet Classification with Deep
 Convolutional Neural Networks", section 4.1 (reflections and translations).
@@ -13,7 +12,7 @@ import numpy as np
 from .arguments import check_name
 
 PIXELS = 2
-"""By how many pixels a picture of Fashion-MNIST's size may be moved before parts of it are lost."""
+"""How many pixels an image of Fashion-MNIST's size may move before parts of the item are lost."""
 
 
 def random_flip(X, y, rng):
@@ -23,10 +22,10 @@ def random_flip(X, y, rng):
 
 
 def random_shift(X, y, rng, pixels=PIXELS):
-    """Move each image by -pixels to +pixels in both directions; what comes in from outside is 0. Returns X and y."""
+    """Move each image by -pixels to +pixels in both directions, filling up with 0. Returns X and y."""
     n, C, H, W = X.shape
     down, right = rng.integers(-pixels, pixels + 1, (2, n))
-    rows = np.arange(H) + pixels - down[:, None]  # of the image with a frame, for each row of the result
+    rows = np.arange(H) + pixels - down[:, None]  # rows of the padded image, for each row of the result
     columns = np.arange(W) + pixels - right[:, None]
     framed = np.pad(X, ((0, 0), (0, 0), (pixels, pixels), (pixels, pixels)))
     image, channel = np.arange(n)[:, None, None, None], np.arange(C)[:, None, None]
@@ -37,7 +36,7 @@ TRANSFORMS = {"flip": random_flip, "shift": random_shift}
 
 
 def find_transform(preprocess):
-    """The function for "flip", "shift" or "flip+shift"; a function, or None, is returned as it is.
+    """The function for "flip", "shift" or "flip+shift"; a function, or None, is returned unchanged.
 
     Raises ValueError for other names.
     """

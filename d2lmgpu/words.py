@@ -1,7 +1,7 @@
 """Numbers and names in words, for lines that people read."""
 
 FEW = 8
-"""As many names are listed one by one; of more only the first two and the last."""
+"""Up to this many names are all listed; of more, only the first two and the last."""
 
 
 def several(number, noun):
@@ -10,13 +10,13 @@ def several(number, noun):
 
 
 def listed(names):
-    """ "cpu(0), cpu(1)"; of many "cpu(0), cpu(1), ..., cpu(63)"."""
+    """ "cpu(0), cpu(1)"; for many "cpu(0), cpu(1), ..., cpu(63)"."""
     names = list(map(str, names))
     return ", ".join(names if len(names) <= FEW else [*names[:2], "...", names[-1]])
 
 
 def seconds(time, places=1):
-    """A number of seconds without the unit, "2.2", with as many digits if it is short: "0.034"."""
+    """A number of seconds without the unit: "2.2", or with as many digits if it is short: "0.034"."""
     return f"{time:.{places}f}" if time >= 1 else f"{time:#.{places + 1}g}"
 
 
@@ -30,9 +30,9 @@ REACHED = {"train_loss": "loss", "train_accuracy": "train acc", "test_accuracy":
 
 
 def figures(reached):
-    """ "loss 0.451, train acc 0.830, test acc 0.824": values by their names, without what is None.
+    """ "loss 0.451, train acc 0.830, test acc 0.824": values with their names, leaving out those that are None.
 
-    The names are those of `REACHED`, and "metrics", which is a dict.
+    The names are those in `REACHED`, and "metrics", which is a dict.
     """
     named = {called: reached.get(name) for name, called in REACHED.items()} | reached.get("metrics", {})
     return ", ".join(f"{name} {value:.3f}" for name, value in named.items() if value is not None)

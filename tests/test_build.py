@@ -85,7 +85,7 @@ def test_logits_with_fixed_statistics_take_each_image_by_itself(rng):
         ([Conv2d(4, 9, padding=1)], r"layer 1 does not take images of shape \(2, 6, 6\): they are smaller than 9 × 9"),
         ([Conv2d(4, 3), Dense(3)], r"layer 2 does not take images of shape \(4, 4, 4\): Dense takes rows of numbers"),
         ([Flatten(), AvgPool2d()], r"layer 2 does not take images of shape \(72,\)"),
-        ([Conv2d(4, 3)], r"the last layer puts out \(4, 4, 4\)"),
+        ([Conv2d(4, 3)], r"the last layer has outputs \(4, 4, 4\)"),
     ],
 )
 def test_layers_that_do_not_fit(recipes, message):

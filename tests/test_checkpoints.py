@@ -249,7 +249,7 @@ def test_nothing_is_overwritten_or_mixed_up(small, tmp_path):
         ({"resume": file, "network": "cnn"}, "network is 'cnn' here .* parameters have shapes"),
         ({"resume": file, "data": (X[::-1], y, X_test, y_test)}, "the training examples are others"),
         ({"checkpoint": tmp_path / "new", "checkpoint_steps": 0}, "checkpoint_steps is 0"),
-        ({"checkpoint_steps": 3}, "needs a checkpoint file"),
+        ({"checkpoint_steps": 3}, "which needs a file; give checkpoint"),
     ]:
         with pytest.raises(ValueError, match=message):
             quick(device, **{"data": small, **settings})

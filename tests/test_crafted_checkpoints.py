@@ -268,7 +268,7 @@ def test_a_run_goes_on_from_what_was_saved(tmp_path, small, saved):
         (put("model network", None), "its network has layers that are functions of your own"),
         (put("model network", {"input_shape": [1, 28, 28], "layers": [["exec", {}]]}), "layer 'exec' is unknown"),
         (put("model classes", ["bag"] * 10**5), "classes: 100000 given"),
-        (ARRAYS["parameters of other shapes"], "are not those that there are"),
+        (ARRAYS["parameters of other shapes"], "do not have the shapes of those given"),
     ],
 )
 def test_the_command_predict(tmp_path, saved, capsys, change, message):

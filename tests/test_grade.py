@@ -167,7 +167,7 @@ def test_on_the_command_line(classroom, tmp_path, capsys):
         (["ada"], ["--points", "ring"], "'ring' should be an exercise and its points, such as ring=3"),
         (["ada"], ["--seconds", "0"], "a limit of 0.0 seconds"),
         (["ada"], ["--seed", "-1"], "seed is -1"),
-        (["ada"], ["--csv", "ada/marks.csv"], "would lie among what FOLDER"),
+        (["ada"], ["--csv", "ada/marks.csv"], "would be inside FOLDER"),
     ],
 )
 def test_what_cannot_be_graded(tmp_path, monkeypatch, capsys, folders, options, message):

@@ -60,18 +60,18 @@ def test_commands(tmp_path, capsys):
     accuracy = float(capsys.readouterr().out.split("test acc: ")[1].split()[0])
     assert f"test acc: {accuracy:.2f}" in said
     assert cli.main(["train", *words, "--channels", "1"]) == 2
-    assert "not for IDX files" in capsys.readouterr().err
+    assert "IDX files keep their size" in capsys.readouterr().err
     assert cli.main(["train", *words, "--plot", str(folder / "t10k-labels-idx1-ubyte.gz")]) == 2
 
 
 def test_what_is_no_data_set(tmp_path):
     folder = write(tmp_path / "mnist", "unpacked")
     assert find_idx(tmp_path) is None
-    with pytest.raises(ValueError, match=r"taken as they are, \(1, 9, 12\)"):
+    with pytest.raises(ValueError, match=r"keep their size, \(1, 9, 12\)"):
         d2l.load_image_data(folder, (1, 28, 28))
     (folder / FILES["unpacked"][0]).rename(folder / "train-images.idx3.old.idx3-ubyte")
     (folder / "train-images.idx3-ubyte").write_bytes(idx(PARTS["X"][:3]))
-    with pytest.raises(ValueError, match="a file each of images and labels"):
+    with pytest.raises(ValueError, match="it should have images and labels"):
         find_idx(folder)
     (folder / "train-images.idx3.old.idx3-ubyte").unlink()
     with pytest.raises(ValueError, match="do not fit together"):
@@ -84,8 +84,8 @@ def test_what_is_no_data_set(tmp_path):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_damaged_files(tmp_path, change, pack):
     (tmp_path / "file").write_bytes(pack(change(idx(PARTS["X"]))))
-    with pytest.raises(ValueError, match="is no whole IDX file"):
+    with pytest.raises(ValueError, match="is not a complete IDX file"):
         read_idx(tmp_path / "file")
     (tmp_path / "file").write_bytes(gzip.compress(idx(PARTS["X"]))[:-9])
-    with pytest.raises(ValueError, match="is no whole IDX file"):
+    with pytest.raises(ValueError, match="is not a complete IDX file"):
         read_idx(tmp_path / "file")

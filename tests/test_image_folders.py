@@ -91,8 +91,8 @@ def test_the_commands(folder, tmp_path, capsys, network):
     for arguments, message in [
         ([], "other classes than Fashion-MNIST's (bar, dot, sky): give pictures, or the folder with their test set"),
         (["--data", str(folder)], "has classes bar, dots, sky; the network was trained on bar, dot, sky"),
-        (["--data", str(folder), pictures[0]], "are for the test set; leave out the files"),
-        (["--data", str(tmp_path / "none")], "none/test: no such folder; give a folder that has"),
+        (["--data", str(folder), pictures[0]], "are of the test set; leave out the files"),
+        (["--data", str(tmp_path / "none")], "none/test: no such folder; give a folder with"),
     ]:
         assert message in one_line(capsys, *predict, *arguments)
 
@@ -131,17 +131,17 @@ def remove(path):
 @pytest.mark.parametrize(
     "spoil, message",
     [
-        (remove, "{}: no such folder; give a folder that has a folder of pictures for each class"),
-        (lambda folder: remove(folder / "test"), "pictures should have two folders in it, train and test"),
+        (remove, "{}: no such folder; give a folder with one folder of pictures for each class"),
+        (lambda folder: remove(folder / "test"), "pictures should hold two folders, train and test"),
         (lambda folder: remove(folder / "test" / "dot"), "the same classes; there is no {}/test/dot"),
         (lambda folder: (folder / "test" / "cat").mkdir(), "the same classes; there is no {}/train/cat"),
         (lambda folder: [remove(path) for path in (folder / "test").iterdir()], "{}/test has no folders in it"),
         (lambda folder: [remove(path) for path in (folder / "train" / "sky").iterdir()], "train/sky has no pictures"),
-        (lambda folder: (folder / "train" / "sky" / "x.png").write_text("none"), "sky/x.png is no picture that can be"),
-        (lambda folder: cut_short(folder / "train" / "sky" / "00.png"), "sky/00.png is no picture that can be read"),
+        (lambda folder: (folder / "train" / "sky" / "x.png").write_text("none"), "sky/x.png is not a readable picture"),
+        (lambda folder: cut_short(folder / "train" / "sky" / "00.png"), "sky/00.png is not a readable picture"),
         (
             lambda folder: [remove(folder / p / n) for p in ("train", "test") for n in CLASSES[1:]],
-            "there should be two",
+            "give at least two",
         ),
     ],
 )
@@ -164,7 +164,7 @@ def test_names_of_classes(folder, small):
     assert quick(device, small, num_epochs=1).history.classes is None
     for names, network, message in [
         (["bar", "dot"], "lenet", "labels from 0 to 2; they should be whole numbers from 0 to 1"),
-        (["bar", "dot", "dot"], "lenet", "classes are bar, dot, dot; there should be two or more, of different names"),
+        (["bar", "dot", "dot"], "lenet", "classes are bar, dot, dot; give at least two, with different names"),
         (CLASSES, known_network("cnn", 4), "the network has 4 classes and the data 3"),
     ]:
         with pytest.raises(ValueError, match=message):

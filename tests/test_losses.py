@@ -205,7 +205,7 @@ def in_place(outputs, y):
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
-        ((lambda outputs, y: 1.0, huber_grad), "forward returned 1.0; it should return the loss, and a cache for grad"),
+        ((lambda outputs, y: 1.0, huber_grad), "forward returned 1.0; it should return the loss and a cache for grad"),
         (
             (lambda outputs, y: (outputs, y), huber_grad),
             "forward returned an array .*; it should be a number: the loss",
@@ -214,8 +214,8 @@ def in_place(outputs, y):
         ((lambda outputs, y: (1 / 0, y), huber_grad), "forward failed: .*division by zero"),
         ((mean, lambda d: 2 * d), "the loss should be summed over examples"),
         ((in_place, lambda d: 2 * d), "forward changed its outputs in place; it should work on a copy"),
-        ((squares, lambda d: d), "grad gives .* for output [012] of example [012], and numeric derivatives"),
-        ((squares, lambda d: -2 * d), "it should be the gradient"),
+        ((squares, lambda d: d), "grad gives .* for output [012] of example [012], but the numerical derivative"),
+        ((squares, lambda d: -2 * d), "grad should return the gradient"),
         ((squares, lambda d: 2 * d[0]), r"grad returned an array .*; it should be an array of floats \(3, 3\)"),
         ((squares, lambda d: None), "grad returned None"),
         ((squares, lambda d: d * np.inf), "grad returned numbers that are not finite"),
@@ -246,7 +246,7 @@ def test_losses_that_nobody_knows(loss):
             np.full((10, 3), 0.5),
             "sums from 1.5 to 1.5; for cross_entropy they should be probabilities",
         ),
-        ("cross_entropy", np.eye(10, 3) * 3 - 1, "are from -1 on"),
+        ("cross_entropy", np.eye(10, 3) * 3 - 1, "the least is -1, with sums"),
         ("cross_entropy", np.full((10, 3), 0.25), "sums from 0.75 to 0.75; for cross_entropy they should"),
         ("cross_entropy", np.concatenate([np.eye(3)[[0] * 9], [[0, 0, 1.002]]]), "sums from 1 to 1; for cross_entropy"),
         ("cross_entropy", np.concatenate([np.eye(3)[[0] * 9], [[0, 0, 0.998]]]), "sums from 0.998 to 1; for cross_ent"),

@@ -116,7 +116,7 @@ def test_resumed(classes, tmp_path):
         ({3: top_3}, "3 cannot be a metric's name; give a word or two"),
         ({"": top_3}, "'' cannot be a metric's name"),
         ({"a\nb": top_3}, "cannot be a metric's name"),
-        ({"accuracy": top_3}, "'accuracy' cannot be a metric's name; give a word or two, none of accuracy, loss"),
+        ({"accuracy": top_3}, "'accuracy' cannot be a metric's name; give a word or two, not accuracy or loss"),
         ({"a": lambda logits, labels: None}, "metric a returned None; it should be a number: the sum over images"),
         (
             {"a": lambda logits, labels: logits},

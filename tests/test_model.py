@@ -59,19 +59,22 @@ def broken(change):
 @pytest.mark.parametrize(
     "description, message",
     [
-        (None, "no description of a network"),
-        ([1, 2], "no description of a network"),
-        ({"input_shape": [1, 28, 28]}, "no description of a network"),
+        (None, "not a description of a network"),
+        ([1, 2], "not a description of a network"),
+        ({"input_shape": [1, 28, 28]}, "not a description of a network"),
         (broken(lambda d: d.update(layers=5)), "the network's layers"),
         (broken(lambda d: d["layers"].append(["exec", {"code": "1"}])), "layer 'exec' is unknown"),
         (broken(lambda d: d["layers"].append(["sequential", {}])), "layer 'sequential' is unknown"),
         (broken(lambda d: d["layers"].append(["Dense", {"size": 10}])), "layer Dense has no arguments"),
         (broken(lambda d: d["layers"].append(["Dense", 10])), "layer Dense has no arguments"),
         (broken(lambda d: d["layers"].append(["Dense", {"outputs": "10"}])), "Dense: outputs is '10'"),
-        (broken(lambda d: d["layers"].append(["Dense", {"outputs": 10**6}])), "are not those that there are"),
-        (broken(lambda d: d["layers"][0][1].update(outputs=10**6)), "are not those that there are"),
-        (broken(lambda d: d["layers"].pop()), "puts out .*; it should be a number for each class|more parameters"),
-        (broken(lambda d: d["layers"].insert(0, ["Flatten", {}])), "are not those that there are|does not take"),
+        (broken(lambda d: d["layers"].append(["Dense", {"outputs": 10**6}])), "do not have the shapes of those given"),
+        (broken(lambda d: d["layers"][0][1].update(outputs=10**6)), "do not have the shapes of those given"),
+        (broken(lambda d: d["layers"].pop()), "has outputs .*; give one number for each class|more parameters"),
+        (
+            broken(lambda d: d["layers"].insert(0, ["Flatten", {}])),
+            "do not have the shapes of those given|does not take",
+        ),
         (broken(lambda d: d.update(input_shape=[2**16, 2**16, 2**16])), "how many numbers it has in all"),
         (broken(lambda d: d.update(input_shape=[1, 28])), "input_shape"),
         (broken(lambda d: d.update(input_shape=[1, 28, -28])), "input_shape"),
@@ -90,7 +93,7 @@ def own_layer(shape):
 def test_layers_of_ones_own_are_asked_for(small, tmp_path):
     network = networks.sequential((1, 28, 28), Flatten(), Dense(20), own_layer, Dense(10))
     result = quick([d2l.cpu(0)], small, num_epochs=1, network=network, checkpoint=tmp_path / "file")
-    with pytest.raises(CheckpointError, match=r"functions of your own: give load_model\(FILE, network=...\)"):
+    with pytest.raises(CheckpointError, match=r"functions of your own: call load_model\(FILE, network=...\)"):
         d2l.load_model(tmp_path / "file")
     model = d2l.load_model(tmp_path / "file", network=network)
     assert model.evaluate(*small[2:]) == result.history.test_accuracy[-1]
@@ -116,7 +119,7 @@ def test_an_argument_that_is_wrong_is_not_the_files_fault(small, tmp_path):
         ({"invert": 1}, "invert"),
         ({"invert": None}, "invert"),
         ({"network": 5}, "network"),
-        ({"network": None}, "give load_model"),
+        ({"network": None}, "call load_model"),
     ],
 )
 def test_models_that_make_no_sense(small, tmp_path, change, message):

@@ -211,7 +211,9 @@ def test_arrays_in_a_gpu_are_not_copied_without_a_word(door):
 
 @pytest.mark.parametrize("door", DOORS)
 def test_arrays_that_numpy_cannot_read(door):
-    with pytest.raises(ValueError, match=r"makes no array; convert it first \(Can't call .* Use detach\(\) first\.\)$"):
+    with pytest.raises(
+        ValueError, match=r"which NumPy cannot convert; convert it first \(Can't call .* Use detach\(\) first\.\)$"
+    ):
         DOORS[door](WithGradient)
 
 

@@ -165,7 +165,9 @@ def test_who_holds_a_file_is_alone_with_it(tmp_path, monkeypatch):
         assert holder.stdout.readline() == "held\n"
         for action in (lambda path: holding(path).__enter__(), check_writable, lambda path: write_json(path, [1])):
             for path in (file, link):
-                with pytest.raises(OSError, match=f"^cannot write {file}: another run is writing it; wait for its end"):
+                with pytest.raises(
+                    OSError, match=f"^cannot write {file}: another run is writing it; wait until it ends"
+                ):
                     action(path)
         assert file.read_text() == "older"
         write_json(tmp_path / "another", [1])
@@ -279,14 +281,14 @@ def test_one_file_by_several_names(tmp_path, monkeypatch):
         ("predict model one.png picture.png --json picture.png", "would be written over FILE picture.png"),
         ("predict model --json new.png --mistakes ./new.png", "--mistakes ./new.png and --json new.png are the same"),
         ("predict model --confusion c.png --mistakes c.png", "--mistakes c.png and --confusion c.png are the same"),
-        ("predict model --data data --mistakes data/test/bag/1.png", "would lie among what --data data/test holds"),
+        ("predict model --data data --mistakes data/test/bag/1.png", "would be inside --data data/test"),
         ("train --checkpoint new --json new", "--checkpoint new and --json new are the same file"),
         ("train --resume model --json model", "--json model would be written over --resume model"),
         ("train --resume model --json hard", "--json hard would be written over --resume model"),
         ("train --resume model --checkpoint model --trace link", "--checkpoint model and --trace link are the same"),
         ("train --plot new.png --trace new.png", "--trace new.png and --plot new.png are the same file"),
         ("train --tensorboard new --json new", "--tensorboard new and --json new are the same file"),
-        ("train --data data --checkpoint data/train/bag/model", "would lie among what --data data/train holds"),
+        ("train --data data --checkpoint data/train/bag/model", "would be inside --data data/train"),
         ("train --json t10k-labels-idx1-ubyte.gz", "has the name of a file of Fashion-MNIST"),
         ("sweep --results s.json --json s.json", "--json s.json and --results s.json are the same file"),
         ("sweep --results s.png --plot s.png", "--plot s.png and --results s.png are the same file"),

@@ -176,9 +176,9 @@ def test_arguments_that_do_not_fit():
             d2l.Animator(**wrong)
     animator = d2l.Animator(legend=["loss", "acc"])
     for x, y, message in [
-        (1, 0.5, "Animator.add: 1 numbers y, 1 x; there should be 2, one a line"),
-        (1, [0.5, 1, 2], "Animator.add: 3 numbers y, 3 x; there should be 2, one a line"),
-        ([1, 2, 3], [0.5, 1], "Animator.add: 2 numbers y, 3 x; there should be 2, one a line"),
+        (1, 0.5, "Animator.add: 1 numbers y, 1 x; give 2, one for each line"),
+        (1, [0.5, 1, 2], "Animator.add: 3 numbers y, 3 x; give 2, one for each line"),
+        ([1, 2, 3], [0.5, 1], "Animator.add: 2 numbers y, 3 x; give 2, one for each line"),
         (None, [0.5, 1], "Animator.add: x has None; it should be a number, or a list of numbers"),
         (1, [0.5, "high"], "Animator.add: y has 'high'; it should be a number, or a list of numbers"),
     ]:

@@ -275,13 +275,13 @@ def test_wrong_arguments():
         ({"network": "cnn"}, "network is 'cnn'; it should be what networks.sequential makes"),
         ({"network": LENET_BN}, r"the parameters on cpu\(0\): .* there should be a list of 12 arrays"),
         ({"optimizer": "adm"}, "optimizer 'adm' is unknown; choose from sgd, momentum, adam; did you mean adam"),
-        ({"optimizer": "adam"}, r"remembers numbers .* optimizer = d2l.init_optimizer\('adam', device_params\), and"),
+        ({"optimizer": "adam"}, r"has a state .* optimizer = d2l.init_optimizer\('adam', device_params\), and"),
         ({"optimizer": adam[:1]}, "optimizer: 1 given; it should be a list of 2, of what init_optimizer makes"),
         ({"optimizer": adam[::-1]}, r"train_batch: one array is on cpu\(0\) and another on cpu\(1\)"),
         ({"optimizer": others}, r"the optimizer's state on cpu\(0\): .* there should be a list of 10 arrays"),
-        ({"optimizer": [7, 8]}, "optimizer: 7 is none; give what init_optimizer makes"),
+        ({"optimizer": [7, 8]}, "optimizer is 7; give 'sgd', or what init_optimizer returns"),
         ({"statistics": running[:1]}, "the statistics: 1 given; it should be a list of 2"),
-        ({"statistics": [[], []]}, r"the statistics on cpu\(0\): \[\]; there should be .* 4 arrays, as of init_stat"),
+        ({"statistics": [[], []]}, r"the statistics on cpu\(0\): \[\]; there should be .* 4 arrays, as from init_stat"),
         ({"statistics": far}, r"train_batch: one array is on cpu\(0\) and another on cpu\(5\)"),
         ({"statistics": [init_statistics(SMALL_BN)] * 2}, r"one array is on cpu\(0\) and another on the host"),
         ({"loss": "absolute"}, "loss 'absolute' is unknown"),
@@ -299,5 +299,5 @@ def test_wrong_arguments():
     assert loop.bits() == before
     with pytest.raises(ValueError, match="weight_decay is -1; it should be a finite number, at least 0"):
         d2l.init_optimizer("sgd", loop.device_params, -1)
-    with pytest.raises(ValueError, match="an array of float32 .* is on no device; get_params copies arrays to one"):
+    with pytest.raises(ValueError, match="an array of float32 .* is not on a device; get_params copies arrays to one"):
         d2l.init_optimizer("adam", [init_params(network=SMALL_BN)])

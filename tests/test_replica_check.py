@@ -74,8 +74,8 @@ def test_what_a_split_copies_is_alike(split, small, monkeypatch):
 
     monkeypatch.setattr(Store, "_update", update_and_flip)
     differing = {
-        "data": "after step 2 of epoch 1 the parameters on cpu.3. are not those on cpu.0., cpu.1",
-        "data=2,layers=2": "of stage 1 on cpu.3. are not those on cpu.1. .which of them is right is not known.",
+        "data": "after step 2 of epoch 1 the parameters on cpu.3. differ from those on cpu.0., cpu.1",
+        "data=2,layers=2": "of stage 1 on cpu.3. differ from those on cpu.1. .which of them is right is not known.",
     }
     if split in differing:
         with pytest.raises(DriftError, match=differing[split]):
@@ -89,7 +89,7 @@ def test_a_flipped_bit_is_found_at_the_next_check(every, step, found, small, fli
     flip(lambda device: device is d2l.cpu(1), step)
     with pytest.raises(DriftError) as error:
         train([d2l.cpu(i) for i in range(3)], data(small), check_every=every)
-    where = "after step {} of epoch {} the parameters on cpu(1) are not those on cpu(0), cpu(2); no ".format(*found)
+    where = "after step {} of epoch {} the parameters on cpu(1) differ from those on cpu(0), cpu(2); no ".format(*found)
     assert str(error.value).startswith(where)
 
 
@@ -102,7 +102,7 @@ def test_nobody_looks_unless_asked(small, flip):
 def test_of_two_it_is_not_known_which_is_right(small, flip):
     flip(lambda device: device is d2l.cpu(0), 1)
     with pytest.raises(
-        DriftError, match=r"on cpu\(1\) are not those on cpu\(0\) \(which of them is right is not known\)"
+        DriftError, match=r"on cpu\(1\) differ from those on cpu\(0\) \(which of them is right is not known\)"
     ):
         train([d2l.cpu(0), d2l.cpu(1)], data(small), check_every=1)
 
@@ -115,7 +115,9 @@ def test_statistics_that_should_be_alike(statistics, differs, small, flip):
     if not differs:
         train(devices, data(small), **way)
         return
-    with pytest.raises(DriftError, match=r"after step 3 of epoch 2 the parameters or statistics on cpu\(2\) are not"):
+    with pytest.raises(
+        DriftError, match=r"after step 3 of epoch 2 the parameters or statistics on cpu\(2\) differ from"
+    ):
         train(devices, data(small), **way)
 
 
@@ -154,7 +156,7 @@ def test_all_processes_know_who_differs(split, rank, device, small, flip):
     said = in_each(split, run)
     assert len(set(said)) == 1
     name = f"cpu({device}) of rank {rank} (host{rank})"
-    assert said[0].startswith(f"after step 3 of epoch 1 the parameters on {name} are not those on cpu(0) of rank ")
+    assert said[0].startswith(f"after step 3 of epoch 1 the parameters on {name} differ from those on cpu(0) of rank ")
 
 
 def test_steps_that_are_launched_together_are_cut_where_somebody_looks():
@@ -185,7 +187,7 @@ def test_every_bit_counts(rng):
         def change(found, number=number, bit=bit):
             found[3].view("u4")[number] ^= np.uint32(1 << bit)
 
-        with pytest.raises(DriftError, match=r"the parameters on cpu\(3\) are not"):
+        with pytest.raises(DriftError, match=r"the parameters on cpu\(3\) differ from"):
             check_replicas(execution(change), "local", 1, 1)
 
 
@@ -195,7 +197,7 @@ def test_the_command_ends_with_1(small, flip, capsys):
     assert main(words) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith(
-        "d2lmgpu train: error: after step 2 of epoch 1 the parameters on cpu(1) are not those on cpu(0), "
+        "d2lmgpu train: error: after step 2 of epoch 1 the parameters on cpu(1) differ from those on cpu(0), "
     )
 
 
@@ -204,6 +206,8 @@ def test_the_command_ends_with_1(small, flip, capsys):
 def test_a_flipped_bit_under_mpiexec(where):
     done = mpiexec(4, Path(__file__).with_name("faults_in_training.py"), "flip", where, 2, "--check-every", 2)
     others = ", ".join(rf"cpu\(0\) of rank {rank} \(\S+\)" for rank in range(4) if rank != where)
-    said = rf"after step 2 of epoch 1 the parameters on cpu\(0\) of rank {where} \(\S+\) are not those on {others}; no"
+    said = (
+        rf"after step 2 of epoch 1 the parameters on cpu\(0\) of rank {where} \(\S+\) differ from those on {others}; no"
+    )
     assert done.returncode == 1, done
     assert len(re.findall(said, done.stderr)) == 1, done.stderr

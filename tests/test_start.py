@@ -91,7 +91,7 @@ def test_another_head(small, capsys):
     [
         ("hee", "did you mean he"),
         ("no.model", "none of this name"),
-        (3, "init is 3; choose from normal, he, or give parameters as of init_params, a Model, a Result"),
+        (3, "init is 3; choose from normal, he, or give parameters as from init_params, a Model, a Result"),
         (None, "init is None"),
         ([], "should be a list of 8 arrays"),
         (d2l.init_params(network=TINY), "<4 arrays>; there should be a list of 8 arrays"),
@@ -109,7 +109,7 @@ def test_heads_that_cannot_be():
         with pytest.raises(ValueError, match=message):
             model.with_classes(classes)
     ends = networks.sequential((1, 4, 4), Flatten(), Dense(3), ReLU())
-    with pytest.raises(ValueError, match=r"the last layer is ReLU\(\); it can only be exchanged if it is Dense"):
+    with pytest.raises(ValueError, match=r"the last layer is ReLU\(\); only a Dense layer can be replaced"):
         d2l.Model(ends, d2l.init_params(network=ends)).with_classes(2)
 
 
@@ -190,7 +190,11 @@ def test_environments_choose(small, monkeypatch):
         ({"environment": "nonsense"}, ValueError, "choose from auto, cpu, gpu, multi-gpu"),
         ({"environment": "multi-gpu"}, DeviceError, "'multi-gpu' needs a GPU"),
         ({"environment": "parallel"}, DeviceError, r"train on d2l.cluster\(\)"),
-        ({"environment": "gpu", "devices": [d2l.cpu(0)]}, ValueError, r"but \[cpu\(0\)\] are given; leave one of"),
+        (
+            {"environment": "gpu", "devices": [d2l.cpu(0)]},
+            ValueError,
+            r"but devices are given: \[cpu\(0\)\]; leave one",
+        ),
         ({"environment": np.zeros(2)}, ValueError, "environment an array"),
         ({"num_gpus": 2, "devices": 2}, ValueError, "give one of them"),
         ({"num_gpus": -1}, ValueError, "at least 0"),

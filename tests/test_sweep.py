@@ -524,7 +524,7 @@ def test_folders_that_cannot_be(monkeypatch, tmp_path):
     file = tmp_path / "file"
     file.write_text("text")
     for keep, error, message in (
-        ({"keep_models": file}, OSError, f"cannot write into {file}: it is no folder; give another name"),
+        ({"keep_models": file}, OSError, f"cannot write into {file}: it is not a folder; give another name"),
         ({"keep_models": file / "models"}, OSError, f"cannot write {file}/models: Not a directory"),
         ({"keep_models": ""}, ValueError, "keep_models is ''"),
         (
@@ -532,7 +532,7 @@ def test_folders_that_cannot_be(monkeypatch, tmp_path):
             ValueError,
             "are the same file; give each its own",
         ),
-        ({"results": tmp_path / "rows"}, OSError, "rows.trials: it is no folder; give another name"),
+        ({"results": tmp_path / "rows"}, OSError, "rows.trials: it is not a folder; give another name"),
     ):
         (tmp_path / "rows.trials").touch()
         with pytest.raises(error, match=message):
@@ -966,7 +966,7 @@ def test_plots_are_drawn_as_a_sweep_goes_on(monkeypatch, tmp_path):
         (["--plot", "plot.doc"], ".png, .svg, .pdf"),
         (["--curves", "plot.doc"], ".png, .svg, .pdf"),
         (["--curves", "a.png", "--plot", "a.png"], "--curves a.png and --plot a.png are the same file"),
-        (["--keep-models", __file__], "is no folder; give another name"),
+        (["--keep-models", __file__], "is not a folder; give another name"),
     ],
 )
 def test_bad_input_gets_one_line(capsys, arguments, message):

@@ -88,7 +88,7 @@ def test_a_run_that_was_given_up_does_not_go_on(small, tmp_path, lr):
     history, _ = quick([d2l.cpu(0)], small, lr=20, checkpoint=file)
     assert history.diverged.startswith("diverged in epoch 1: ")
     before = file.read_bytes()
-    message = "resume: the run was given up: diverged in epoch 1: .*; try a smaller .*; begin anew, without resume$"
+    message = "resume: the run was given up: diverged in epoch 1: .*; try a smaller .*; start again without resume$"
     for num_epochs in (1, 2, 3):
         with pytest.raises(CheckpointError, match=message):
             quick([d2l.cpu(0)], small, lr=lr, num_epochs=num_epochs, checkpoint=file, resume=file)

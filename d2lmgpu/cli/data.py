@@ -62,7 +62,7 @@ def _input_shape(options):
     if not options.channels and not options.image_size:
         return None
     if find_idx(options.data):
-        raise ValueError("--image-size and --channels are for pictures, not for IDX files; leave them out")
+        raise ValueError("--image-size and --channels are for pictures; IDX files keep their size")
     C, H, W = picture_shape(Path(options.data, "train"))
     return options.channels or C, *(options.image_size or (H, W))
 

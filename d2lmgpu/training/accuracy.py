@@ -1,4 +1,4 @@
-"""What a trained network says of images, and how often it is right: computed on all the devices."""
+"""What a trained network predicts for images, and how often it is right: computed on all the devices."""
 
 from typing import overload
 
@@ -20,10 +20,10 @@ from .checks import check_data, check_image_data
 from .metrics import EXAMPLES, check_metrics, sum_metrics, try_metrics
 
 EVALUATION_BATCH = 4096
-"""Test images that are on the devices at a time."""
+"""The number of test images on the devices at a time."""
 
 PREDICTION_BATCH = 256
-"""The same of `predict`, which needs more memory for each."""
+"""The same for `predict`, which needs more memory per image."""
 
 
 @overload
@@ -45,27 +45,26 @@ def evaluate(
     metrics=None,
     sums="float",
 ):
-    """Accuracy, the fraction of images whose label is the largest logit, computed on all the devices.
+    """Accuracy, the fraction of images whose label has the largest logit, computed on all the devices.
 
-    ``X`` uint8 or float32 (N, C, H, W) and ``y`` (N,) on the host; ``devices``:
-    [try_gpu(0)] unless given. The parameters
-    are one list, which is then copied to every device, or a list of such lists,
-    one on each device; so are batch norm's ``statistics``, the running means and
-    variances, without which a network with batch norm is not evaluated: an image's
-    class must not depend on the others. Every example counts the same however the
-    shards fall: correct answers are counted, and divided once.
+    ``X`` uint8 or float32 (N, C, H, W) and ``y`` (N,) are on the host; ``devices``: default [try_gpu(0)]. The
+    parameters are one list, which is copied to every device, or a list of such lists, one on each device. So are batch
+    norm's ``statistics``, the running means and variances; a network with batch norm needs them, because an image's
+    class must not depend on the other images. Every example counts the same, however the examples are split:
+    correct answers are counted and divided once.
 
-    ``loss``: that of training. The class of one-hot or soft labels, floats (N, classes) for the cross-entropy, is the
-    largest. Other targets than whole numbers are not classes: then the result is the loss per example.
+    ``loss``: the loss used in training. One-hot or soft labels, floats (N, classes) for the cross-entropy, stand for
+    the class with the largest value. Other targets that are not whole numbers are not classes; then the result is the
+    loss per example.
 
-    With ``metrics``, functions by name (see metrics.py), the result is a dict: "accuracy" (or "loss"), and each of
-    them, per example. ``sums``: "exact" gives the same bits on any number of devices (exact.py).
+    With ``metrics``, functions by name (see metrics.py), the result is a dict: "accuracy" (or "loss"), and each metric
+    per example. ``sums``: "exact" gives the same bits on any number of devices (exact.py).
 
-    On a `Cluster` of several processes all call it, and get the same; the parameters are one list, or one for each
-    of the process's own devices.
+    On a `Cluster` all processes call this and get the same result; the parameters are one list, or one for each of the
+    process's own devices.
 
-    Raises ValueError if there are no examples, or not one label for each, a whole number below the network's classes,
-    and for metrics that are not functions by name.
+    Raises ValueError if there are no examples, unless each has a label, a whole number below the number of classes, and
+    unless metrics are functions by name.
     """
     X, y, loss, metrics = as_numpy("X", X), as_array("labels", y), find_loss(loss), check_metrics(metrics)
     check_data(X, y, network, loss)
@@ -77,13 +76,13 @@ def evaluate(
 
 
 class TestSet:
-    """Images and labels that stay on the devices, to be evaluated again and again; arguments are those of `evaluate`.
+    """Images and labels that stay on the devices, to be evaluated again and again; the arguments are as in `evaluate`.
 
-    They stay as they are, uint8 maybe, and become floats on the devices when they are used. ``size``: how many they
-    are; ``loss``: None where labels are classes.
+    They keep their type, such as uint8, and become floats on the devices when they are used. ``size``: the number of
+    images; ``loss``: None where labels are classes.
     """
 
-    __test__ = False  # pytest would take it for a test
+    __test__ = False  # otherwise pytest would take it for a test
 
     def __init__(self, X, y, devices, network, loss, metrics, sums="float"):
         self.loss = loss if y.dtype.kind == "f" and loss is not CROSS_ENTROPY else None
@@ -102,9 +101,9 @@ class TestSet:
         self.shards = [split_batch(X[part], y[part], self.everybody, sums=self.sums) for part in parts]
 
     def evaluate(self, params_or_device_params, statistics=(), tell=None):
-        """``test_accuracy``, or ``test_loss`` where targets are no classes, and ``metrics`` if there are some: a dict.
+        """A dict of ``test_accuracy``, or ``test_loss`` where targets are not classes, and ``metrics`` if given.
 
-        ``tell(done)`` is called with how many images are evaluated so far.
+        ``tell(done)`` is called with the number of images evaluated so far.
         """
         device_params, device_statistics = _on_each(params_or_device_params, statistics, self.devices, self.network)
         tasks, found = [], []
@@ -119,14 +118,14 @@ class TestSet:
         return self._reached(sum(gather(self.everybody, sum(np.array(found)))))
 
     def _reached(self, sums):
-        """What `evaluate` returns, of the ``sums`` over all images."""
+        """The result of `evaluate`, from the ``sums`` over all images."""
         first, *others = (sums / self.size).tolist()
         metrics = {"metrics": dict(zip(self.metrics, others, strict=True))} if self.metrics else {}
         return {"test_loss" if self.loss else "test_accuracy": first} | metrics
 
 
 def _sums(X, y, params, statistics, network, loss, metrics, exact):
-    """Runs on a device: the right answers, or the losses if a ``loss`` is given, and the metrics: a list of sums."""
+    """Runs on a device: a list of sums: the correct answers, or the losses if a ``loss`` is given, and the metrics."""
     if not len(X):
         return [0.0] * (1 + len(metrics))
     with span("evaluate"):
@@ -135,9 +134,9 @@ def _sums(X, y, params, statistics, network, loss, metrics, exact):
 
 
 def sums_of(outputs, y, loss, metrics, exact=None):
-    """The right answers (or the losses, if a ``loss`` is given) and the metrics of plain outputs: a list of sums.
+    """A list of sums: the correct answers (or the losses, if a ``loss`` is given) and the metrics of plain outputs.
 
-    ``exact``: the `ExactSums` by which those of granules are added.
+    ``exact``: the `ExactSums` that add the sums of granules.
     """
     if exact:
         parts = slices_of_granules(len(y))
@@ -150,11 +149,11 @@ def sums_of(outputs, y, loss, metrics, exact=None):
 def predict(
     params_or_device_params, X, devices=None, network=LENET, statistics=(), loss: str | tuple = "cross_entropy"
 ) -> np.ndarray:
-    """The probability of each class for each image, float (N, classes) on the host, in the images' order.
+    """The probability of each class for each image, floats (N, classes) on the host, in the images' order.
 
-    Arguments are those of `evaluate`. With another ``loss`` than cross_entropy outputs need not be logits, and are
-    returned as they are. On a `Cluster` all processes call it, and get all of them. Raises ValueError for images that
-    do not fit the network.
+    The arguments are as in `evaluate`. With a ``loss`` other than cross_entropy the outputs need not be logits, and are
+    returned unchanged. On a `Cluster` all processes call this and get all outputs. Raises ValueError for images that do
+    not fit the network.
     """
     X = as_numpy("X", X)
     loss, everybody = find_loss(loss), as_cluster(devices)
@@ -176,18 +175,18 @@ def predict(
 
 
 def _in_order(shards, n, everybody):
-    """The outputs (n, classes) of all devices, of which this process has its own ``shards``, on the host."""
+    """The outputs (n, classes) of all devices, on the host; ``shards`` are those of this process's devices."""
     bounds = shard_bounds(n, len(everybody))
-    most = bounds[0][1]  # the first shard is as large as any
+    most = bounds[0][1]  # no shard is larger than the first
     rows = gather(everybody, [np.resize(to_host(shard), (most, shard.shape[1])).ravel() for shard in shards])
     rows = rows.reshape(len(everybody), most, -1)
     return np.concatenate([row[: stop - start] for row, (start, stop) in zip(rows, bounds, strict=True)])
 
 
 def confusion_matrix(y, predicted, classes) -> np.ndarray:
-    """How many images of class i (the row) were taken for class j (the column): integers (classes, classes).
+    """How many images of class i (the row) were predicted to be class j (the column): integers (classes, classes).
 
-    Raises ValueError unless both are labels of so many classes.
+    Raises ValueError unless ``y`` and ``predicted`` are labels below ``classes``.
     """
     y, predicted = as_numpy("labels", y), as_numpy("labels", predicted)
     check_labels(y, len(y), classes)
@@ -197,9 +196,9 @@ def confusion_matrix(y, predicted, classes) -> np.ndarray:
 
 
 def _on_each(params, statistics, devices, network):
-    """Parameters and statistics on each device: as they are if they are a list for each device, otherwise copied.
+    """Parameters and statistics on each device: unchanged if there is a list for each device, otherwise copied.
 
-    Raises ValueError unless they are the network's.
+    Raises ValueError unless they fit the network.
     """
     shapes = [tuple(shape) for layer in network for shape in layer.shapes]
     norms = [(C,) for C in channels(network) for _ in range(2)]
@@ -218,7 +217,7 @@ def _on_each(params, statistics, devices, network):
             if [np.shape(array) for array in mine] != wanted:
                 raise ValueError(
                     f"{what} of shapes {[np.shape(array) for array in mine]}; the network has {wanted}: "
-                    "give the one that they are of, such as network=result.network"
+                    "give the network that they belong to, such as network=result.network"
                 )
         result.append(each if are_there or not wanted else [get_params(arrays, device) for device in devices])
     return result

@@ -1,4 +1,4 @@
-"""Train a network on any number of devices: settings are checked, everything is made, and the loop runs."""
+"""Train a network on any number of devices: check the settings, prepare everything, run the loop."""
 
 import contextlib
 
@@ -29,54 +29,50 @@ from .together import compare, share_times
 def train(settings, ways) -> Result:
     """Train a network, data-parallel unless ``split`` says otherwise; returns a `Result`: ``history, params``.
 
-    ``devices``: a list of devices (``[try_gpu(0)]`` unless given); how many, ``train(2)``: GPUs where there are some,
-    otherwise CPU devices; names, ``train(["cpu:0", "cpu:1"])``; or a `Cluster`: see below. Or ``num_gpus``, as the
-    textbook has it (0: one CPU device), or an ``environment``, with or without a number of devices: "auto", "cpu",
-    "gpu", or "multi-gpu", all GPUs. Then the settings, each described in `Settings`: by name, ``train(devices,
-    lr=0.1)`` (``epochs`` and ``allreduce`` as on the command line are known, too), or as one value,
-    ``train(devices, settings)``. The same seed on the same number of devices gives the same history, bit
-    for bit. ``data``: X_train, y_train, X_test, y_test, and
-    maybe the names of the classes, as `load_image_data` gives them (Fashion-MNIST
-    unless given); a network by name then has as many classes. Labels are whole numbers (N,), or, as the
-    ``loss`` takes them, floats (N, K): one-hot or soft labels, or other targets, for K outputs.
+    ``devices``: a list of devices (default ``[try_gpu(0)]``); a number, ``train(2)``, for GPUs if there are any and
+    otherwise CPU devices; names, ``train(["cpu:0", "cpu:1"])``; or a `Cluster`, see below. Instead you may give
+    ``num_gpus``, as in the textbook (0: one CPU device), or an ``environment``, with or without a number of devices:
+    "auto", "cpu", "gpu", or "multi-gpu" for all GPUs.
 
-    ``init``: where training starts: initial weights by name, or what one has: parameters, a `Model` or a `Result`, or a
-    file of one; see start.py.
+    The settings, described in `Settings`, follow by name, ``train(devices, lr=0.1)``, or as one value,
+    ``train(devices, settings)``; the command line's ``epochs`` and ``allreduce`` work, too. The same seed on the same
+    number of devices gives the same history, bit for bit.
 
-    ``checkpoint``: a file that is written after every epoch, after every
-    ``checkpoint_steps`` steps if given, and when training is stopped; it must not
-    exist, unless it is the one to resume, and no other run may be writing it.
-    ``keep_best``: a file in which the best model so far is kept, by the test set (`History.best`), for `load_model`; it
-    must not exist, unless a run is resumed.
-    ``resume``: a checkpoint to go on from, with the same settings; on as many
-    devices the run then ends as it would have without the break, bit for bit. A
-    network, a schedule, a ``preprocess`` and a ``loss`` of your own are compared by what they
-    do with a few examples; ``changed`` names those that may do something else, of
-    "network", "schedule", "preprocess", "loss".
+    ``data``: X_train, y_train, X_test, y_test, and optionally the names of the classes, as `load_image_data` returns
+    them (default Fashion-MNIST); a network given by name then has as many classes. Labels are whole numbers (N,) or, if
+    the ``loss`` takes them, floats (N, K): one-hot or soft labels, or other targets, for K outputs.
 
-    ``callbacks``: `monitor.Callback` objects, which are called as training goes on
-    and may end it. ``timeline``: a `Timeline` that records what the devices did when.
-    ``invert``: whether the pictures in ``data``
-    were inverted when they were read: it is kept in the history, and so in a checkpoint,
-    so that ``d2lmgpu predict`` does the same with others. ``progress``: show a bar and a
-    line an epoch; in a notebook with ipywidgets a `LivePlot`, which has a Stop button.
-    ``metrics``: functions of outputs and labels, by name, that are evaluated on the test set after each
+    ``init``: where training starts: the name of a way to draw initial weights, or your own parameters, a `Model`, a
+    `Result`, or the file of a model; see start.py.
+
+    ``checkpoint``: a file that is written after every epoch, after every ``checkpoint_steps`` steps if given, and when
+    training is stopped. It must not exist, unless it is the one to resume, and no other run may be writing it.
+    ``keep_best``: a file that keeps the best model so far on the test set (`History.best`), for `load_model`; it must
+    not exist, unless a run is resumed. ``resume``: a checkpoint to continue from, with the same settings; on the same
+    number of devices the run then ends as it would have without the break, bit for bit. Your own network, schedule,
+    ``preprocess`` and ``loss`` are compared by what they do with a few examples; ``changed`` names those that may
+    differ, from "network", "schedule", "preprocess" and "loss".
+
+    ``callbacks``: `monitor.Callback` objects, which are called during training and may end it. ``timeline``: a
+    `Timeline` that records what the devices did when. ``invert``: whether the pictures in ``data`` were inverted when
+    they were read; the history and the checkpoint keep this, so that ``d2lmgpu predict`` treats other pictures the same
+    way. ``progress``: show a progress bar and one line per epoch, or, in a notebook with ipywidgets, a `LivePlot` with
+    a Stop button. ``metrics``: functions of outputs and labels, by name, which are evaluated on the test set after each
     epoch, for ``history.metrics``; they return sums over images, see metrics.py.
 
-    Ctrl-C ends training after the current step; what was learned is returned, and
-    ``history.interrupted`` says how far the run was. A run that diverges ends after
-    that epoch, and ``history.diverged`` says so.
+    Ctrl-C ends training after the current step; what was learned is returned, and ``history.interrupted`` says how far
+    the run got. A run that diverges ends after that epoch, and ``history.diverged`` says so.
 
-    Of a `Cluster` (``d2l.cluster()``) all processes call this, with the same arguments. The minibatch and the test
-    set are split over all devices, of which each process feeds its own, and all get the same result, with the
-    bits of one process that has all the devices. A file to resume from must be there for all of them; rank 0 alone
-    shows the progress and writes the checkpoint, and a stop requested in any of them stops all. ``elastic``: when a
-    process dies, the others go on without it, and end with the bits of a run in which nobody died; sums are exact.
+    On a `Cluster` (``d2l.cluster()``) all processes call this with the same arguments. The minibatch and the test set
+    are split over all devices, each process feeds its own devices, and all get the same result, with the same bits as
+    one process that has all the devices. All processes must be able to read a file to resume from; only rank 0 shows
+    the progress and writes the checkpoint, and a stop requested in one process stops all. ``elastic``: when a process
+    dies, the others continue without it and end with the same bits as a run without deaths; sums are exact.
 
-    Raises TypeError for an unknown argument, ValueError for settings that make no sense, DataError if the
-    data set cannot be loaded, CheckpointError for a file that is not a complete checkpoint of this run, or of one that
-    was given up, OSError for one that cannot be read or written, DriftError where ``check_every`` finds devices with
-    different parameters.
+    Raises TypeError for an unknown argument, ValueError for settings that make no sense, DataError if the data set
+    cannot be loaded, CheckpointError for a file that is not a complete checkpoint of this run, or whose run was given
+    up, OSError for a file that cannot be read or written, DriftError if ``check_every`` finds devices with different
+    parameters.
     """
     check_ways(ways)
     everybody, environment = find_everybody(ways.devices, ways.environment, ways.num_gpus)
@@ -122,7 +118,7 @@ def train(settings, ways) -> Result:
         )
 
         if ways.progress and in_notebook():
-            bar.visible = False  # the live plot says it all
+            bar.visible = False  # the live plot shows everything
             if not any(isinstance(callback, LivePlot) for callback in callbacks):
                 callbacks.append(LivePlot())
         checksum = fingerprint = None

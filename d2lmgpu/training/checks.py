@@ -21,19 +21,19 @@ SUM_TOLERANCE = 1e-3
 
 
 def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, width=1, batch_statistics="local"):
-    """The name and the layers of a network, given by either; ``classes``: their names, if they are not Fashion-MNIST's.
+    """The name and the layers of a network, given either; ``classes``: their names, if they are not Fashion-MNIST's.
 
-    A network by name is for images of ``input_shape``, has as many ``outputs`` where no names are given, and ``width``
-    times its usual channels.
+    A network given by name takes images of ``input_shape``, has ``outputs`` outputs if no class names are given, and
+    ``width`` times its usual channels.
 
-    Raises ValueError for an unknown name, another number of classes, a width that is not allowed, or statistics that
-    are to be exchanged where there is no batch norm.
+    Raises ValueError for an unknown name, a wrong number of classes, a width that is not allowed, or exchanged batch
+    statistics in a network without batch norm.
     """
     if classes is not None and len(set(classes)) < max(2, len(classes)):
-        raise ValueError(f"classes are {', '.join(map(str, classes))}; there should be two or more, of different names")
+        raise ValueError(f"classes are {', '.join(map(str, classes))}; give at least two, with different names")
     if isinstance(network, Network):
         if width != 1:
-            raise ValueError(f"width is {shown(width)}, but the network is one of your own; leave it at 1")
+            raise ValueError(f"width is {shown(width)}, but the network is your own; leave the width at 1")
         if classes is not None and len(classes) != network.classes:
             raise ValueError(f"the network has {network.classes} classes and the data {len(classes)}")
         name = "custom"
@@ -51,7 +51,7 @@ def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, w
 
 
 class Given(tuple):
-    """Parameters to start from. As a setting's value they are equal to themselves alone, and printed in a word."""
+    """Parameters to start from. As a setting's value they equal only themselves, and print as one word."""
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 
@@ -60,7 +60,7 @@ class Given(tuple):
 
 
 def as_init(init):
-    """A setting ``init``: a name or a file as a text, a `Model` (also that of a `Result`), or arrays as `Given`."""
+    """A setting ``init``: a name or a file as text, a `Model` (also from a `Result`), or arrays as `Given`."""
     if isinstance(init, os.PathLike):
         return os.fspath(init)
     model = getattr(init, "model", init)
@@ -68,19 +68,19 @@ def as_init(init):
 
 
 def check_init(name, init):
-    """Raise ValueError unless training can start from it; `start.first_params` compares it with the network."""
+    """Raise ValueError unless training can start from ``init``; `start.first_params` compares it with the network."""
     if isinstance(init, str):
         if init not in INITS and not Path(init).is_file():
             check_name(name, init, INITS, also=", or give a model or its file (there is none of this name)")
     elif not isinstance(init, Given) and not hasattr(init, "params"):
         raise ValueError(
-            f"{name} is {shown(init)}; choose from {', '.join(INITS)}, or give parameters as of init_params, a Model, "
-            "a Result of train, or the name of a model's file"
+            f"{name} is {shown(init)}; choose from {', '.join(INITS)}, or give parameters as from init_params, a "
+            "Model, a Result of train, or the name of a model's file"
         )
 
 
 def image_shape(X):
-    """The shape (C, H, W) for which a network by name is made: that of the images, if they are some."""
+    """The shape (C, H, W) for which a network given by name is made: that of the images, if ``X`` holds images."""
     return tuple(X.shape[1:]) if getattr(X, "ndim", 0) == 4 else FASHION_MNIST
 
 
@@ -90,12 +90,12 @@ def classes_of(data):
 
 
 def number_of_outputs(y, usual=10):
-    """The outputs of a network without names of classes: as many as targets (N, K) have numbers, or the usual ones."""
+    """The number of outputs without class names: K for targets (N, K), otherwise the ``usual`` number."""
     return y.shape[1] if y.ndim == 2 and y.dtype.kind == "f" else usual
 
 
 def network_for(data, network, width=1, loss=CROSS_ENTROPY, batch_statistics="local"):
-    """`find_network` for a data set, the parts that `check_parts` gives, which is checked: does all go together?"""
+    """`find_network` for a data set, the parts that `check_parts` returns, after checking that everything fits."""
     about = classes_of(data), image_shape(data[0]), number_of_outputs(data[1])
     name, network = find_network(network, *about, width, batch_statistics)
     for X, y in zip(data[:4:2], data[1:4:2], strict=False):
@@ -104,9 +104,9 @@ def network_for(data, network, width=1, loss=CROSS_ENTROPY, batch_statistics="lo
 
 
 def find_everybody(devices, environment, num_gpus):
-    """The `Cluster` to train on, and its environment's name, for what `train` was given.
+    """The `Cluster` to train on and its environment's name, from the arguments of `train`.
 
-    Raises ValueError for what does not fit together, and as `choose_devices` does.
+    Raises ValueError for arguments that do not fit together, and whatever `choose_devices` raises.
     """
     if num_gpus is not None:
         if devices is not None:
@@ -119,7 +119,7 @@ def find_everybody(devices, environment, num_gpus):
     kinds = kinds_of(everybody.mine)
     known = ["auto", kinds] + ["multi-gpu"] * (kinds == "gpu") + ["parallel"] * isinstance(devices, Cluster)
     if environment is not None and not (isinstance(environment, str) and environment in known):
-        raise ValueError(f"environment is {shown(environment)}, but {shown(devices)} are given; leave one of them out")
+        raise ValueError(f"environment is {shown(environment)}, but devices are given: {shown(devices)}; leave one out")
     return everybody, kinds if environment in (None, "auto") else environment
 
 
@@ -130,7 +130,7 @@ def check_ways(ways):
     check_flag("elastic", ways.elastic)
     for callback in check_list("callbacks", ways.callbacks, of="monitor.Callback objects"):
         if not isinstance(callback, Callback):
-            raise ValueError(f"callbacks: {shown(callback)} is no Callback; derive its class from d2lmgpu.Callback")
+            raise ValueError(f"callbacks: {shown(callback)} is not a Callback; derive its class from d2lmgpu.Callback")
     if ways.timeline is not None and not isinstance(ways.timeline, Timeline):
         raise ValueError(f"timeline is {shown(ways.timeline)}; it should be a timing.Timeline")
     for name in ("checkpoint", "keep_best", "resume"):
@@ -140,40 +140,40 @@ def check_ways(ways):
     if steps is not None:
         check_whole("checkpoint_steps", steps)
         if ways.checkpoint is None:
-            raise ValueError(f"checkpoint_steps is {steps}, which needs a checkpoint file; give checkpoint, too")
+            raise ValueError(f"checkpoint_steps is {steps}, which needs a file; give checkpoint, too")
     for name in check_list("changed", ways.changed, of=f"some of {', '.join(COMPARED)}"):
         check_name("changed:", name, COMPARED)
 
 
 def elastic_settings(settings, everybody):
-    """The `Settings` of an elastic run: sums are exact, and exchanged in steps one after the other, without graphs.
+    """The `Settings` of an elastic run: exact sums, exchanged step by step without graphs.
 
-    Raises ValueError for those with which a process cannot take over what another did.
+    Raises ValueError for settings with which one process cannot take over another's work.
     """
     if everybody.size == 1:
-        raise ValueError("elastic is for several processes, of which some may die: environment 'parallel', a cluster")
+        raise ValueError("elastic is for several processes, in case some die: environment 'parallel', or a cluster")
     if settings.split not in (None, "data") or settings.algorithm in ("nccl", "auto") or settings.loads is not None:
         raise ValueError(
-            "elastic: each process must have everything, and be able to take any share; leave out loads, allreduce "
-            "'nccl' and 'auto', and split (but for 'data')"
+            "elastic: each process must have everything and be able to take any share; leave out loads, allreduce "
+            "'nccl' and 'auto', and any split but 'data'"
         )
     return replace(settings, sums="exact", overlap=False, prefetch=False, graphs=False)
 
 
 def check_data(X, y, network, loss):
-    """Raise ValueError unless each image fits the network and has a label, or what else the `Loss` takes.
+    """Raise ValueError unless each image fits the network and has a label, or a target that the `Loss` takes.
 
-    A GPU would take others without a word.
+    A GPU would accept wrong labels silently.
     """
     check_image_data(X, network)
     if len(X) == 0:
-        raise ValueError("0 images; there should be some")
+        raise ValueError("0 images; there should be at least one")
     loss.check(y, len(X), network.classes)
     if loss is CROSS_ENTROPY and getattr(y, "ndim", 1) == 2:
         sums = np.asarray(y).sum(axis=1)
         if np.asarray(y).min() < 0 or np.abs(sums - 1).max() > SUM_TOLERANCE:
             raise ValueError(
-                f"labels of shape {y.shape} are from {y.min():.3g} on, with sums from {sums.min():.3g} to "
+                f"labels of shape {y.shape}: the least is {y.min():.3g}, with sums from {sums.min():.3g} to "
                 f"{sums.max():.3g}; for cross_entropy they should be probabilities, with sum 1 for each image"
             )
 
@@ -191,7 +191,7 @@ def check_image_data(X, network):
 
 
 def check_files(checkpoint, keep_best, resume):
-    """Raise now what would go wrong with these files later. Those of another run are not overwritten."""
+    """Raise now whatever error these files would cause later. Another run's files are not overwritten."""
     if checkpoint is not None:
         check_writable(checkpoint)
         if Path(checkpoint).exists() and not (resume and same_file(checkpoint, resume)):

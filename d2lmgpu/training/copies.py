@@ -1,4 +1,4 @@
-"""What the loop sees of parameters and state: each device's copy, or the whole of which devices have parts."""
+"""What the loop sees of parameters and state: each device's copy, or a whole whose parts are spread over devices."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from ..plans.whole import whole_state
 
 
 def warm_up(store, size, labels):
-    """Let a GPU compute gradients of ``size`` black images, so that no step's time is that of compiling kernels."""
+    """Let a GPU compute gradients of ``size`` black images, so that no timed step includes compiling kernels."""
     if store.device.kind != "gpu":
         return
     device, network = store.device, store.plan.network
@@ -24,9 +24,9 @@ def warm_up(store, size, labels):
 
 
 def has_copies(plan):
-    """Whether each device has everything between steps, in the network's order, and micro-batches of its own.
+    """Whether each device has everything between steps, in the network's order, and its own micro-batches.
 
-    That is data parallelism. A split stage lies unit by unit, also where one device has all of them.
+    This is data parallelism. A split stage is stored unit by unit, even where one device has all units.
     """
     if any(stage.split for stage in plan.stages):
         return False
@@ -51,9 +51,9 @@ class Copy:
 
 
 class Whole:
-    """All parameters and the optimiser's state that devices have parts of, on the host: as of a single `Copy`.
+    """All parameters and optimiser state, whose parts devices hold, gathered on the host: used like a single `Copy`.
 
-    Of a `Cluster` every process has one, and all ask for them at the same time.
+    On a `Cluster` every process has one, and all ask for the values at the same time.
     """
 
     def __init__(self, execution):
@@ -61,15 +61,15 @@ class Whole:
 
     @property
     def params(self):
-        """As of `init_params`."""
+        """The parameters, in the form of `init_params`."""
         return self.execution.params()
 
     @property
     def statistics(self):
-        """Batch norm's running statistics, in which each layer's are those of the first device that computes it."""
+        """Batch norm's running statistics; each layer's come from the first device that computes it."""
         return self.execution.statistics()[0]
 
     @property
     def flat_optimizer_state(self):
-        """For each of the optimiser's states an array with a number for each parameter, in their order."""
+        """For each of the optimiser's states, an array with one number per parameter, in the order of parameters."""
         return whole_state(self.execution)

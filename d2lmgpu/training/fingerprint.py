@@ -1,8 +1,8 @@
-"""Whether functions of one's own still do what they did when a checkpoint was written.
+"""Whether your own functions still do what they did when a checkpoint was written.
 
-Names say little: two networks of one's own are both "custom". So a checkpoint has a few numbers of what they make of
-the same input, and a run that goes on compares them. What differs only elsewhere, as a change of images that
-is rarely drawn, is not seen; what draws from its own random numbers, so that it never does the same, is not compared.
+Names say little: two networks of your own are both "custom". So a checkpoint stores a few numbers that your functions
+compute from a fixed input, and a resumed run compares them. This misses differences that show only elsewhere, such as a
+rare random change of images. A function that draws its own random numbers never repeats itself and is not compared.
 """
 
 import numpy as np
@@ -15,18 +15,18 @@ from ..parallel import MinibatchQueue
 
 COMPARED = ("network", "schedule", "preprocess", "loss")
 TOLERANCE = 1e-4
-"""Of the largest number: other machines round otherwise."""
+"""Tolerance, relative to the largest number: other machines round differently."""
 
 EXAMPLES, MINIBATCHES, POINTS = 8, 2, 16
 
 
 def fingerprint_of(settings, X, y, outputs):
-    """For each name of `COMPARED` a list of numbers, or None where there is nothing to compare.
+    """For each name in `COMPARED` a list of numbers, or None where there is nothing to compare.
 
-    ``outputs``: how many the network has.
+    ``outputs``: how many outputs the network has.
 
-    Nothing is compared of what has a name. A function ``preprocess`` is called for the first
-    minibatches of the training set X and y as in training.
+    Settings given by name are not compared. A function ``preprocess`` is called for the first
+    minibatches of the training set X and y, as in training.
     """
     network, schedule, preprocess = settings.network, settings.schedule, settings.preprocess
     batches = settings.batch_size, settings.seed
@@ -39,22 +39,22 @@ def fingerprint_of(settings, X, y, outputs):
 
 
 def changed_functions(here, saved):
-    """The names of functions that do something else here than where the fingerprint was ``saved``."""
+    """The names of functions that behave differently here than when the fingerprint was ``saved``."""
     return [name for name in COMPARED if here[name] and saved[name] and not _close(here[name], saved[name])]
 
 
 def _repeated(compute):
-    """What ``compute`` returns each time; None if it returns something else the next time, or fails here."""
+    """The result of ``compute``; None if a second call returns something else, or if it fails here."""
     try:
         with np.errstate(all="ignore"):
             first, second = compute(), compute()
-    except Exception:  # a network that is for GPUs only; what is wrong with a function training says better
+    except Exception:  # for example a network for GPUs only; training reports a faulty function better
         return None
     return first if np.array_equal(first, second, equal_nan=True) else None
 
 
 def _of_network(network):
-    """Loss, and the gradients along a direction, for a few images of noise and the weights of a seed."""
+    """The loss, and the gradients along a direction, for a few images of noise and weights from a fixed seed."""
     rng = np.random.default_rng(0)
     X = rng.random((EXAMPLES, *network.input_shape), np.float32)
     params = init_params(0, init="he", network=network)
@@ -71,7 +71,7 @@ def _of_loss(loss, y, outputs):
 
 
 def _of_preprocess(preprocess, X, y, batch_size, seed):
-    """Of a few examples of each minibatch, the image along a direction, and the label."""
+    """For a few examples of each minibatch, the image along a direction, and the label."""
     queue, numbers = MinibatchQueue(X, y, [cpu(0)], batch_size, seed, preprocess=preprocess), []
     direction = np.random.default_rng(0).normal(size=X[0].size)
     for _ in range(min(MINIBATCHES, queue.steps)):

@@ -1,6 +1,6 @@
-"""Training by a plan whose steps are CUDA graphs: the data set lies in the devices' memory, a step is one call.
+"""Training by a plan whose steps are CUDA graphs: the data set is in the devices' memory, and a step is one call.
 
-The host program need not do anything between steps, and launches several at once where nobody looks in between.
+The host program need not do anything between steps, and launches several at once where nothing is read in between.
 """
 
 import collections
@@ -20,15 +20,15 @@ TOGETHER = 8
 
 
 class GraphStep(PlanStep):
-    """As `PlanStep`, on GPUs of this process. ``X`` (M, C, H, W) and ``y`` (M,) are uint8.
+    """Like `PlanStep`, on GPUs of this process. ``X`` (M, C, H, W) and ``y`` (M,) are uint8.
 
-    The steps are recorded here; that changes nothing, and if they cannot be recorded, the devices are as they were.
+    The constructor records the steps, which changes nothing on the devices, even if recording fails.
 
-    Raises RuntimeError for a plan with a stage that has no kernels, and what CuPy raises if it cannot be recorded.
+    Raises RuntimeError for a plan with a stage that has no kernels, and whatever CuPy raises if recording fails.
     """
 
     in_graphs = in_one_graph = True
-    so_far = None, None  # of the epoch: known when it is over
+    so_far = None, None  # for the epoch: known only when it is over
 
     kind_of_execution = GraphExecution
 
@@ -55,7 +55,7 @@ class GraphStep(PlanStep):
         return tuple(examples_in_each(self._examples(n) or n, self.plan.micro_batches))
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
-        """As of `PlanStep`. The ``losses`` of `pause` may be of another plan or other devices."""
+        """As in `PlanStep`. The ``losses`` from `pause` may come from another plan or other devices."""
         first, *others = sorted(self.execution.holder)
         if len(losses) != 1 + len(others):
             losses = [sum(losses), *[0.0] * len(others)]
@@ -66,23 +66,23 @@ class GraphStep(PlanStep):
         self.number = done
 
     def step(self):
-        """Launch the next step; returns how many examples it has.
+        """Launch the next step; return how many examples it has.
 
-        The host program does not wait, unless it is `AHEAD` launches ahead.
+        The host program waits only if it is `AHEAD` launches ahead.
         """
         return self._submit(self.graphs[self.counts[self.number]], 1)[0]
 
     def several(self, most):
-        """Launch `TOGETHER` steps at once if that is not more than ``most``, else one; how many examples each has."""
+        """Launch `TOGETHER` steps at once if that is at most ``most``, else one; return how many examples each has."""
         if self.longer_graph is None or min(most, self.full - self.number) < TOGETHER:
             return [self.step()]
         return self._submit(self.longer_graph, TOGETHER)
 
     def pause(self):
-        """Wait for all steps so far; of each micro-batch the loss summed over the epoch so far.
+        """Wait for all steps so far; return each micro-batch's loss summed over the epoch so far.
 
-        Then ``correct`` says for how many examples of the epoch so far the largest logit was the label.
-        What the devices are given next comes after its steps.
+        Afterwards ``correct`` says for how many examples of the epoch so far the label had the largest logit.
+        Work that the devices are given later runs after these steps.
         """
         self.close()
         totals = self.execution.totals()
@@ -90,10 +90,10 @@ class GraphStep(PlanStep):
         return [loss for loss, _ in totals]
 
     def close(self):
-        """Let what all devices are given next come after the steps so far; to be called before this is let go.
+        """Make later work on all devices wait for the steps so far; call it before you drop this object.
 
-        The graph uses all devices' memory, but runs in the first one's stream: the others would give that memory to new
-        arrays while it is still in use.
+        The graph uses all devices' memory but runs in the first device's stream, so the others might reuse that memory
+        for new arrays while the graph still needs it.
         """
         if self._launched:
             for device in self.devices[1:]:
@@ -101,12 +101,12 @@ class GraphStep(PlanStep):
             self._launched.clear()
 
     def scaling(self):
-        """As of `PlanStep`."""
+        """As in `PlanStep`."""
         store = self.execution.stores[0]
         return [store.device.submit(array.get).result() for array in store.scaling()]
 
     def set_scaling(self, arrays):
-        """Take what `scaling` gave."""
+        """Restore what `scaling` returned."""
         for store in self.execution.stores:
             for array, value in zip(store.scaling(), arrays, strict=True):
                 store.device.submit(array.set, value).result()
@@ -127,6 +127,6 @@ class GraphStep(PlanStep):
         return first.mark()
 
     def _let_first_wait(self):
-        """The graph comes after what the devices have been given so far."""
+        """Make the graph wait for all work that the devices have been given so far."""
         for device in self.devices[1:]:
             self.devices[0].wait(device.record())

@@ -1,4 +1,4 @@
-"""What a training run was, how it went, and whether it still makes sense."""
+"""A training run's settings and results, and whether the run still makes sense."""
 
 import hashlib
 import math
@@ -13,40 +13,43 @@ from .fields import called
 from .settings import RECORDED
 
 PATIENCE = 3
-"""Epochs in a row after which training that has learned nothing is given up."""
+"""Training is given up after this many epochs in a row without learning anything."""
 
 DIVERGED_AT_FIRST, DIVERGED = 5, 1.5
-"""Times the loss of guessing: above it training has diverged, in the first epoch and later."""
+"""Training has diverged when its loss is above this many times the loss of guessing: in the first epoch, and later."""
 
 TRY = "try a smaller learning rate, or a warm-up"
 
 
 @dataclass(repr=False)
 class History:
-    """What a training run was and how it went. Lists have an entry for each complete epoch.
+    """The settings and results of a training run. Lists have an entry for each complete epoch.
 
-    ``settings``: those of the run by name, as `Settings.recorded` gives them; ``history.lr`` is
-    ``history.settings["lr"]``. ``train_loss`` is per example. ``train_accuracy``: the fraction of training examples
-    with the largest logit at their label when their step computed it, so before the step's update, while the network
-    was still learning; None where labels are not classes.
-    ``test_accuracy``: where labels are classes; otherwise it stays empty, and ``test_loss``, per example as well, is
-    in its place. ``metrics``: lists for those of one's own, by name. Seconds exclude the evaluation. ``phases``: in all
-    seconds of the run's epochs (see `Timeline.phases`), and after them those in which the
-    test set was evaluated, "evaluate". ``batch_size`` and ``lr`` are those of a step, after scaling.
-    ``learning_rate``: that of the last step that was submitted, after warm-up and schedule; ``learning_rates``: of each
-    epoch's last step.
-    ``classes`` are the names of the
-    classes or None where the data came without, ``invert`` whether pictures were
-    inverted when they were read. ``processes``: how many the devices belong to. ``interrupted`` is None, or for a
-    run that was stopped a dict of ``epoch`` (the one it was in, from 1), ``steps``
-    done in it (all, if the stop came at its end), and the ``train_loss``, ``train_accuracy`` and
-    ``test_accuracy`` (or ``test_loss``) reached. ``utilisation``: of each device, by name, the part of
-    the epochs' time for which it worked on its shards. ``diverged`` is None, or says in a line why
-    training was given up. ``peak_memory``: of a run with a split, the bytes that each device holds
-    in a step at most, as `plans.prove` counts them; otherwise None, and in CUDA graphs, which hold more.
-    ``elastic``: of an elastic run, pairs of a step of the run and how many devices there were from then on; ``devices``
-    are those at its end. ``wiring``: of a run with allreduce "auto", of which ``allreduce`` is the one that was found,
-    what was measured of the wires between devices, as `collectives.network.read_wires` takes it.
+    ``settings``: the run's settings by name, as `Settings.recorded` gives them; ``history.lr`` is
+    ``history.settings["lr"]``. ``batch_size`` and ``lr`` are those of a step, after scaling. ``learning_rate``: the
+    rate of the last step that was submitted, after warm-up and schedule; ``learning_rates``: the rate of each epoch's
+    last step.
+
+    ``train_loss`` is per example. ``train_accuracy``: the fraction of training examples whose label had the largest
+    logit, measured in each step before its update, while the network was still learning; None where labels are not
+    classes. ``test_accuracy``: where labels are classes; otherwise it is empty and ``test_loss``, also per example,
+    takes its place. ``metrics``: the lists of your own metrics, by name.
+
+    Seconds exclude the evaluation. ``phases``: how all seconds of the epochs divide into phases (see
+    `Timeline.phases`), and the seconds in which the test set was evaluated, "evaluate". ``utilisation``: for each
+    device, by name, the fraction of the epochs' time in which it worked on its shards.
+
+    ``classes``: the names of the classes, or None if the data had none; ``invert``: whether pictures were inverted when
+    they were read. ``processes``: how many processes the devices belong to. ``interrupted``: None, or for a run that
+    was stopped a dict of the current ``epoch`` (from 1), the ``steps`` done in it (all, if the stop came at its end),
+    and the ``train_loss``, ``train_accuracy`` and ``test_accuracy`` (or ``test_loss``) reached. ``diverged``: None, or
+    a line that says why training was given up.
+
+    ``peak_memory``: for a run with a split, the most bytes that each device holds in a step, as `plans.prove` counts
+    them; None otherwise, and with CUDA graphs, which hold more. ``elastic``: for an elastic run, pairs of a step and
+    the number of devices from then on; ``devices`` are those at the end. ``wiring``: for a run with allreduce "auto"
+    (``allreduce`` is then the one that was chosen), the measured wires between devices, as text for
+    `collectives.network.read_wires`.
     """
 
     devices: list[str]
@@ -80,13 +83,13 @@ class History:
             raise AttributeError(f"a history has no {name}") from None
 
     def as_dict(self):
-        """As JSON has it: settings beside everything else."""
+        """A dict for JSON: settings and everything else side by side."""
         values = asdict(self)
         return {name: values.pop(name) for name in ("devices", "environment")} | values.pop("settings") | values
 
     @classmethod
     def from_dict(cls, values):
-        """What `as_dict` gave."""
+        """The history that `as_dict` made into ``values``."""
         settings = {called(about): values[called(about)] for about in RECORDED}
         return cls(settings=settings, **{name: value for name, value in values.items() if name not in settings})
 
@@ -95,7 +98,7 @@ class History:
         return f"<History of {done} of {self.network}" + (f", {self.summary()}>" if self.train_loss else ">")
 
     def add_epoch(self, reached, seconds, examples):
-        """Enter a complete epoch of ``examples`` examples; ``reached``: what was, a dict as of `last`."""
+        """Add a complete epoch of ``examples`` examples; ``reached``: its results, a dict like that of `last`."""
         for name in REACHED.keys() & reached.keys():
             getattr(self, name).append(reached[name])
         for name, value in reached.get("metrics", {}).items():
@@ -105,7 +108,7 @@ class History:
         self.examples_per_second = examples * len(self.seconds_per_epoch) / sum(self.seconds_per_epoch)
 
     def last(self):
-        """What was reached in the end, by the names of the lists that have it: of the last epoch, or when stopped."""
+        """The results of the last epoch, or at the stop, by the names of their lists."""
         if self.interrupted:
             return {name: value for name, value in self.interrupted.items() if name not in ("epoch", "steps")}
         last = {name: getattr(self, name)[-1] for name in REACHED if getattr(self, name)}
@@ -114,9 +117,9 @@ class History:
 
     @property
     def best(self) -> dict | None:
-        """The epoch, from 1, that did best on the test set, and what was reached in it: a dict; None before the first.
+        """The epoch, from 1, that did best on the test set, and its results: a dict; None before the first epoch ends.
 
-        That is the highest ``test_accuracy``, or the lowest ``test_loss``; of equal ones the first.
+        The best has the highest ``test_accuracy``, or the lowest ``test_loss``; of equals it is the first.
         """
         reached = self.test_accuracy or [-math.inf if math.isnan(loss) else -loss for loss in self.test_loss]
         if not reached:
@@ -137,7 +140,7 @@ class History:
     def summary(self) -> str:
         """The textbook's last line: ``test acc: 0.84, 2.2 sec/epoch on [gpu(0), gpu(1)]``.
 
-        Of many devices it names a few, and says how many they are.
+        If there are many devices, it names a few and gives their number.
         """
         last = self.last()
         if "test_loss" in last:
@@ -151,17 +154,17 @@ class History:
 
 
 def why_diverged(losses, network, loss="cross_entropy"):
-    """A line that says so if training losses, one an epoch, show that nothing will be learned any more; else None.
+    """A line that says why, if the training losses, one per epoch, show that nothing more will be learned; else None.
 
-    What guessing gives is not known of another ``loss`` than cross_entropy: there only one that is not finite says so.
+    The loss of guessing is known only for cross_entropy; with another ``loss`` only a loss that is not finite counts.
     """
-    guessing, advice = math.inf, f"; {TRY}"  # of a network that knows nothing
+    guessing, advice = math.inf, f"; {TRY}"  # the loss of a network that knows nothing
     if find_loss(loss) is CROSS_ENTROPY:
         guessing = math.log(network.classes)
         advice = f", where guessing gives {guessing:.3g}; {TRY}"
     # a first epoch of few steps has the loss of the initial weights
     most = DIVERGED if len(losses) > 1 else DIVERGED_AT_FIRST
-    if not losses[-1] < most * guessing:  # or not a number
+    if not losses[-1] < most * guessing:  # also true for not a number
         return f"diverged in epoch {len(losses)}: the training loss is {losses[-1]:.3g}{advice}"
     # the textbook's weights may take one epoch
     if len(losses) >= PATIENCE and min(losses[-PATIENCE:]) > 0.999 * guessing:
@@ -170,7 +173,7 @@ def why_diverged(losses, network, loss="cross_entropy"):
 
 
 def why_slow(history, network):
-    """A line on what to do if nothing was learned in the first epoch because of the initial weights; else None."""
+    """A line of advice if nothing was learned in the first epoch because of the initial weights; else None."""
     guessing = math.log(network.classes)
     is_first = history.init == "normal" and history.loss == CROSS_ENTROPY.name and len(history.train_loss) == 1
     if not is_first or not 0.99 * guessing < history.train_loss[0] < 1.01 * guessing:

@@ -1,4 +1,4 @@
-"""The training loop: epochs of steps, and after each epoch a look at how it goes."""
+"""The training loop: epochs of steps, with an evaluation after each epoch."""
 
 import functools
 import time
@@ -22,16 +22,16 @@ from .saving import Saver
 from .together import check_replicas
 
 SETTLE_EVERY = 2**12
-"""Steps after which what was measured of them is summed, so that it takes no more memory in long epochs."""
+"""After this many steps, measurements are summed up, to save memory in long epochs."""
 
 
 @dataclass
 class Loop:
-    """What a run consists of.
+    """The parts of a run.
 
-    ``make_again()``, when processes of an elastic cluster have died: a runner and a test set for the devices left.
-    ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, when training is stopped, and where the
-    processes hang.
+    ``make_again()`` makes a runner and a test set for the remaining devices when processes of an elastic cluster have
+    died. ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, when training is stopped, and
+    when the processes hang.
     """
 
     runner: PlanStep
@@ -51,7 +51,7 @@ class Loop:
         self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.runner.y), self.settings.seed))
 
     def run(self, position):
-        """Train from ``position`` on, until all epochs are done, a stop is requested, or nothing can be learned."""
+        """Train from ``position`` on until all epochs are done, a stop is requested, or nothing more can be learned."""
         history, seconds, self.position = self.history, 0.0, position
         self._enter_devices()
         try:
@@ -67,9 +67,9 @@ class Loop:
             self.timeline.active = self.stop.listening = False  # a second Ctrl-C may come while the block above ends
 
     def _epoch(self, position):
-        """Train what is left of an epoch, or until a stop; returns the new position and the seconds that it took."""
+        """Train the rest of an epoch, or until a stop; return the new position and the seconds that it took."""
         before = position
-        self.timeline.leave_out()  # evaluation, and what callbacks did with the devices
+        self.timeline.leave_out()  # the evaluation, and whatever callbacks did on the devices
         self.position = position
         position = self.surely(self._steps)
         self.timeline.settle()
@@ -82,7 +82,7 @@ class Loop:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
             self.history.diverged = why_diverged(self.history.train_loss, self.runner.plan.network, self.settings.loss)
         after = Position(position.epoch + 1) if complete else position
-        self.surely(self.saver.save, after, complete)  # before anything is said, which may fail
+        self.surely(self.saver.save, after, complete)  # before printing anything, which may fail
         if complete:
             self._say_epoch(reached, position.seconds)
         self.surely(self.stop.settle)
@@ -94,7 +94,7 @@ class Loop:
         return after, position.seconds - before.seconds
 
     def _evaluate(self):
-        """The accuracy on the test set, as it is now, or the loss: in a dict, by name."""
+        """The current accuracy (or loss) on the test set: a dict, by name."""
         self.tell("on_evaluate", self.history)
         self.bar.evaluate(0, self.test_set.size)
         begin = time.perf_counter()
@@ -108,11 +108,11 @@ class Loop:
         return tested
 
     def surely(self, work, *args):
-        """As of `Cluster`; after a death the run goes on without the dead."""
+        """As in `Cluster`; after a death the run goes on without the dead processes."""
         return self.everybody.surely(work, *args, again=self._go_on)
 
     def _go_on(self):
-        """Some have died: with the devices that are left, from the step that all of these know to be the last."""
+        """After deaths: go on with the remaining devices, from the last step that all of them know."""
         old, devices, position = self.runner, self.everybody.mine, self.position
         for device in devices:
             device.end().wait()
@@ -134,7 +134,7 @@ class Loop:
         self._enter_devices()
 
     def _enter_devices(self):
-        """The history of an elastic run tells from which step on it had how many devices."""
+        """Note in an elastic run's history how many devices there are from this step on."""
         history, everybody = self.history, self.everybody
         if everybody.is_elastic:
             history.devices, history.processes = everybody.names, everybody.size
@@ -143,7 +143,7 @@ class Loop:
             history.elastic += [now] if history.elastic[-1:] != [now] else []
 
     def _steps(self):
-        """Do steps up to the end of the epoch, or a stop; returns the new position."""
+        """Do steps up to the end of the epoch, or a stop; return the new position."""
         position = self.position
         begin = self.begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
@@ -187,7 +187,7 @@ class Loop:
         return min([self.runner.steps - steps, *(every - done % every for every, done in counts if every)])
 
     def _say_epoch(self, reached, seconds):
-        """Say how a complete epoch went."""
+        """Print how a complete epoch went."""
         speed = f"{words.seconds(seconds)} s, {self.bar.num_examples / seconds:,.0f} examples/s"
         self.bar.report(f"{words.figures(reached)}, {speed}")
         hint = why_slow(self.history, self.runner.plan.network)

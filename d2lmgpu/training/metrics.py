@@ -1,11 +1,11 @@
-"""Metrics of one's own: functions of a network's outputs and the labels, which say how good it is.
+"""Your own metrics: functions of a network's outputs and the labels that say how good it is.
 
     def top_3(logits, labels):                                     (n, classes), (n,)
         best = logits.argsort(axis=1)[:, -3:]
         return (best == labels[:, None]).sum()                     a number: summed over the n images
 
-They get plain arrays, of NumPy or CuPy, of as many images as a device has at a time, and return a *sum* over them. The
-sums of all devices are added up, and divided once by the number of images.
+They get plain NumPy or CuPy arrays for as many images as a device has at a time, and return a *sum* over these images.
+The sums of all devices are added up and divided once by the number of images.
 """
 
 import numpy as np
@@ -15,21 +15,21 @@ from ..devices import array_module
 from ..networks.losses import as_targets, called, number
 
 EXAMPLES, TOLERANCE = 7, 1e-3
-"""With which a metric is tried, and how far sums may be off."""
+"""The examples with which a metric is tried, and how far sums may be off."""
 
 TAKEN = "accuracy", "loss"
-"""Names that `evaluate` gives to others."""
+"""Names that `evaluate` uses for other things."""
 
 
 def check_metrics(metrics):
-    """``metrics``, functions by name, as a dict of their own; {} for None. Raises ValueError for anything else."""
+    """``metrics``, functions by name, as a new dict; {} for None. Raises ValueError for anything else."""
     if metrics is None:
         return {}
     if not isinstance(metrics, dict):
         raise ValueError(f"metrics are {shown(metrics)}; give functions by their names: {{'top 3': function}}")
     for name, function in metrics.items():
         if not isinstance(name, str) or not name.strip() or not name.isprintable() or name in TAKEN:
-            raise ValueError(f"{shown(name)} cannot be a metric's name; give a word or two, none of {', '.join(TAKEN)}")
+            raise ValueError(f"{shown(name)} cannot be a metric's name; give a word or two, not {' or '.join(TAKEN)}")
         check_function(f"metric {name}", function)
     return dict(metrics)
 
@@ -46,15 +46,15 @@ def try_metrics(metrics, y, outputs):
     for name, value, *parts in zip(metrics, whole, *each, strict=True):
         if abs(value - sum(parts)) > TOLERANCE * max(map(abs, [value, *parts])):
             raise ValueError(
-                f"metric {name} gives {value:.6g} for {len(y)} images, and {sum(parts):.6g} in all if each is given by "
-                "itself; it should return a sum over the images (which is then divided by their number), not a mean"
+                f"metric {name} gives {value:.6g} for {len(y)} images, and {sum(parts):.6g} in all if each is given on "
+                "its own; it should return a sum over the images (which is then divided by their number), not a mean"
             )
 
 
 def sum_metrics(metrics, outputs, y, finite=False):
     """Each metric, a float, of plain arrays ``outputs`` (n, K) and targets ``y`` (n, ...), n above 0.
 
-    Raises ValueError, with the metric's name, for one that fails, or returns no number.
+    Raises ValueError, with the metric's name, if one fails or does not return a number.
     """
     y, sums = as_targets(y, outputs.dtype), []
     for name, function in metrics.items():

@@ -1,4 +1,4 @@
-"""A trained network, with all that is needed to use it: what `train` makes, and a checkpoint holds."""
+"""A trained network with all that is needed to use it, as `train` makes it and a checkpoint holds it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +24,8 @@ from .resume import check_kind
 class Model:
     """``network`` with its ``params`` and batch norm's ``statistics``, lists of NumPy arrays.
 
-    ``classes``: their names, or None where the data came without. ``invert``: whether
-    pictures are inverted when they are read, as they were for training. ``loss``: what it was trained with, a name
-    or a pair of functions.
+    ``classes``: the names of the classes, or None if the data had none. ``invert``: whether pictures are inverted when
+    they are read, as they were for training. ``loss``: the loss used in training, a name or a pair of functions.
     """
 
     network: Network
@@ -41,28 +40,28 @@ class Model:
         return f"<Model: {several(len(self.network), 'layer')}, {size}, {self.network.classes} classes>"
 
     def predict(self, X, devices=None) -> np.ndarray:
-        """The probability of each class for each image: float (N, classes) on the host.
+        """The probability of each class for each image: floats (N, classes) on the host.
 
-        Of a network trained with another loss than cross_entropy: its outputs, as they are.
+        A network trained with a loss other than cross_entropy returns its outputs unchanged.
 
-        ``X``: uint8, or float32 from 0 to 1, (N, C, H, W), as in training. ``devices``:
-        a list or a `Cluster`, [try_gpu(0)] unless given. Raises ValueError for images that do not fit the network.
+        ``X``: uint8, or float32 from 0 to 1, (N, C, H, W), as in training. ``devices``: a list or a `Cluster`, default
+        [try_gpu(0)]. Raises ValueError for images that do not fit the network.
         """
         return predict(self.params, X, devices, self.network, self.statistics, self.loss)
 
     def evaluate(self, X, y, devices=None, metrics=None) -> Any:
         """Accuracy: the fraction of images ``X`` whose label ``y`` (N,) is the most probable class.
 
-        Where targets are not classes, the loss per example; with ``metrics`` a dict: see `evaluate`. Raises ValueError
-        as `predict`, and unless there is a label for each.
+        Where targets are not classes, it is the loss per example; with ``metrics`` a dict: see `evaluate`. Raises
+        ValueError as `predict` does, and unless there is a label for each image.
         """
         return evaluate(self.params, X, y, devices, self.network, self.statistics, self.loss, metrics)
 
     def with_classes(self, classes, init="normal", seed=0) -> "Model":
-        """This model for other ``classes``, a number or names: the same, with another last layer, drawn at random.
+        """This model for other ``classes``, a number or names: the same network with a new last layer, drawn at random.
 
-        For ``train(init=…)``: what was learned of one set of images is where the next begins. ``init``, ``seed``: as of
-        `init_params`. What fits is kept, so also a last layer for as many classes.
+        It is meant for ``train(init=…)``: training on new images starts from what was learned from others. ``init``,
+        ``seed``: as in `init_params`. Everything that fits is kept, including a last layer with as many classes.
 
         Raises ValueError unless the last layer is a `Dense` of `networks.sequential`.
         """
@@ -71,33 +70,33 @@ class Model:
         check_whole("the number of classes", number, least=2)
         *others, last = self.network.recipes or [None]
         if getattr(last, "name", None) != Dense.__name__:
-            raise ValueError(f"with_classes: the last layer is {shown(last)}; it can only be exchanged if it is Dense")
+            raise ValueError(f"with_classes: the last layer is {shown(last)}; only a Dense layer can be replaced")
         network = sequential(self.network.input_shape, *others, Dense(int(number)))
         pairs = zip(self.params, init_params(seed, init=init, network=network), strict=True)
         params = [(mine if mine.shape == new.shape else new).copy() for mine, new in pairs]
         return replace(self, network=network, params=params, classes=names)
 
     def read(self, paths) -> np.ndarray:
-        """Pictures from files as `predict` takes them, uint8 (N, C, H, W). Raises as `images.read_images` does."""
+        """Read pictures from files for `predict`: uint8 (N, C, H, W). Raises the errors of `images.read_images`."""
         return read_images(paths, self.network.input_shape, self.invert)
 
     def summary(self) -> str:
-        """A table of the layers, in text: what each puts out for an image, its parameters, its multiplications."""
+        """A table of the layers as text: each one's output shape for an image, its parameters, its multiplications."""
         return layer_table(self.network)
 
     def save(self, path):
-        """Write it to a file, for `load_model`. Raises OSError if that cannot be written."""
+        """Write the model to a file, for `load_model`. Raises OSError if it cannot be written."""
         arrays = {"params": self.params, "statistics of 0": self.statistics}
         model = model_state(self.network, self.classes, self.invert, self.loss)
         save_checkpoint(path, Checkpoint({"model": model}, arrays))
 
     def export(self, path) -> None:
-        """Write the arrays to a file that other frameworks read: ``.npz``, NumPy's, or ``.safetensors``.
+        """Write the arrays to a file that other frameworks can read: NumPy's ``.npz``, or ``.safetensors``.
 
-        Names and shapes are those of a ``torch.nn.Sequential`` of the same layers: "0.weight", "0.bias", of batch norm
-        also "1.running_mean" and "1.running_var"; a dense layer's weight is (outputs, inputs). Raises ValueError for
-        another ending, without the package safetensors, and for layers that have other than two parameters; OSError if
-        it cannot be written.
+        Names and shapes are those of a ``torch.nn.Sequential`` with the same layers: "0.weight", "0.bias", for batch
+        norm also "1.running_mean" and "1.running_var"; a dense layer's weight is (outputs, inputs). Raises ValueError
+        for any other ending, without the package safetensors, and for layers without exactly two parameters; OSError if
+        the file cannot be written.
         """
         check_path("export: path", path)
         ending = Path(path).suffix
@@ -132,8 +131,8 @@ class Model:
 class Result(tuple[History, list[np.ndarray]]):
     """What `train` returns: ``history, params = train(...)``, the parameters as NumPy arrays.
 
-    ``result.model`` is the trained `Model`, which has all that prediction needs; ``result.network``
-    and ``result.statistics``, batch norm's running means and variances, are its parts. Printed, it is a line.
+    ``result.model`` is the trained `Model`, which has all that prediction needs; ``result.network`` and
+    ``result.statistics``, batch norm's running means and variances, are parts of it. A result prints as one line.
     """
 
     history: History
@@ -156,23 +155,22 @@ class Result(tuple[History, list[np.ndarray]]):
 
 
 def model_state(network, classes, invert, loss):
-    """What a checkpoint says of a model, beside its arrays."""
+    """What a checkpoint stores about a model besides its arrays."""
     return {"network": described(network), "classes": classes, "invert": invert, "loss": find_loss(loss).name}
 
 
 MODEL = {"network": dict | None, "classes": list[str] | None, "invert": bool, "loss": str}
-"""The kinds of what `model_state` tells."""
+"""The kinds of the values of `model_state`."""
 
 
 def load_model(path, network=None, loss=None) -> Model:
-    """The `Model` in a file that `Model.save` or ``train(checkpoint=…)`` wrote. Nothing that is in the file is run.
+    """The `Model` in a file that `Model.save` or ``train(checkpoint=…)`` wrote. No code in the file is run.
 
-    ``network``: what the model was trained with, where layers are functions of your own, which no file holds.
-    ``loss``: the same of a loss of your own, which only `Model.evaluate` needs, and only where targets are no
-    classes; it says so.
+    ``network``: the network that was trained, needed if its layers are functions of your own, which no file can hold.
+    ``loss``: likewise your own loss; only `Model.evaluate` needs it, and only where targets are not classes.
 
-    Raises CheckpointError for a file that holds none, OSError if it cannot be read, ValueError for a ``network`` or
-    a ``loss`` that it is not of.
+    Raises CheckpointError for a file without a model, OSError if it cannot be read, ValueError for a ``network`` or
+    ``loss`` that does not match the model.
     """
     checkpoint = load_checkpoint(path)
     if network is not None:
@@ -191,7 +189,7 @@ def _model(checkpoint, network, loss):
     check_kind("model", model, MODEL)
     if network is None and model["network"] is None:
         raise ValueError(
-            "its network has layers that are functions of your own: give load_model(FILE, network=...), what "
+            "its network has layers that are functions of your own: call load_model(FILE, network=...) with what "
             "networks.sequential made of them"
         )
     if network is None:
@@ -201,6 +199,6 @@ def _model(checkpoint, network, loss):
     if classes is not None:
         check_list("classes", classes, of="names", length=network.classes)
     if loss is not None and loss.name != name:
-        raise ValueError(f"it was trained with the loss {name}, not {loss.name}; give that, or none")
+        raise ValueError(f"it was trained with the loss {name}, not {loss.name}; give that loss, or leave it out")
     loss = name if name in LOSSES else loss or missing_loss(name)
     return Model(network, params, statistics, classes, model["invert"], loss)

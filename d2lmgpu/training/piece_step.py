@@ -1,4 +1,4 @@
-"""Training by a plan whose steps are CUDA graphs in pieces: what a device does between two exchanges is one call."""
+"""Training by a plan whose steps are CUDA graphs in pieces: a device's work between two exchanges is one call."""
 
 from ..plans.pieces import PieceExecution
 from .graph_step import GraphStep
@@ -6,12 +6,12 @@ from .plan_step import AHEAD
 
 
 class PieceStep(GraphStep):
-    """As `GraphStep`, also for devices of several processes, and for GPUs that do not use each other's memory."""
+    """Like `GraphStep`, also for devices of several processes, and for GPUs that cannot use each other's memory."""
 
     kind_of_execution, in_one_graph = PieceExecution, False
 
     def step(self):
-        """Submit the next step, and wait until not too many are under way; returns how many examples it has."""
+        """Submit the next step, and wait while too many are under way; return how many examples it has."""
         n = self.counts[self.number]
         self._launched.append(self.execution.submit_step(self.graphs[n], self.stop.wanted))
         self.number += 1
@@ -20,13 +20,13 @@ class PieceStep(GraphStep):
         return n
 
     def pause(self):
-        """As of `GraphStep`; all processes call it."""
+        """As in `GraphStep`; all processes call it."""
         while self._launched:
             self._finish()
         return super().pause()
 
     def close(self):
-        """Nothing: each device does its pieces in its own queue."""
+        """Do nothing: each device does its pieces in its own queue."""
 
     def _finish(self):
         """Wait for the first step that is under way."""
@@ -38,4 +38,4 @@ class PieceStep(GraphStep):
             self.stop.agree()
 
     def _let_first_wait(self):
-        """Nothing, likewise."""
+        """Do nothing, for the same reason."""

@@ -1,4 +1,4 @@
-"""The test set on the devices of a plan of which none has all parameters."""
+"""The test set on the devices of a plan in which no device has all parameters."""
 
 import functools
 
@@ -18,16 +18,16 @@ from .splits import limits_of
 class SplitTestSet(TestSet):
     """Images and labels on the host, evaluated by the devices of a ``plan``: each stage where the plan has it.
 
-    ``devices``: a list, or a `Cluster`, of which all processes have one. ``batch_size``: that of training, where a
-    device's memory has a limit: then no more images are on a device at a time than a micro-batch has.
+    ``devices``: a list, or a `Cluster`, with one test set in each process. ``batch_size``: that of training, if a
+    device's memory is limited: then a device holds no more images at a time than a micro-batch has.
 
-    No device has all parameters, unless it trains all. A stage's are copied from the host for as long as its images go
-    through, which takes no more memory than its gradients did in the step. Images go in as many batches at a time as
-    there are devices for a stage.
+    No device has all parameters, unless it trains all of them. A stage's parameters are copied from the host while its
+    images go through, which takes no more memory than its gradients took in the step. As many batches are evaluated at
+    a time as there are devices for a stage.
 
-    Of P processes each takes every P-th batch through all stages on its own devices, each stage where the plan has it.
-    So no image travels. A stage that the plan has in other processes is computed on arrays of the host, which no limit
-    counts.
+    Each of P processes takes every P-th batch through all stages on its own devices, each stage where the plan has it,
+    so no image travels. A stage that the plan has in another process is computed on host arrays, which do not count
+    towards any limit.
     """
 
     def __init__(self, X, y, plan, devices, batch_size, loss=CROSS_ENTROPY, metrics=(), sums="float"):
@@ -35,7 +35,7 @@ class SplitTestSet(TestSet):
         super().__init__(X, y, devices, plan.network, loss, metrics, sums)
 
     def _place(self, X, y):
-        """Only find out which of the devices have each stage."""
+        """Only find out which devices have each stage."""
         self.X, self.y, plan = X, y, self.plan
         self.batch, self.logits = PREDICTION_BATCH, functools.partial(logits, exact=self.exact is not None)
         if any(limits_of(self.everybody)):
@@ -43,15 +43,15 @@ class SplitTestSet(TestSet):
             if self.exact:
                 self.batch = -(-self.batch // SUMS["exact"]) * SUMS["exact"]
             else:
-                self.logits = logits_as_written  # kernels' programs would keep a GPU's memory
+                self.logits = logits_as_written  # the kernels' programs would hold on to GPU memory
         computing = {(c.device, c.stage) for step in plan.steps for c in step if isinstance(c, Compute)}
-        self.holders = [  # of each stage the devices that compute it
+        self.holders = [  # for each stage, the devices that compute it
             [device for i, device in enumerate(self.devices, self.everybody.first) if (i, s) in computing]
             for s in range(len(plan.stages))
         ]
 
     def evaluate(self, device_params, statistics=(), tell=None):
-        """As `TestSet.evaluate`, but of several lists of parameters, and of statistics, the first one counts."""
+        """As `TestSet.evaluate`, but only the first list of parameters, and of statistics, counts."""
         own, rest, fixed = [], iter(map(to_host, device_params[0])), iter([*map(to_host, next(iter(statistics), ()))])
         for stage in self.plan.stages:
             params = [next(rest) for _ in shapes_of(stage, self.network)]
@@ -69,7 +69,7 @@ class SplitTestSet(TestSet):
         return self._reached(sum(found))
 
     def _evaluate(self, parts, own):
-        """Batches side by side through all stages: for each the right answers and the metrics."""
+        """Take batches side by side through all stages; return the correct answers and the metrics of each."""
         batches = [to_float(self.X[part]) for part in parts]
         for stage, holders, arrays in zip(self.plan.stages, self.holders, own, strict=True):
             layers, tasks = [each for each in self.plan.network[stage.first : stage.stop] if each is not HALF], []

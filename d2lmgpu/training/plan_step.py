@@ -1,4 +1,4 @@
-"""Training by a plan: its steps for the loop, and what the loop wants to know of parameters and state.
+"""Training by a plan: its steps for the loop, and the loop's access to parameters and state.
 
 The host program is one step ahead: while the devices compute a step, it prepares the next minibatch and submits the
 next step, so that no device waits for it.
@@ -6,8 +6,8 @@ next step, so that no device waits for it.
     host      data 1 | submit 1 | data 2 | submit 2 | wait for 1 | data 3 | submit 3 | wait for 2 ...
     devices               step 1 ................... step 2 ................... step 3
 
-On GPUs it may be several steps ahead. To read one step's loss there is to wait for all that was launched, so the losses
-of several steps are read at once.
+On GPUs it may be several steps ahead. Reading one step's loss there means waiting for everything that was launched, so
+the losses of several steps are read at once.
 """
 
 import numpy as np
@@ -35,25 +35,25 @@ from .splits import check_memory, limits_of, plan_of
 from .together import SharedStop
 
 AHEAD = 8
-"""Steps that may be under way where a device is a GPU."""
+"""How many steps may be under way if a device is a GPU."""
 
 
 class PlanStep:
-    """Training as ``settings.split`` says, or data-parallel. ``peak_memory``: the bytes on each device, at most.
+    """Training as ``settings.split`` says, or data-parallel. ``peak_memory``: the most bytes on each device.
 
-    ``devices``: a `Cluster`, with a `PlanStep` in each of its processes. ``stop``: a `Stop`; of several processes, when
-    any of them wants to stop, all call ``stop.agree()`` after the same step.
+    ``devices``: a `Cluster`, with a `PlanStep` in each of its processes. ``stop``: a `Stop`; when any process wants to
+    stop, all call ``stop.agree()`` after the same step.
 
-    ``replicas``: a `Copy` for each device of this process, where all have everything; or one `Whole`.
+    ``replicas``: a `Copy` for each device of this process, if all have everything; otherwise one `Whole`.
 
-    An epoch is ``start_epoch(order, lr, …)``, then ``several(most)`` time after time, and ``pause()``; then ``correct``
-    says how many examples were right. ``steps``: of an epoch.
+    An epoch is ``start_epoch(order, lr, …)``, then ``several(most)`` repeatedly, and ``pause()``; after that
+    ``correct`` says how many examples were right. ``steps``: the steps in an epoch.
 
-    Raises ValueError for what no plan can train, DeviceMemoryError where a device's limit is too low.
+    Raises ValueError for settings that no plan can train, DeviceMemoryError if a device's memory limit is too low.
     """
 
     in_graphs = False
-    known = None  # of whole steps, when other processes hang: see saving.py
+    known = None  # results of whole steps, for when other processes hang: see saving.py
 
     def __init__(self, X, y, params, devices, network, settings):
         self.y = as_targets(np.asarray(y), params[0].dtype)
@@ -67,7 +67,7 @@ class PlanStep:
         exact = settings.sums == "exact"
         peaks = prove(self.plan, examples, settings.optimizer, objective=objective, exact=exact).peak
         check_memory(network, devices, peaks, settings, batch_size, objective)
-        self.peak_memory = peaks if settings.split and not self.in_graphs else None  # what graphs compute with stays
+        self.peak_memory = peaks if settings.split and not self.in_graphs else None  # graphs keep their memory
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.random, self.devices = is_random(network), devices.mine
         self.execution = self._execution(params, devices, loss)
@@ -100,15 +100,15 @@ class PlanStep:
 
     @classmethod
     def of(cls, X, y, params, devices, network=LENET, **settings):
-        """The steps of `train` on ``devices``, a list or a `Cluster`; ``settings``: of `Settings`, by name."""
+        """The steps of `train` on ``devices``, a list or a `Cluster`; ``settings``: fields of `Settings`, by name."""
         everybody = as_cluster(devices)
         return cls(X, y, params, everybody, network, Settings(**settings).on(everybody))
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
         """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
 
-        ``done``: steps of the epoch that were done before, with the summed ``losses`` of `pause`, and ``correct``.
-        ``epoch`` (from 0) decides what preprocessing and dropout draw.
+        ``done``: the steps of the epoch that were done before, with the summed ``losses`` from `pause`, and
+        ``correct``. ``epoch`` (from 0) decides what preprocessing and dropout draw.
         """
         self.rates, self.epoch, self.number = np.broadcast_to(lr, self.steps).tolist(), epoch, done
         self.known = done, sum(losses), correct  # of as many steps of the epoch: read by other threads, and so in one
@@ -117,17 +117,17 @@ class PlanStep:
 
     @property
     def so_far(self):
-        """Of the epoch's steps that were waited for the loss per example, and the part of examples that were right."""
+        """The loss per example and the fraction of correct examples in the epoch's steps that are known to be done."""
         done, loss, correct = self.known
         examples = min(done * self.settings.batch_size, len(self.y))
         return (loss / examples, correct / examples) if examples else (None, None)
 
     def several(self, most):
-        """As `GraphStep.several`: these steps go one by one."""
+        """As `GraphStep.several`, but always one step."""
         return [self.step()]
 
     def step(self):
-        """Submit the next step, and wait until not too many are under way; returns how many examples it has."""
+        """Submit the next step, and wait while too many are under way; return how many examples it has."""
         examples = self.queue.size
         draws = Draws(self.settings.seed, self.epoch, self.number) if self.random else None
         self._under_way.append(self._submit(examples, draws, self.rates[self.number]))
@@ -150,17 +150,17 @@ class PlanStep:
         return self.execution.submit_placed(placed, lr, self.stop.wanted)
 
     def pause(self):
-        """Wait for all steps so far; the loss summed over the epoch so far, in a list. Then `correct` is known, too."""
+        """Wait for all steps so far; return the loss summed over the epoch so far, in a list. Sets `correct`."""
         self._wait(0)
         synchronize(self.devices)
         _, loss, self.correct = self.known
         return [loss]
 
     def close(self):
-        """Nothing: each device does its steps' work in its own queue."""
+        """Do nothing: each device does its steps' work in its own queue."""
 
     def set_state(self, params, optimizer_state, statistics, steps):
-        """Take what a checkpoint has: NumPy arrays, ``statistics`` those of each of this process's devices."""
+        """Restore the contents of a checkpoint: NumPy arrays; ``statistics`` for each of this process's devices."""
         self.execution.set_params(params)
         give_back(self.execution, optimizer_state)
         self.execution.set_statistics(statistics)
@@ -168,16 +168,16 @@ class PlanStep:
             store.steps = steps
 
     def scaling(self):
-        """What a checkpoint holds of precision "mixed", the same on all devices: NumPy arrays."""
+        """What a checkpoint stores for precision "mixed", the same on all devices: NumPy arrays."""
         return self.execution.stores[0].precision.arrays()
 
     def set_scaling(self, arrays):
-        """Take what `scaling` gave."""
+        """Restore what `scaling` returned."""
         for store in self.execution.stores:
             store.precision.set_arrays(*arrays)
 
     def _wait(self, ahead):
-        """Wait until no more than ``ahead`` steps are under way; on GPUs for all."""
+        """Wait until at most ``ahead`` steps are under way; on GPUs, wait for all."""
         if len(self._under_way) <= ahead:
             return
         while len(self._under_way) > (0 if self.on_gpu else ahead):
@@ -188,7 +188,7 @@ class PlanStep:
                 self.stop.agree()
 
     def _examples(self, n):
-        """How many of n examples each micro-batch has: a device's share in even parts; None for even parts of all."""
+        """How many of n examples each micro-batch has: equal parts of a device's share; None for equal parts of all."""
         granule, k, each = SUMS[self.settings.sums], self.plan.k, self.each
         if self.settings.loads is None and not self.are_copies:
             if granule == 1:

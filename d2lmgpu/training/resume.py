@@ -1,6 +1,6 @@
-"""What a checkpoint holds of a training run, how a file is checked for that, and how a run goes on from it.
+"""What a checkpoint stores about a training run, how a file is checked, and how a run resumes from it.
 
-A file that is whole, with the right checksum, may still have been written by another version, or another program.
+A complete file with the right checksum may still have been written by another version, or by another program.
 """
 
 from dataclasses import dataclass, field, fields
@@ -20,9 +20,9 @@ from .settings import RECORDED, SAME
 
 @dataclass
 class Position:
-    """How far a run is: complete epochs, steps done in the next, and of these steps the summed losses and seconds.
+    """How far a run is: complete epochs, steps done in the next one, and the summed losses and seconds of these steps.
 
-    ``correct``: for how many of their examples the largest logit was the label; None where labels are not classes.
+    ``correct``: for how many of their examples the label had the largest logit; None where labels are not classes.
     """
 
     epoch: int = 0
@@ -33,7 +33,7 @@ class Position:
 
 
 def _kind(about):
-    """The kind, as of `check_kind`, of a field of a dataclass: also None, if it may be that."""
+    """The kind (see `check_kind`) of a field of a dataclass, including None if that is allowed."""
     return kind_of(about) | None if NoneType in get_args(about.type) else kind_of(about)
 
 
@@ -42,14 +42,14 @@ HISTORY |= {called(about): _kind(about) for about in RECORDED}
 POSITION = {about.name: _kind(about) for about in fields(Position)}
 STATE = {"history": HISTORY, "position": POSITION, "optimizer_steps": int, "model": dict, "data": str}
 STATE |= {"likeness": dict.fromkeys(COMPARED, list[float] | None)}
-"""The kinds of what a run's checkpoint tells. "likeness" is the fingerprint of the run's own functions."""
+"""The kinds of values in a run's checkpoint. "likeness" is the fingerprint of the run's own functions."""
 
 
 def check_kind(what, value, kind):
     """Raise ValueError unless a ``value`` from a file is of a ``kind``.
 
-    A kind is a type (a whole number counts as float, too), list[kind of all elements], {name: kind} with exactly these
-    names, or kind | None for what may be null.
+    A kind is a type (a whole number also counts as float), list[kind of all elements], {name: kind} with exactly these
+    names, or kind | None for a value that may be null.
     """
     if isinstance(kind, UnionType):
         if value is not None:
@@ -71,7 +71,7 @@ def check_kind(what, value, kind):
 def load_run(path):
     """The `Checkpoint` of a training run in a file.
 
-    Raises CheckpointError for a file that is not a run's checkpoint, or damaged; OSError if it cannot be read.
+    Raises CheckpointError if the file is not a run's checkpoint, or is damaged; OSError if it cannot be read.
     """
     checkpoint = load_checkpoint(path)
     try:
@@ -82,22 +82,22 @@ def load_run(path):
 
 
 def data_checksum(X, y):
-    """A checksum of the training set, whose examples a resumed run must find as they were."""
+    """A checksum of the training set, which must be unchanged when a run is resumed."""
     form = repr((X.shape, X.dtype.str, y.dtype.str)).encode()
     return sha256([np.frombuffer(form, np.uint8), X, y])
 
 
 def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
-    """Put a run where a checkpoint was; returns its `Position`, and enters what was done in ``history``.
+    """Restore a run from a checkpoint; return its `Position`, and enter what was done so far in ``history``.
 
-    ``checksum`` is that of the training set, ``fingerprint`` that of the run's own functions, which may differ in those
-    that ``changed`` names.
-    Raises CheckpointError if the run's settings or data are not those of the checkpoint, or its run was given up.
+    ``checksum``: the training set's; ``fingerprint``: that of the run's own functions, which may differ for the names
+    in ``changed``. Raises CheckpointError if the run's settings or data differ from the checkpoint's, or if its run was
+    given up.
     """
     saved = History.from_dict(checkpoint.state["history"])
     shapes = [shape for layer in runner.plan.network for shape in layer.shapes]
     if saved.diverged:
-        raise CheckpointError(f"resume: the run was given up: {saved.diverged}; begin anew, without resume")
+        raise CheckpointError(f"resume: the run was given up: {saved.diverged}; start again without resume")
     _check_same_run(checkpoint, saved, history, shapes, checksum, fingerprint, changed)
     position = Position(**checkpoint.state["position"])
     if position.epoch > history.epochs or (position.epoch == history.epochs and position.steps):
@@ -115,7 +115,7 @@ def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
 
 
 def _check_same_run(checkpoint, saved, history, shapes, checksum, fingerprint, changed):
-    """Raise CheckpointError, with all differences, unless the checkpoint is of a run like this one."""
+    """Raise CheckpointError, listing all differences, unless the checkpoint is from a run like this one."""
     different = [
         f"{name} is {getattr(history, name)!r} here and {getattr(saved, name)!r} in the checkpoint"
         for name in (*SAME, "classes")

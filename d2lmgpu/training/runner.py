@@ -1,4 +1,4 @@
-"""What does the steps of a run: a plan, on GPUs as CUDA graphs where that can be."""
+"""Choose what does the steps of a run: a plan, on GPUs as CUDA graphs where possible."""
 
 from dataclasses import replace
 
@@ -20,11 +20,11 @@ from .settings import AUTO
 
 
 def make_runner(X, y, params, everybody, network, settings, note=print, saved=None):
-    """A `GraphStep`, a `PieceStep` or a `PlanStep`; its ``settings`` have the loads and the allreduce that it has.
+    """A `GraphStep`, a `PieceStep` or a `PlanStep`; its ``settings`` hold the loads and the allreduce that it uses.
 
-    ``everybody``: a `Cluster`. ``note(text)`` receives messages for the user. ``saved``: the history of the run that
-    goes on, a dict, whose loads and allreduce are taken where they are "auto". Steps that should be graphs but cannot
-    be recorded are launched one by one, with a message.
+    ``everybody``: a `Cluster`. ``note(text)`` receives messages for the user. ``saved``: the history of a resumed run,
+    a dict; its loads and allreduce are used where the settings say "auto". Steps that should be graphs but cannot be
+    recorded are launched kernel by kernel, with a message.
     """
     settings, wiring = find_allreduce(params, everybody, settings, saved, note)
     runner = _make_runner(X, y, params, everybody, network, settings, note, saved)
@@ -59,12 +59,12 @@ def _make_runner(X, y, params, everybody, network, settings, note, saved):
 
 
 def all_of_them(everybody, here):
-    """Whether all processes of a `Cluster` say so, which all call this."""
+    """Whether ``here`` is true in all processes of a `Cluster`; all processes call this."""
     return bool(gather(everybody, [[here]] * len(everybody.mine)).all())
 
 
 def make_test_set(X, y, runner, network, metrics):
-    """The test set for what a ``runner`` trains: a `TestSet`, or a `SplitTestSet` where no device has everything."""
+    """The test set for a ``runner``: a `TestSet`, or a `SplitTestSet` where no device has everything."""
     devices, settings = runner.execution.everybody, runner.settings
     loss = find_loss(settings.loss)
     if runner.limited or not runner.are_copies:
@@ -73,9 +73,9 @@ def make_test_set(X, y, runner, network, metrics):
 
 
 def find_allreduce(params, everybody, settings, saved, note):
-    """The settings, where the allreduce is "auto" with the one that was measured or ``saved``, and its wiring.
+    """The settings, with allreduce "auto" replaced by the one that was measured or ``saved``, and the wiring.
 
-    What was found is said in a line.
+    A line tells the user what was found.
     """
     if settings.algorithm != AUTO:
         return settings, None
@@ -93,10 +93,10 @@ def find_allreduce(params, everybody, settings, saved, note):
 
 
 def find_loads(X, y, params, network, everybody, settings, saved, note):
-    """The settings, where loads are "auto" with measured ones, or those ``saved`` by the same run; say what is idle."""
+    """The settings, with loads "auto" replaced by measured loads, or by those ``saved``; report idle devices."""
     devices, loads = everybody.names, settings.loads
     if loads == "auto":
-        same = saved and len(saved) == len(devices)  # a run goes on as it was
+        same = saved and len(saved) == len(devices)  # a resumed run keeps its loads
         how = settings.batch_size, network, find_loss(settings.loss)
         loads = saved if same else measure_loads(X, y, params, everybody.mine, *how)
         found = listed(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True))
@@ -109,7 +109,7 @@ def find_loads(X, y, params, network, everybody, settings, saved, note):
 
 
 def can_use_graphs(X, y, everybody, network, settings):
-    """Whether steps are to be CUDA graphs. Raises ValueError where they are not and the precision needs them."""
+    """Whether steps should be CUDA graphs. Raises ValueError if they cannot be and the precision needs them."""
     wanted = settings.graphs and settings.preprocess is None and make_optimizer(settings).in_graphs
     wanted = wanted and find_loss(settings.loss) is CROSS_ENTROPY
     can = wanted and can_be_graph(X, y, everybody.mine, network, settings.precision)

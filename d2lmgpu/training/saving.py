@@ -1,16 +1,15 @@
-"""The checkpoints of a run: after epochs and steps, and in an emergency, where processes hang.
+"""The checkpoints of a run: after epochs and steps, and in an emergency, when processes hang.
 
-Where they hang, a process's watch writes the state of the last whole step. A device that waits in an exchange of
-gradients has not begun to update, so that its parameters are those after the step
-before, whole. This is checked: each device counts its updates, when they begin and when they are finished, and the
-host program counts the steps that it has waited for. A checkpoint is written only where all of these agree, before and
-after the arrays are copied.
+When they hang, a process's watch thread writes the state of the last whole step. A device that waits in an exchange of
+gradients has not begun its update, so its parameters are still those after the step before. This is checked: each
+device counts its updates when they begin and when they are finished, and the host program counts the steps that it has
+waited for. A checkpoint is written only if all these counts agree, before and after the arrays are copied.
 
     host       waits for step 8, has the losses of 7
     cpu(0)     7 updates begun, 7 finished, waits in the allreduce of step 8      ►  the state after step 7
     cpu(1)     7 updates begun, 7 finished, waits in the allreduce of step 8
 
-The program may be anywhere, and its devices will not run another task: so arrays are read where they are.
+The program may be anywhere, and its devices will not run another task, so the arrays are read directly.
 """
 
 import os
@@ -24,14 +23,14 @@ from ..devices.errors import one_line
 from .resume import Position
 
 ENDING = ".hang"
-"""Of an emergency checkpoint's file, after the name of the run's: another file, which no other process holds."""
+"""The ending of an emergency checkpoint's file name, after the run's: a new file, which no other process locks."""
 
 
 class Saver:
     """Writes the checkpoints of a run.
 
-    ``path``: of the file, or None: then nothing is written. ``best``: of the file in which the best model so far is
-    kept, or None. ``state``: what stays the same all the time. ``model(runner)``: the `Model` as it is now.
+    ``path``: the checkpoint file, or None to write nothing. ``best``: the file that keeps the best model so far, or
+    None. ``state``: the part of the state that never changes. ``model(runner)``: the current `Model`.
     """
 
     def __init__(self, path, best, history, runner, state, model):
@@ -54,12 +53,12 @@ class Saver:
         """After an epoch: write the model, for `load_model`, if it is the best so far. All processes call it."""
         if self.best is None or self.history.best["epoch"] < len(self.history.train_loss):
             return
-        model = self.model(self.runner)  # of which processes may have parts
+        model = self.model(self.runner)  # processes may hold parts of it
         if self.everybody.rank == 0:
             model.save(self.best)
 
     def _checkpoint(self, position, read, statistics):
-        """A `Checkpoint`, of arrays as ``read`` gives them; ``statistics``: those of each device, read."""
+        """A `Checkpoint` of the arrays that ``read`` returns; ``statistics``: those of each device, already read."""
         first = self.runner.replicas[0]  # parameters and the optimiser's state are the same on all devices
         arrays = {"params": list(map(read, first.params)), "kept": list(map(read, first.flat_optimizer_state))}
         arrays |= {"scaling": self.runner.scaling()} | {f"statistics of {i}": own for i, own in enumerate(statistics)}
@@ -68,15 +67,15 @@ class Saver:
         return Checkpoint(self.state | now, arrays)
 
     def begin(self, epoch, steps, begin, counted):
-        """Steps of an epoch begin, after so many of it; ``begin``: when they would have, had all been done now."""
+        """Note that an epoch continues after ``steps``; ``begin``: when it would have begun without a break."""
         if self.path is not None:
             self.before = [store.finished - steps for store in self.execution.stores]
             self.time, self.counted, self.epoch = begin, counted, epoch
 
     def in_emergency(self):
-        """Called where the processes hang: write a checkpoint if that can be done; returns what there is to say of it.
+        """Called when the processes hang: write a checkpoint if possible; return a message about it.
 
-        None where a run has no checkpoints.
+        The result is None if the run has no checkpoints.
         """
         if self.path is None:
             return None
@@ -105,7 +104,7 @@ class Saver:
         return None
 
     def _write(self, known, epoch):
-        """Write it, unless devices go on meanwhile: then returns that."""
+        """Write the checkpoint, unless devices go on meanwhile: then return the reason."""
         done, loss, correct = known
         position = Position(epoch, done, [loss], time.perf_counter() - self.time, correct if self.counted else None)
         statistics = [[np.array(array.raw) for array in self.runner.replicas[0].statistics]] * len(self.everybody)
@@ -116,7 +115,7 @@ class Saver:
         return None
 
     def _is_whole(self, known):
-        """Whether all devices have done as many steps as the program knows of, and no part of another."""
+        """Whether all devices have done exactly the steps that the program knows of, and no part of another."""
         stores = zip(self.execution.stores, self.before, strict=True)
         counts = {(store.begun - before, store.finished - before) for store, before in stores}
         return counts == {(known[0], known[0])}

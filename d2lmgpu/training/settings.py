@@ -1,9 +1,8 @@
-"""All settings of a training run, each in one place: its default, what it may be, and one line of help.
+"""All settings of a training run, each in one place: its default, its allowed values, and one line of help.
 
-The arguments of `train`, the options of the command line, what a sweep varies, what a
-history and a checkpoint record, what a resumed run must agree in, and the table in the
-documents are made from the fields of `Settings`. To add a setting, write it here, and
-where it is used.
+The fields of `Settings` define the arguments of `train`, the options of the command line, what a sweep can vary, what
+a history and a checkpoint record, what must match when a run is resumed, and the table in the documents. To add a
+setting, declare it here and use it where it matters.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,10 +27,10 @@ from .fields import called, described, flag, number, setting, whole
 from .splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, check_number_of_devices, check_split, check_together
 
 AUTO = "auto"
-"""As an allreduce: the one that is measured to be the fastest."""
+"""The allreduce "auto": the one that is measured to be the fastest."""
 
 MAX_EPOCHS = 10**6
-"""Beyond all sense; but within what the progress bar can take."""
+"""Larger than any sensible value, but within what the progress bar can show."""
 
 
 def _check_loads(name, loads):
@@ -42,18 +41,18 @@ def _check_loads(name, loads):
 
 
 def _check_algorithm(name, algorithm):
-    if not (isinstance(algorithm, str) and algorithm in ("mpi", AUTO)):  # `Cluster.across` knows whether it can be
+    if not (isinstance(algorithm, str) and algorithm in ("mpi", AUTO)):  # `Cluster.across` checks these
         check_algorithm(algorithm, training=True)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides a training run, beside its data and its devices: ``Settings(lr=0.1)``; the fields say what each is.
+    """All the settings of a training run, besides its data and its devices: ``Settings(lr=0.1)``. The fields are below.
 
-    A value like any other: printed, compared, copied with changes by
-    `dataclasses.replace`. Numbers of NumPy become Python's.
+    You can print and compare settings, and copy them with changes by `dataclasses.replace`. NumPy numbers become
+    Python numbers.
 
-    Raises ValueError for what makes no sense on any devices, TypeError for unknown names.
+    Raises ValueError for settings that make no sense on any devices, TypeError for unknown names.
     """
 
     batch_size: int = whole(256, "examples in a minibatch, all devices together", same=True)
@@ -69,8 +68,7 @@ class Settings:
     )
     seed: int = whole(
         0,
-        "seed of initial weights and shuffling; with the same seed and number of devices, histories are the same, bit "
-        "for bit",
+        "for initial weights and shuffling: the same seed on as many devices gives the same history, bit for bit",
         least=0,
         most=MAX_SEED,
         same=True,
@@ -85,21 +83,21 @@ class Settings:
     )
     network: str | Network = setting(
         "lenet",
-        "network to train (in a program, also one made by networks.sequential)",
+        "the network to train (in a program also what networks.sequential makes)",
         tuple(NETWORKS),
         lambda _, network: find_network(network),
         same=True,
     )
     width: float = setting(
         1,
-        "factor for the number of channels in all hidden layers of a named network",
+        "factor for the usual channels in all hidden layers of a network given by name",
         "at least 0.05",
         lambda _, width: check_width(width),
         same=True,
     )
     loss: str | tuple[Callable, Callable] = setting(
         "cross_entropy",
-        "loss to minimise (in a program, also a pair of functions (forward, grad), see networks.losses)",
+        "the loss to minimise (in a program also a pair of functions (forward, grad), see networks.losses)",
         tuple(LOSSES),
         lambda _, loss: find_loss(loss),
         same=True,
@@ -115,7 +113,7 @@ class Settings:
         _check_loads,
     )
     batch_statistics: str = setting(
-        "local", "how batch norm computes its statistics on several devices", tuple(BATCH_STATISTICS), same=True
+        "local", "the images over which batch norm takes its statistics", tuple(BATCH_STATISTICS), same=True
     )
     scale_batch: bool = flag("multiply batch size and learning rate by the number of devices", recorded=False)
     preprocess: str | Callable | None = setting(
@@ -125,18 +123,18 @@ class Settings:
         lambda _, preprocess: find_transform(preprocess),
         same=True,
     )
-    drop_last: bool = flag("leave out an epoch's last minibatch if it is smaller than the others", same=True)
-    warmup: float = number(0, "epochs over which the learning rate rises to its value, fewer than all", same=True)
+    drop_last: bool = flag("leave out the last, smaller minibatch of each epoch", same=True)
+    warmup: float = number(0, "epochs, less than all, over which the learning rate rises to its value", same=True)
     schedule: str | Callable = setting(
         "constant",
-        "how the learning rate changes after the warm-up (in a program, also a function, see schedules.learning_rates)",
+        "the learning rate after the warm-up (in a program also a function, see schedules.learning_rates)",
         tuple(SCHEDULES),
-        lambda *_: None,  # with the others, by `learning_rates`
+        lambda *_: None,  # `learning_rates` checks it, together with the others
         same=True,
     )
     flat: bool = flag(
-        "exchange all gradients in one message",
-        without="exchange each parameter's gradient separately",
+        "exchange all gradients as one message",
+        without="exchange each parameter's gradient on its own",
         recorded=False,
     )
     overlap: bool = flag("exchange gradients in buckets while others are still being computed", recorded=False)
@@ -152,26 +150,26 @@ class Settings:
     )
     precision: str = setting(
         "float32",
-        "precision of products; mixed rounds their factors to float16, tf32 (on GPUs, in graphs) to 11 bits",
+        "the precision of factors: mixed rounds them to float16, tf32 (on GPUs, in graphs) to 11 bits",
         tuple(PRECISIONS),
         same=True,
     )
     sums: str = setting(
         "float",
-        "how sums over examples (gradients and all others) are computed; exact gives the same bits on any devices",
+        "how gradients and all other sums over examples are added: exact gives the same bits on any devices",
         tuple(SUMS),
         same=True,
     )
     split: str | Plan | None = setting(
         None,
-        "plan by which devices share a step, by name or as a product of two (in a program, also your own plan); data "
-        "parallelism unless given",
+        "which part of a step each device does: a plan by name or a product of two, in a program also your own plan "
+        "(by default, data parallelism)",
         (*SPLITS, EXAMPLE),
         check_split,
     )
     pipeline: str | None = setting(
         None,
-        f"order of micro-batches in a split over layers ({USUAL_PIPELINE} if there are several micro-batches)",
+        f"for a split over layers, the order of micro-batches (by default {USUAL_PIPELINE} if there are several)",
         PIPELINES,
         lambda name, pipeline: pipeline is None or check_name(name, pipeline, PIPELINES),
     )
@@ -182,7 +180,7 @@ class Settings:
     )
     check_every: int = whole(
         0,
-        "compare the parameters on all devices after every so many steps, and stop if they differ; 0 means never",
+        "compare the parameters on all devices after every so many steps, and stop if they differ; 0: never",
         least=0,
         recorded=False,
     )
@@ -192,18 +190,18 @@ class Settings:
             value = about.metadata["read"](getattr(self, about.name))
             about.metadata["check"](called(about), value)
             object.__setattr__(self, about.name, bool(value) if about.type is bool else value)
-        self.learning_rates(0, 1)  # raises now what it would later
+        self.learning_rates(0, 1)  # raises now instead of later
         check_together(self)
 
     def learning_rates(self, epoch, steps):
-        """The learning rate of each of the ``steps`` of an ``epoch``, see `schedules.learning_rates`."""
+        """The learning rate of each of the ``steps`` of an ``epoch``: see `schedules.learning_rates`."""
         return learning_rates(self.lr, epoch, steps, self.num_epochs, self.warmup, self.schedule)
 
     def on(self, devices):
-        """These settings as they are for ``devices``: loads that are as many, batch size and rate scaled if asked for.
+        """These settings adapted to ``devices``: one load per device, batch size and rate scaled if requested.
 
-        Raises ValueError for loads or a split of another number, and for what several processes cannot do; DeviceError
-        where a device cannot compute with the precision, or the processes not exchange gradients.
+        Raises ValueError for loads or a split for another number of devices, and for settings that several processes
+        cannot use; DeviceError if a device does not support the precision, or the processes cannot exchange gradients.
         """
         everybody = as_cluster(devices)
         if self.algorithm != AUTO:
@@ -220,14 +218,14 @@ class Settings:
         return replace(self, **changes)
 
     def recorded(self, which=None):
-        """A dict of what a history tells of them, by the names that it has: what is no name or number, by its name.
+        """A dict of the settings as a history records them, by its names for them; objects are recorded by name.
 
-        ``which``: fields, if not those of a history.
+        ``which``: the fields to record, by default those of a history.
         """
         return {called(about): _recorded(about.name, getattr(self, about.name)) for about in which or RECORDED}
 
 
-if Settings.__doc__:  # with -OO there is none
+if Settings.__doc__:  # there is none with -OO
     Settings.__doc__ += "\n" + "\n".join(map(described, fields(Settings)))
 
 
@@ -235,10 +233,10 @@ NAMES = {called(about): about.name for about in fields(Settings)}
 
 
 def by_own_names(given, function="Settings", others=()):
-    """A dict of settings in which those that go by a `called` name, ``epochs`` or ``allreduce``, have their own.
+    """A dict of settings in which ``epochs`` and ``allreduce`` (see `called`) are replaced by the fields' own names.
 
-    Raises TypeError for one that is given twice, and for arguments of a ``function`` that are not among ``others``
-    either.
+    Raises TypeError for a setting that is given twice, and for arguments of the ``function`` that are neither settings
+    nor among ``others``.
     """
     named = {NAMES.get(name, name): value for name, value in given.items()}
     if len(named) < len(given):
@@ -249,7 +247,7 @@ def by_own_names(given, function="Settings", others=()):
 
 
 def _with_other_words(init):
-    """`Settings`, made from `by_own_names`."""
+    """Let the constructor of `Settings` take the names that `by_own_names` replaces."""
     return wraps(init)(lambda self, *args, **named: init(self, *args, **by_own_names(named)))
 
 
@@ -258,7 +256,7 @@ Settings.__init__ = _with_other_words(Settings.__init__)
 
 RECORDED = tuple(about for about in fields(Settings) if about.metadata["recorded"])
 SAME = tuple(called(about) for about in RECORDED if about.metadata["same"])
-"""What a history tells, and of that what must be the same in a run that goes on; devices, loads, … may change."""
+"""What a history records, and which of these must match in a resumed run; devices, loads, … may change."""
 
 
 def _recorded(name, value):

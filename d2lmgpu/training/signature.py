@@ -1,4 +1,4 @@
-"""What `train` takes, as editors and type checkers see it: the devices, every setting, and arguments of its own."""
+"""The arguments of `train` as editors and type checkers see them: devices, every setting, and its own arguments."""
 
 import functools
 import inspect
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Ways:
-    """What `train` is given beside settings; see there."""
+    """The arguments of `train` besides settings; see `train`."""
 
     devices: int | str | Device | Sequence[int | str | Device] | Cluster | None = None
     _: KW_ONLY
@@ -41,18 +41,18 @@ class Ways:
 
 @dataclass(frozen=True)
 class Arguments(Settings, Ways):
-    # no docstring: editors would show it instead of that of `train`
-    batch_size: int | Settings = Settings.batch_size  # by position also all settings as one value
+    # no docstring here: editors would show it instead of the one of `train`
+    batch_size: int | Settings = Settings.batch_size  # in this position also all settings as one value
     _: KW_ONLY
-    epochs: int = Settings.num_epochs  # the other words for num_epochs and algorithm
+    epochs: int = Settings.num_epochs  # other names for num_epochs and algorithm
     allreduce: str | Callable | Across = Settings.algorithm
 
 
 def called_with(arguments: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
     """Let a function of `Settings` and `Ways` be called with all ``arguments`` by name: ``function(devices, lr=0.1)``.
 
-    Or in their order, as in the textbook: ``function(devices, 256, 0.1)``. Where a `Settings` is
-    given, names change it. Raises TypeError for unknown arguments.
+    They may also be given in order, as in the textbook: ``function(devices, 256, 0.1)``. Named arguments change a
+    `Settings` that is given. Raises TypeError for unknown arguments.
     """
     known = inspect.signature(arguments).parameters.values()
     own = [each.replace(annotation=each.empty) for each in known if NAMES.get(each.name, each.name) == each.name]

@@ -1,12 +1,12 @@
-"""Which plan the settings of a run mean: a split by name, or a product of two, with a pipeline and micro-batches.
+"""The plan that a run's settings stand for: a split by name, or a product of two, with a pipeline and micro-batches.
 
     split                pipeline    plan, for k devices and m micro-batches
-    "zero3"                          zero3(k, m), and so the others that are no pipelines
-    "layers"                         layers(k, 1), one device at a time; of several micro-batches 1f1b(k, m)
+    "zero3"                          zero3(k, m); likewise the other splits without a pipeline
+    "layers"                         layers(k, 1), one device at a time; with several micro-batches 1f1b(k, m)
     "layers"             "gpipe"     gpipe(k, m)
-    "data=2,layers=2"                copies_of("layers", 2, 2), and so with pipelines
+    "data=2,layers=2"                copies_of("layers", 2, 2); likewise with pipelines
 
-In a program it may also be a `Plan` of one's own. Without a split training is data-parallel, which is parallel/.
+In a program the split may also be your own `Plan`. Without a split, training is data-parallel (see parallel/).
 """
 
 import inspect
@@ -33,7 +33,7 @@ EXAMPLE = "data=2,layers=2"
 WITH_LOADS = ("data", "zero1", "zero2", "zero3")
 
 WITH_OVERLAP = ("data", "zero1")
-"""Splits in which each device has all gradients until they are exchanged; the others exchange them for want of room."""
+"""Splits in which each device has all gradients until they are exchanged; the others exchange them to save memory."""
 
 BESIDE_PLAN = {"pipeline": None, "micro_batches": 1, "algorithm": "ring", "loads": None, "precision": "float32"}
 """Likewise, where the split is a `Plan`."""
@@ -61,20 +61,18 @@ def check_together(settings):
     else:
         _check_choice(split, pipeline, settings.algorithm)
     if settings.loads is not None and split not in WITH_LOADS:
-        raise ValueError(f"loads are for splits in which each device has examples of its own: {', '.join(WITH_LOADS)}")
+        raise ValueError(f"loads are for splits in which each device has its own examples: {', '.join(WITH_LOADS)}")
     if settings.sums == "exact" and any(name in STAGES for name in (split, *_factors(split))):
-        raise ValueError(
-            f"sums are exact, which split {split!r} cannot have: it cuts sums within an example; take another split"
-        )
+        raise ValueError(f"sums are exact, but split {split!r} cuts sums within an example; take another split")
     if settings.batch_statistics == "synchronised":
         pipeline = pipeline or (USUAL_PIPELINE if settings.micro_batches > 1 else None)
         if "layers" in (split, *_factors(split)) and pipeline not in (None, "gpipe"):
             raise ValueError(
-                f"batch_statistics is 'synchronised', which pipeline {pipeline!r} cannot: a micro-batch goes back "
-                "before the last has gone forward; take pipeline='gpipe'"
+                f"batch_statistics is 'synchronised', but with pipeline {pipeline!r} a micro-batch goes backward "
+                "before the last one has gone forward; take pipeline='gpipe'"
             )
     if settings.loads == "auto":
-        raise ValueError("loads 'auto' are measured without a split; give numbers, one for each device")
+        raise ValueError("loads 'auto' work only without a split; give numbers, one for each device")
     if settings.overlap and not isinstance(split, Plan) and split not in WITH_OVERLAP:
         allowed = ", ".join(WITH_OVERLAP)
         raise ValueError(
@@ -82,34 +80,34 @@ def check_together(settings):
             "out"
         )
     if not settings.flat and split != "data":
-        raise ValueError("flat is False, which is for data parallelism: with another split give no flat")
+        raise ValueError("flat is False, which is for data parallelism; leave flat out with another split")
 
 
 def _check_beside_plan(settings):
-    """Raise ValueError for settings that a plan of one's own says itself, or that it would have to be made for."""
+    """Raise ValueError for settings that your own plan decides, or that it would have to be made for."""
     for name, usual in BESIDE_PLAN.items():
         value = getattr(settings, name)
         if value != usual:
             raise ValueError(
-                f"{name} is {shown(value)}, which does not go together with a plan of one's own; leave it out"
+                f"{name} is {shown(value)}, which cannot be combined with a plan of your own; leave it out"
             )
 
 
 def _check_choice(split, pipeline, algorithm):
-    """Raise ValueError for a pipeline of no layers, and for an allreduce that the split has no use for."""
+    """Raise ValueError for a pipeline without a split over layers, and for an allreduce that the split cannot use."""
     if pipeline is not None and "layers" not in (split, *_factors(split)):
-        raise ValueError(f"pipeline is {pipeline!r}, but split {split!r} is none over layers, which a pipeline is for")
+        raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers, and not for split {split!r}")
     if split == "data":
         return
     allreduces = [name for name in ALGORITHMS if name != "none"]
     if not isinstance(algorithm, str) or algorithm not in allreduces:
         raise ValueError(f"allreduce is {shown(algorithm)}; with this split it is one of {', '.join(allreduces)}")
     if algorithm != "ring" and "data" not in _factors(split):
-        raise ValueError(f"allreduce is {algorithm!r}, but split {split!r} has collectives of its own; leave it out")
+        raise ValueError(f"allreduce is {algorithm!r}, but split {split!r} has its own collectives; leave it out")
 
 
 def check_number_of_devices(split, k):
-    """Raise ValueError where the split is a product or a plan that is for another number of devices than k."""
+    """Raise ValueError if the split is a product or a plan for a number of devices other than k."""
     factors = _factors(split or "")
     wanted = split.k if isinstance(split, Plan) else math.prod(factors.values()) if factors else k
     if wanted != k:
@@ -117,41 +115,41 @@ def check_number_of_devices(split, k):
 
 
 def name_of_split(split):
-    """What a history tells of it."""
+    """The split's name, as a history records it."""
     return split.name if isinstance(split, Plan) else split
 
 
 def plan_of(settings, k, network, everybody=None, graphs=False):
-    """The `Plan` that `Settings` mean, for k devices, those of the `Cluster` ``everybody`` if it is given.
+    """The `Plan` for these `Settings` and k devices, those of the `Cluster` ``everybody`` if it is given.
 
-    In mixed precision the network rounds what it multiplies, and no device updates anything before all gradients are
-    there, which may turn out to be infinite. So it is in data parallelism: where a device is missing, no other has
-    begun to update. ``graphs``: kernels round, and not the network.
+    In mixed precision the network rounds the factors of its products, and no device updates anything before all
+    gradients are there, since they may turn out to be infinite. Data parallelism also waits, so that when a device
+    fails, no other device has begun to update. ``graphs``: kernels do the rounding instead of the network.
 
-    Raises ValueError for a network with which there is none, or of other than k devices.
+    Raises ValueError if the network does not allow such a plan, or for a plan for another number of devices.
     """
     check_whole("k, the number of devices,", k, most=MOST_DEVICES)
     check_number_of_devices(settings.split, k)
     mixed, algorithm = settings.precision == "mixed", settings.algorithm
-    if algorithm in ("mpi", *LIBRARIES):  # of which the engine knows
+    if algorithm in ("mpi", *LIBRARIES):  # the engine handles these
         algorithm = "ring"
     elif everybody is not None and algorithm == "hierarchical":
         algorithm = everybody.schedules(algorithm)
     exact = settings.sums == "exact"
     if exact and channels(network) and settings.batch_statistics != "synchronised":
         raise ValueError(
-            f"sums are exact, but batch_statistics {settings.batch_statistics!r} depend on the number of devices by "
-            "definition; give batch_statistics='synchronised'"
+            f"sums are exact, but batch_statistics {settings.batch_statistics!r} by definition depend on the number "
+            "of devices; give batch_statistics='synchronised'"
         )
     plan = _plan(settings, k, in_half(network) if mixed and not graphs else network, algorithm)
     plan = with_statistics(plan, settings.batch_statistics if channels(network) else "local", algorithm)
-    # with statistics of all images, too: other splits update as soon as they can
+    # also for statistics over all images: other splits update as soon as they can
     together = settings.batch_statistics == "synchronised" and settings.split in (None, "data")
     return updates_last(plan) if mixed or together or exact else plan
 
 
 def _plan(settings, k, network, algorithm):
-    """The plan of a split. ``network``: as the plan computes it; ``algorithm``: as plans know it."""
+    """The plan of a split. ``network``: as the plan computes it; ``algorithm``: in the form that plans take."""
     split, micro_batches = settings.split or "data", settings.micro_batches
     if isinstance(split, Plan):
         return _own(split, network)
@@ -161,7 +159,7 @@ def _plan(settings, k, network, algorithm):
         copies, (name, count) = factors["data"], next(item for item in factors.items() if item[0] != "data")
         return copies_of(pipeline if name == "layers" else name, copies, count, micro_batches, network, algorithm)
     maker = PLANS[pipeline if split == "layers" else split]
-    options = {"algorithm": algorithm, "buckets": settings.overlap, "flat": settings.flat}  # of which it knows some
+    options = {"algorithm": algorithm, "buckets": settings.overlap, "flat": settings.flat}  # it takes some of these
     known = inspect.signature(maker).parameters
     return maker(k, micro_batches, network, **{name: options[name] for name in options if name in known})
 
@@ -192,10 +190,10 @@ def updates_last(plan):
 
 
 def check_memory(network, everybody, peaks, settings, batch_size, objective):
-    """Raise DeviceMemoryError if a device has a limit below what a plan needs there, with the splits that would fit.
+    """Raise DeviceMemoryError, listing the splits that would fit, if a plan needs more than a device's limit.
 
-    ``everybody``: a `Cluster`, of which all processes call this. ``peaks``: the bytes that the plan needs on each
-    device. ``batch_size``: of the largest minibatch. ``objective``: loss and targets, as `prove` takes them.
+    ``everybody``: a `Cluster`; all its processes call this. ``peaks``: the bytes that the plan needs on each device.
+    ``batch_size``: the size of the largest minibatch. ``objective``: loss and targets, as `prove` takes them.
     """
     limits = limits_of(everybody)
     lacking = [peak - limit if limit else 0 for peak, limit in zip(peaks, limits, strict=True)]
@@ -214,13 +212,13 @@ def check_memory(network, everybody, peaks, settings, batch_size, objective):
 
 
 def limits_of(everybody):
-    """The limit of each device of a `Cluster` in bytes, None where there is none."""
+    """The memory limit of each device of a `Cluster` in bytes; None where there is no limit."""
     mine = [[device.accounting.limit if device.accounting else 0] for device in everybody.mine]
     return [int(limit) or None for (limit,) in gather(everybody, mine)]
 
 
 def splits_for(k):
-    """All splits that there may be for k devices: names, and products."""
+    """All possible splits for k devices: names and products."""
     products = [f"data={c},layers={k // c}" for c in range(2, k) if k % c == 0]
     return [*SPLITS, *products]
 
@@ -231,7 +229,7 @@ def _that_fit(network, limits, settings, batch_size, objective):
         pipeline = settings.pipeline if "layers" in split else None
         try:
             plan = plan_of(replace(settings, split=split, pipeline=pipeline), len(limits), network)
-        except ValueError:  # too few layers, or other settings do not go with it
+        except ValueError:  # too few layers, or it does not fit other settings
             continue
         exact = settings.sums == "exact"
         peaks = prove(plan, batch_size, settings.optimizer, objective=objective, exact=exact).peak
@@ -241,11 +239,11 @@ def _that_fit(network, limits, settings, batch_size, objective):
 
 
 def _factors(split):
-    """Of a product {"data": 2, "layers": 2}; of a name {}. ValueError for what looks like a product and is none."""
+    """{"data": 2, "layers": 2} for a product, {} for a name. Raises ValueError for a malformed product."""
     if not isinstance(split, str) or "=" not in split:
         return {}
     found = re.fullmatch(r"\s*([\w-]+)=([0-9]{1,4})\s*,\s*([\w-]+)=([0-9]{1,4})\s*", split)
     factors = {found[1]: int(found[2]), found[3]: int(found[4])} if found else {}
     if len(factors) != 2 or "data" not in factors or not set(factors) <= set(SPLITS) or 0 in factors.values():
-        raise ValueError(f"split {shown(split)} is no product of data and another, such as {EXAMPLE}")
+        raise ValueError(f"split {shown(split)} is not a product of data and another split, such as {EXAMPLE}")
     return factors

@@ -1,12 +1,12 @@
-"""What training starts from: parameters drawn at random, or what one has: ``train(init=…)``.
+"""What training starts from: parameters drawn at random, or given ones: ``train(init=…)``.
 
     train(init="he")                                # drawn, see networks.initial
-    train(init=params, network="cnn")               # arrays, as of init_params or an earlier run
+    train(init=params, network="cnn")               # arrays, from init_params or an earlier run
     train(init=model), train(init="fashion.model")  # a Model, a Result, or a file: the network is the model's
     train(init=model, data=pets)                    # another number of classes: a new last layer
 
-Only parameters and batch norm's running statistics are taken. The optimiser begins anew, so that this is not the way to
-go on with a run that was broken off: that is ``resume``.
+Only parameters and batch norm's running statistics are used, and the optimiser starts from scratch. To continue a run
+that was interrupted, use ``resume`` instead.
 """
 
 from dataclasses import replace
@@ -21,10 +21,11 @@ from .settings import Settings
 
 
 def start_from(settings, data):
-    """What a run on a data set starts from: a `Model`, a list of arrays, or None: then they are drawn.
+    """What a run on a data set starts from: a `Model`, a list of arrays, or None if parameters are drawn.
 
-    And a line for the user, or None; and the settings. A model's network is trained, unless the settings name another
-    than LeNet; where the data have another number of classes, its last layer begins anew. Raises as `load_model` does.
+    It also returns a line for the user, or None, and the settings. The model's network is trained, unless the settings
+    name a network other than LeNet; if the data have another number of classes, the last layer starts from scratch.
+    Raises the errors of `load_model`.
     """
     given, note, classes = settings.init, None, classes_of(data)
     if isinstance(given, str):
@@ -44,15 +45,15 @@ def start_from(settings, data):
 
 
 def is_known(network, name, *about):
-    """Whether a network is the one that ``name`` stands for; ``about``: classes and images, as of `find_network`."""
+    """Whether a network is the one that ``name`` stands for; ``about``: classes and images, as in `find_network`."""
     try:
         return described(find_network(name, *about)[1]) == described(network)
-    except ValueError:  # for such images there is none
+    except ValueError:  # there is no such network for these images
         return False
 
 
 def first_params(given, network, settings):
-    """The parameters of a ``network``, NumPy arrays of float32; ValueError if those ``given`` are of another one."""
+    """The ``given`` parameters as float32 NumPy arrays; ValueError if they do not fit the ``network``."""
     if given is None:
         return init_params(settings.seed, init=settings.init, network=network)
     params = given.params if isinstance(given, Model) else given

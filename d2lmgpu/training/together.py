@@ -1,9 +1,9 @@
-"""What processes that train one network together agree in, beside gradients: when to stop, and what they tell.
+"""What processes that train one network together share besides gradients: when to stop, and what they report.
 
-And the replica check: are the parameters of all devices still the same? Every so many steps a checksum of them is
-compared. All devices do the same updates with the same sums of gradients, so that their copies never differ, in no bit.
-If they do, something is broken: memory, a cable, a program that differs; without the check one would only find that
-nothing is learned.
+The replica check is here, too: are the parameters of all devices still the same? Every so many steps, checksums are
+compared. All devices do the same updates with the same sums of gradients, so their copies should never differ by even
+one bit. If they do, something is broken: memory, a cable, a program that differs. Without the check you would only
+notice that nothing is learned.
 """
 
 import math
@@ -20,7 +20,7 @@ from ..words import listed
 from .history import sha256
 
 DIGITS = 12
-"""Of a checksum, hexadecimal: as many as a float can be."""
+"""Hexadecimal digits of a checksum: as many as a float can hold exactly."""
 
 
 def compare(everybody, settings, ways, test_set, params, checksum, position):
@@ -40,7 +40,7 @@ def compare(everybody, settings, ways, test_set, params, checksum, position):
 
 
 class SharedStop(Stop):
-    """A `Stop` for the processes of a `Cluster`: it is requested when all know of it, after the same step.
+    """A `Stop` for the processes of a `Cluster`: all of them stop after the same step.
 
     ``wanted``: in this process. A `PlanStep` tells the others with each step.
     """
@@ -51,7 +51,7 @@ class SharedStop(Stop):
         self.everybody = everybody
 
     def agree(self):
-        """A stop is wanted somewhere, and all processes know it by now."""
+        """Note that some process wants to stop, and that all processes know it by now."""
         self.requested = True
 
     def settle(self):
@@ -60,7 +60,7 @@ class SharedStop(Stop):
 
 
 def share_times(everybody, history):
-    """Let ``history`` tell the same in all processes of a `Cluster`: rank 0's seconds, and how busy all devices were.
+    """Make ``history`` the same in all processes of a `Cluster`: rank 0's seconds, and how busy all devices were.
 
     The seconds of ``phases`` are means over all devices.
     """
@@ -77,15 +77,15 @@ def share_times(everybody, history):
 
 
 class DriftError(RuntimeError):
-    """Copies of the parameters that should be the same are not."""
+    """Copies of the parameters differ, although they should be the same."""
 
 
 def check_replicas(execution, batch_statistics, epoch, step):
-    """Raise DriftError, in all processes, if devices differ after ``step`` of ``epoch``, from 1 both.
+    """Raise DriftError, in all processes, if devices differ after ``step`` of ``epoch``, both from 1.
 
-    What several devices hold should be the same on all of them. ``execution``: the `Execution` of a plan. Compared are
-    parameters, and batch norm's statistics unless they are each device's own: "local". All processes call it, between
-    the same steps.
+    Values that several devices hold should be the same on all of them: parameters, and batch norm's statistics unless
+    they are each device's own ("local"). ``execution``: the `Execution` of a plan. All processes call this between the
+    same steps.
     """
     stages, network, everybody = execution.plan.stages, execution.plan.network, execution.everybody
     rows = np.zeros((len(execution.stores), len(stages)))
@@ -114,6 +114,7 @@ def _check_alike(names, checksums, what, epoch, step):
     same = [name for name in names if name not in others]
     known = "" if len(same) > 1 else " (which of them is right is not known)"
     raise DriftError(
-        f"after step {step} of epoch {epoch} the {what} on {listed(others)} are not those on {listed(same)}{known}; "
-        "no checkpoint was written of them"
+        f"after step {step} of epoch {epoch} "
+        f"the {what} on {listed(others)} differ from those on {listed(same)}{known}; "
+        "no checkpoint of them was written"
     )
