@@ -1,4 +1,4 @@
-"""Layers: each a pair of pure functions, forward and backward, next to each other.
+"""Layers: each is a pair of pure functions, forward and backward, side by side.
 
 ``y, cache = layer(x, ...)`` and ``dx, ... = layer_grad(dy, cache)``. They take
 plain NumPy or CuPy arrays, float32 or float64, or the arrays of one device.

@@ -1,17 +1,16 @@
 """Convolution as one matrix product, and its gradients as two more.
 
-Shapes: N examples, C input channels, O output channels, kernels of kh × kw.
-"Convolution" means what the field means by it, cross-correlation: no kernel is
-flipped. A side of H becomes H' = (H + 2·padding - kh) // stride + 1: kernels are put
-on every ``stride``-th place of the images with a frame of ``padding`` zeros.
+Shapes: N examples, C input channels, O output channels, kernels of kh × kw. "Convolution" means cross-correlation, as
+usual in deep learning: kernels are not flipped. A side of H becomes H' = (H + 2·padding - kh) // stride + 1: kernels
+are applied at every ``stride``-th position of the images, padded by ``padding`` zeros.
 
 Each output is the product of one *patch* of the input (C·kh·kw numbers) with
 one kernel. Writing all patches as the rows of a matrix turns the whole layer
 into a matrix product, which BLAS does at nearly the machine's full speed
 (im2col: Chellapilla et al. 2006; the layer: LeCun et al. 1998).
 
-In name, arrays are N, C, H, W. In memory the channels come last, because then
-the kw·C numbers of a patch's row are neighbours and are copied as one run.
+The shapes of arrays are N, C, H, W. In memory the channels come last, because then the kw·C numbers in a row of a patch
+are adjacent and are copied in one go.
 """
 
 from ..devices import array_module, on_device
@@ -25,7 +24,7 @@ def conv2d(x, weight, bias, stride=1, padding=0):
         x = array_module(x).pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     patches = im2col(x, kh, kw, stride)  # (N, H', W', kh·kw·C)
     N, H_out, W_out, size = patches.shape
-    matrix = weight.transpose(2, 3, 1, 0).reshape(size, O)  # a kernel a column, in the patches' order
+    matrix = weight.transpose(2, 3, 1, 0).reshape(size, O)  # one kernel per column, in the patches' order
     patches = patches.reshape(N * H_out * W_out, size)
     y = patches @ matrix
     y += bias
@@ -38,13 +37,13 @@ def conv2d_grad(dy, cache, input_grad=True, weight_grad=True):
     """``dy`` (N, O, H', W') → dx, dweight, dbias, each in the shape of its argument.
 
     From y = patches @ matrix + bias:  dmatrix = patchesᵀ @ dy,  dpatches = dy @ matrixᵀ,
-    dbias = the sum of dy's rows. A network's first layer has no use for dx:
-    with ``input_grad=False`` it is not computed, and None. With ``weight_grad=False``
-    dweight and dbias are None: a plan may have them computed later.
+    dbias = the sum of dy's rows. A network's first layer does not need dx:
+    with ``input_grad=False`` it is None and not computed. With ``weight_grad=False``
+    dweight and dbias are None: a plan may compute them later.
     """
     patches, matrix, x_shape, (O, C, kh, kw), stride, padding = cache
     xp = array_module(dy)
-    N, H, W = x_shape[0], *x_shape[2:]  # with the frame
+    N, H, W = x_shape[0], *x_shape[2:]  # with the padding
     H_out, W_out = (H - kh) // stride + 1, (W - kw) // stride + 1
     rows = dy.transpose(0, 2, 3, 1).reshape(N * H_out * W_out, O)
     dweight = dbias = None
@@ -62,8 +61,8 @@ def conv2d_grad(dy, cache, input_grad=True, weight_grad=True):
 def im2col(x, kh, kw, stride=1):
     """All patches of ``x`` (N, C, H, W) as rows: (N, H', W', kh·kw·C).
 
-    First a view without copying, in which moving by one patch is the same step
-    in memory as moving by ``stride`` pixels; `reshape` then copies the patches out.
+    It first makes a view, without copying, in which the next patch is ``stride`` pixels further in memory; `reshape`
+    then copies the patches.
     """
     xp = array_module(x)
     x = xp.ascontiguousarray(x.transpose(0, 2, 3, 1))
@@ -79,10 +78,10 @@ def im2col(x, kh, kw, stride=1):
 
 
 def col2im(dpatches, x_shape, stride=1):
-    """Add each patch's gradient (N, H', W', kh, kw, C) back to where the patch was taken: (N, C, H, W).
+    """Add each patch's gradient (N, H', W', kh, kw, C) back to where the patch came from: (N, C, H, W).
 
-    A loop over the kernel's rows and the output's columns: for each, the patch
-    rows of all images and heights are added as runs of kw·C neighbours.
+    It loops over the kernel's rows and the output's columns; each time it adds the
+    patch rows of all images and heights, kw·C adjacent numbers at once.
     """
     xp = array_module(dpatches)
     N, C, H, W = x_shape

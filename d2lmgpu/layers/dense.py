@@ -1,4 +1,4 @@
-"""The dense (fully connected) layer, and flattening, which comes before it."""
+"""The dense (fully connected) layer, and the flattening that comes before it."""
 
 from ..devices import array_module, on_device
 
@@ -15,7 +15,7 @@ def dense(x, weight, bias):
 def dense_grad(dy, cache, input_grad=True, weight_grad=True):
     """``dy`` (N, O) → dx (N, D), dweight (D, O), dbias (O,).
 
-    With ``input_grad=False`` dx is not computed, and None; with ``weight_grad=False`` so are dweight and dbias.
+    With ``input_grad=False`` dx is None and not computed; with ``weight_grad=False`` so are dweight and dbias.
     """
     x, weight = cache
     dx = dy @ weight.T if input_grad else None

@@ -1,16 +1,16 @@
-"""Random numbers that follow from where they are needed, so that it does not matter which device draws them.
+"""Random numbers that depend only on where they are used, so that it does not matter which device draws them.
 
-A generator with a state gives its next number to the next call: split a minibatch over other devices, and each
-example gets other numbers. Here a number is a function of its place:
+A generator with a state gives its next number to the next call: if you split a minibatch over other devices, each
+example gets other numbers. Here a number is a function of its position:
 
     seed, epoch, step, layer  ─►  a key, the state in which SplitMix64 begins
     position of the example in the whole minibatch, element  ─►  which number of its sequence
 
-SplitMix64's state grows by a constant from number to number, so that number i can be had without those before it; what
-is drawn is the state, thoroughly mixed.
+SplitMix64's state grows by a constant from number to number, so number i can be computed without those before it. The
+number is the state, thoroughly mixed.
 
 Source: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", and Vigna's splitmix64.c. Numbers
-by their place: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+by position: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 """
 
 import math
@@ -23,12 +23,12 @@ STRIDE = 0x9E3779B97F4A7C15
 
 
 class Draws(NamedTuple):
-    """What decides which random numbers a layer draws in a step of training.
+    """What decides which random numbers a layer draws in a training step.
 
-    ``seed`` of the run; ``epoch`` and ``step``, the minibatch's number in it, from 0. ``first``: the position in the
-    whole minibatch of the first example that the layer is given. ``layer``: which of the layers that draw it is.
-    ``units``: where the layer is given a part of each example's channels or features, the ones from ``start`` to
-    ``stop`` of ``count`` equal parts, (start, stop, count).
+    ``seed``: the run's; ``epoch`` and ``step`` (the minibatch's number in the epoch): from 0. ``first``: the position,
+    in the whole minibatch, of the first example that the layer gets. ``layer``: its number among the layers that draw.
+    ``units``: (start, stop, count) if the layer gets only a part of each example's channels or features: those from
+    ``start`` to ``stop`` of ``count`` equal parts.
     """
 
     seed: int
@@ -39,7 +39,7 @@ class Draws(NamedTuple):
     units: tuple = None
 
     def after(self, examples):
-        """The `Draws` for the part of these examples that begins ``examples`` later."""
+        """The `Draws` for the part that begins ``examples`` examples later."""
         return self._replace(first=self.first + examples)
 
 
@@ -48,7 +48,7 @@ def random_bits(draws, shape, xp=np):
 
     Number i of the sequence has the bits of two elements.
     """
-    if draws.units is not None:  # it draws for all of them, and takes its own
+    if draws.units is not None:  # draw for all units, and take its own
         start, stop, count = draws.units
         width = shape[1] // (stop - start) if start < stop else 0
         whole = random_bits(draws._replace(units=None), (shape[0], width * count, *shape[2:]), xp)
@@ -62,7 +62,7 @@ def random_bits(draws, shape, xp=np):
 
 
 def splitmix64(state, i):
-    """The numbers ``i`` (uint64, from 0; it is used up) of the sequence that begins in ``state``: uint64 like ``i``."""
+    """Numbers ``i`` (uint64, from 0; overwritten) of the sequence that starts from ``state``: uint64 like ``i``."""
     z = i
     z *= np.uint64(STRIDE)
     z += np.uint64((state + STRIDE) % 2**64)

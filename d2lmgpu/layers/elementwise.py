@@ -1,13 +1,12 @@
-"""Layers that treat each number by itself: ReLU, dropout, and rounding to half precision.
+"""Layers that treat each number separately: ReLU, dropout, and rounding to half precision.
 
-**Dropout**: in training, each input is left out with probability p, anew each time (Srivastava et al. 2014). What is
-left is divided by 1 - p ("inverted" dropout), so that the mean stays the same, and nothing needs to be done when the
-network is used: dropout then lets everything through. Which inputs are left out follows from `Draws`, and not from
-the device that computes: k devices leave out what one leaves out.
+**Dropout**: in training, each input is dropped with probability p, independently each time (Srivastava et al. 2014).
+The others are divided by 1 - p ("inverted" dropout), which keeps the mean, so that dropout does nothing when the
+trained network is used. `Draws` decide which inputs are dropped, not the device: k devices drop the same inputs as one.
 
-**Half precision**: numbers rounded to float16, which has 11 significant bits and ends at 65504. Rounded numbers keep
-the dtype they had: the product of two float16 is exact in float32, and sums are made in float32, so that this computes
-what tensor cores do.
+**Half precision**: numbers are rounded to float16, which has 11 significant bits and ends at 65504. Rounded numbers
+keep their dtype: the product of two float16 numbers is exact in float32, and sums are computed in float32, so this
+computes the same as tensor cores.
 """
 
 import numpy as np
@@ -25,7 +24,7 @@ def relu(x):
 
 @on_device
 def relu_grad(dy, y):
-    """``dy`` → dx: the gradient passes where the output was positive (at 0 it is taken as 0)."""
+    """``dy`` → dx: the gradient passes where the output was positive (at 0 the derivative is taken as 0)."""
     return dy * (y > 0)
 
 
@@ -33,7 +32,7 @@ def relu_grad(dy, y):
 def dropout(x, p, draws=None):
     """``x`` (N, C, H, W) or (N, D) → y = x · mask, cache; mask is 0 with probability ``p``, and otherwise 1 / (1 - p).
 
-    ``draws``: the `Draws` from which the mask follows; without them y is x, as it is when training is over.
+    ``draws``: the `Draws` that decide the mask; without them y is x, as after training.
     """
     if draws is None:
         return x, None
@@ -45,13 +44,13 @@ def dropout(x, p, draws=None):
 
 @on_device
 def dropout_grad(dy, mask):
-    """``dy`` like y → dx = dy · mask; all of it where there is no mask."""
+    """``dy`` like y → dx = dy · mask, or dy if there is no mask."""
     return dy if mask is None else dy * mask
 
 
 @on_device
 def half(x):
-    """``x`` of any shape → y, each number rounded to float16 (beyond its range: infinite), and no cache."""
+    """``x`` of any shape → y, each number rounded to float16 (infinite beyond its range), and no cache."""
     return rounded_to_half(x), None
 
 

@@ -1,4 +1,4 @@
-"""Labels and other targets, with which outputs are compared: their check, and how right answers are counted."""
+"""Labels and other targets: how they are checked, and how correct answers are counted."""
 
 import math
 
@@ -11,9 +11,9 @@ from ..devices import DeviceArray, array_module
 def check_labels(y, n, classes=None):
     """Raise ValueError unless ``y`` (n,) has a whole number from 0 to ``classes`` - 1 for each of n images.
 
-    Without ``classes`` labels may be any whole numbers from 0 on. Of an array on a device (a `DeviceArray`, or CuPy's)
-    only shape and type are checked: reading its values would mean to wait for the device. On the host the check takes
-    some microseconds.
+    Without ``classes``, labels may be any whole numbers from 0 on. For an array on a device (a `DeviceArray`, or a CuPy
+    array) only shape and type are checked, since reading its values would mean waiting for the device. On the host the
+    check takes some microseconds.
     """
     y = as_array("labels", y)
     if y.ndim == 1 and len(y) != n:
@@ -34,11 +34,11 @@ def check_labels(y, n, classes=None):
 
 
 def check_targets(y, n, outputs=None, any_shape=False):
-    """Raise ValueError unless ``y`` has for each of n images a label, see `check_labels`, or floats, (n, outputs).
+    """Raise ValueError unless ``y`` has a label for each of n images (see `check_labels`), or floats (n, outputs).
 
-    Such floats are one-hot or soft labels, or numbers to be learned. ``any_shape``: they may be (n, ...), for a user's
-    own loss. Without ``outputs`` there may be any number of them. Of an array on a device only shape and type are
-    checked, as there.
+    Such floats are one-hot or soft labels, or numbers to be learned. ``any_shape``: they may be (n, ...), for your own
+    loss. Without ``outputs`` there may be any number of them. For an array on a device only shape and type are checked,
+    as in `check_labels`.
     """
     y = as_array("labels", y)
     of_floats, floats = y.dtype.kind == "f", f"floats of shape ({n}, {'outputs' if outputs is None else outputs})"
@@ -62,12 +62,12 @@ def check_targets(y, n, outputs=None, any_shape=False):
 
 
 def classes_of(y):
-    """Plain labels (N,) as they are; of one-hot or soft labels, or others (N, ...), the index of the largest number."""
+    """Plain labels (N,) unchanged; for one-hot or soft labels, or others (N, ...), the index of the largest number."""
     return y if y.ndim == 1 else y.reshape(len(y), math.prod(y.shape[1:])).argmax(axis=1)
 
 
 def right_answers(logits, y):
-    """The number of rows of ``logits`` (N, K), plain, in which the largest, the first of equals, is the label: 0-d."""
+    """In how many rows of plain ``logits`` (N, K) the label has the largest logit (the first of equals): 0-d."""
     return (logits.argmax(axis=1) == classes_of(y)).sum()
 
 

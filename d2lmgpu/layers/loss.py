@@ -1,10 +1,10 @@
 """Losses: how far outputs are from what they should be.
 
-Softmax and cross-entropy are one layer, because together they are simpler and exact.
+Softmax and cross-entropy form one layer, because together they are simpler and more accurate.
 
-Losses are *summed* over examples, not averaged: sums of shards add up to the
-sum of the batch whatever the shards' sizes, and `sgd` divides once, by the size
-of the full batch.
+Losses are *summed* over examples, not averaged: the sums of shards add up to the
+sum of the batch, whatever the sizes of the shards, and `sgd` divides once by the
+size of the full batch.
 """
 
 from ..devices import array_module, on_device
@@ -21,7 +21,7 @@ def softmax_cross_entropy(logits, y):
     ``y`` may also be floats (N, K), the probability of each class: one-hot or soft labels. The loss then is
     Σ_n Σ_k y[n, k] · (log Σ_j exp(logits[n, j]) - logits[n, k]), as in PyTorch.
 
-    Raises ValueError for other labels, see `check_targets`: as indices they would be taken without a word.
+    Raises ValueError for other labels, see `check_targets`; used as indices, they would silently give wrong results.
     """
     check_targets(y, *logits.shape)
     xp = array_module(logits)
@@ -39,7 +39,7 @@ def softmax_cross_entropy(logits, y):
 
 @on_device
 def softmax_cross_entropy_grad(cache):
-    """→ dlogits (N, K): the probabilities, less 1 at the label."""
+    """→ dlogits (N, K): the probabilities, minus 1 at the label."""
     probabilities, y = cache
     if y.ndim == 2:
         return probabilities * y.sum(axis=1, keepdims=True) - y

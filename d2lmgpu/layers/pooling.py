@@ -45,15 +45,15 @@ def max_pool2d(x, size=2):
 
 @on_device
 def max_pool2d_grad(dy, cache):
-    """``dy`` (N, C, H // size, W // size) → dx (N, C, H, W): the largest input of a square gets all of it.
+    """``dy`` (N, C, H // size, W // size) → dx (N, C, H, W): the largest input of a square gets all of the gradient.
 
-    Among equals it is the first, row by row; all other inputs get zero.
+    Of equal inputs the first, row by row, gets it; all other inputs get zero.
     """
     x, y, size = cache
     xp = array_module(dy)
     N, C, H, W = x.shape
     dx = xp.zeros((N, H, W, C), dy.dtype).transpose(0, 3, 1, 2)
-    left = xp.ones(y.shape, bool)  # squares whose gradient is still to be given
+    left = xp.ones(y.shape, bool)  # squares whose gradient has not been passed on yet
     for place, dplace in zip(_places(x, size), _places(dx, size), strict=True):
         found = left & (place == y)
         dplace[...] = dy * found
@@ -62,6 +62,6 @@ def max_pool2d_grad(dy, cache):
 
 
 def _places(x, size):
-    """Views (N, C, H // size, W // size): the inputs at place (i, j) of all squares, row by row."""
+    """Views (N, C, H // size, W // size): the inputs at position (i, j) of all squares, row by row."""
     H, W = (side // size * size for side in x.shape[2:])
     return [x[:, :, i:H:size, j:W:size] for i in range(size) for j in range(size)]

@@ -1,4 +1,4 @@
-"""Networks: how they are composed, the named ones, their initial values, and what they compute."""
+"""Networks: how to compose them, the named ones, initial parameters, and what is computed with them."""
 
 from .as_written import logits_as_written as logits_as_written, loss_and_grads_as_written as loss_and_grads_as_written
 from .build import (

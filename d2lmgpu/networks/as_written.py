@@ -1,12 +1,12 @@
-"""Loss and gradients as one thinks of them: through the layers, as they are written, and back.
+"""Loss and gradients computed in the obvious way: through the layers as they are written, and back.
 
-Forward goes down the list of layers and keeps every layer's cache, backward goes
-up again. All parameters of a network are one list, in order: for LeNet
-``[W1, b1, W2, b2, W3, b3, W4, b4]``. Caches hold no weights: backward is given the parameters again.
+Forward goes down the list of layers and keeps every layer's cache; backward goes up again. All parameters of a network
+form one list, in order: for LeNet ``[W1, b1, W2, b2, W3, b3, W4, b4]``. Caches hold no weights: backward gets the
+parameters again.
 
-Where batch norm needs sums over all images, and other devices may have some of
-them, the computation pauses: it is a *generator*, which yields when its device's
-share of the sums is written and goes on when the sums are complete.
+Where batch norm needs sums over all images, and other devices may have some of these images, the computation pauses.
+It is a *generator*, which yields when its device's share of the sums is written and continues when the sums are
+complete.
 
     device 0    conv | share of the sums ┐     ┌ batch norm, ReLU, ... | share ┐     ┌ ...
                                          ├ add ┤                               ├ add ┤
@@ -28,14 +28,14 @@ from .known import LENET
 from .losses import CROSS_ENTROPY
 
 BACKWARD_IN_TWO = (conv2d_grad, dense_grad)
-"""Backward functions that compute the input's gradient alone, or the parameters' alone."""
+"""Backward functions that can compute only the input's gradient, or only the parameters'."""
 WITH_WEIGHT = (conv2d, dense, batch_norm)
-"""Layers whose caches have the weight in the second place."""
+"""Layers whose caches have the weight as second element."""
 
 
 @on_device
 def loss_and_grads_as_written(X, y, params, network=LENET, loss=CROSS_ENTROPY, draws=None):
-    """As `loss_and_grads`, computed by the layers as they are written: the reference for kernels/."""
+    """As `loss_and_grads`, but computed by the layers as they are written: the reference for kernels/."""
     grads = zeros_in_one_buffer(params)
     sync_statistics = make_sync_statistics(channels(network), array_module(X))
     parts = as_written(X, y, params, network, grads, sync_statistics, draws=draws, loss=loss)
@@ -44,7 +44,7 @@ def loss_and_grads_as_written(X, y, params, network=LENET, loss=CROSS_ENTROPY, d
 
 
 def logits_as_written(X, params, network=LENET, statistics=()):
-    """As `logits`, computed by the layers as they are written, of plain arrays: the reference for kernels/."""
+    """As `logits`, but computed by the layers as they are written, on plain arrays: the reference for kernels/."""
     rest, fixed = iter(params), iter(statistics)
     for layer in network:
         own = [next(rest) for _ in layer.shapes]
@@ -56,10 +56,10 @@ def logits_as_written(X, params, network=LENET, statistics=()):
 
 
 def as_written(X, y, params, network, grads, sync_statistics=(), scale=1.0, draws=None, loss=CROSS_ENTROPY):
-    """`loss_and_grads` as one thinks of it, to ``grads``: through the layers one by one, and back. A generator.
+    """`loss_and_grads` in the obvious way, into ``grads``: through the layers one by one, and back. A generator.
 
-    It pauses where ``sync_statistics`` are to be summed: forward from the first batch norm layer to the last, then
-    backward from the last to the first. Returns an array of two: the loss, and how many images have their label as the
+    It pauses where ``sync_statistics`` must be summed: forward from the first batch norm layer to the last, then
+    backward from the last to the first. Returns an array of two: the loss, and the number of images whose label has the
     largest logit.
     """
     outputs, caches = yield from timed("forward", forward_in_parts(network, X, params, sync_statistics, draws))
@@ -74,7 +74,7 @@ def as_written(X, y, params, network, grads, sync_statistics=(), scale=1.0, draw
 def forward_in_parts(layers, x, params, sync_statistics=(), draws=None):
     """``x`` through the ``layers`` with their ``params`` → y, caches: a generator.
 
-    ``draws``: of the first random layer.
+    ``draws``: those of the first random layer.
     """
     rest, sync, caches, drawing = iter(params), iter(sync_statistics), [], itertools.count(draws.layer if draws else 0)
     for layer in layers:
@@ -92,7 +92,7 @@ def forward_in_parts(layers, x, params, sync_statistics=(), draws=None):
 
 
 def loss_forward(outputs, y, loss):
-    """→ the loss and for how many examples the largest output is right, an array of two; and a cache."""
+    """→ an array of two, the loss and the number of examples whose largest output is correct; and a cache."""
     with span("forward"):
         summed, cache = loss.forward(outputs, y)
         return with_right_answers(summed, outputs, y), (cache, outputs.dtype)
@@ -109,8 +109,9 @@ def loss_backward(cache, loss, scale=1):
 def backward_in_parts(layers, dy, caches, params, grads, sync_statistics=(), input_grad=False):
     """Back through the layers → dx, delta: a generator. Adds to ``grads``, a list of arrays like ``params``.
 
-    ``input_grad``: dx is wanted; else it is None. Without ``grads`` what only they need is left to be done by
-    `weight_backward`; ``delta`` is for each layer with parameters the gradient of its output, and otherwise empty.
+    ``input_grad``: whether to compute dx, which otherwise is None. Without ``grads``, their computation is left to
+    `weight_backward`; then ``delta`` has the gradient of the output of each layer with parameters. Otherwise it is
+    empty.
     """
     lowest = -1 if input_grad else next((i for i, layer in enumerate(layers) if layer.shapes), len(layers))
     places, delta, sync = parameter_places(tuple(layers)), [], list(sync_statistics)
@@ -138,7 +139,7 @@ def backward_in_parts(layers, dy, caches, params, grads, sync_statistics=(), inp
 
 
 def weight_backward(layers, delta, caches, grads):
-    """Adds to ``grads`` what `backward_in_parts` left to be done."""
+    """Add to ``grads`` the gradients that `backward_in_parts` left out."""
     places, rest = parameter_places(tuple(layers)), iter(delta)
     with span("backward"):
         for i, layer in enumerate(layers):
@@ -149,7 +150,7 @@ def weight_backward(layers, delta, caches, grads):
 
 @functools.lru_cache
 def parameter_places(layers):
-    """For each layer where its parameters are in the list of all: (start, stop)."""
+    """For each layer, where its parameters are in the list of all parameters: (start, stop)."""
     ends = list(itertools.accumulate((len(layer.shapes) for layer in layers), initial=0))
     return list(itertools.pairwise(ends))
 
@@ -162,7 +163,7 @@ def _without_weight(layer, cache):
 
 
 def _with_weight(layer, cache, params):
-    """The cache with the weight in the form in which forward has used it."""
+    """The cache with the weight in the form that forward used."""
     function = function_of(layer)[0]
     if function not in WITH_WEIGHT:
         return cache

@@ -1,13 +1,12 @@
 """Networks as data: a list of layers, each with its two functions and the shapes of its parameters.
 
-Layers are composed by what they do; the shapes follow from the images:
+You list what the layers do; their shapes follow from the images:
 
     network = sequential((1, 28, 28), Conv2d(20, 3), ReLU(), AvgPool2d(2), Flatten(), Dense(10))
 
-Each of these names makes a `Recipe`: a function from the shape of its input
-without N, here (1, 28, 28), to a `Layer`. They raise ValueError for numbers with
-which there is no such layer. Since a recipe is a name and its arguments, a network
-made of them can be written to a file, and made anew from it: `described`, `restored`.
+Each of these names makes a `Recipe`: a function from the shape of its input without N, here (1, 28, 28), to a `Layer`.
+They raise ValueError for numbers that make no such layer. Since a recipe is a name and its arguments, a network made
+from recipes can be written to a file and rebuilt from it: `described`, `restored`.
 """
 
 import functools
@@ -25,20 +24,20 @@ from ..devices.errors import message_of
 from ..words import several
 
 MOST_OF = {"outputs": 10**6, "kernel_size": 2**10, "stride": 2**10, "padding": 2**10, "size": 2**10}
-"""The largest whole numbers that are arguments of recipes; the least is 1, of padding 0."""
+"""The largest whole numbers allowed as arguments of recipes; the least is 1, or 0 for padding."""
 
 TAKES_ROWS = ("Dense",)
 TAKES_IMAGES = ("Conv2d", "AvgPool2d", "MaxPool2d", "Flatten")
-"""Names of recipes, by the shape of the input."""
+"""Names of recipes, grouped by the shape of their input."""
 
 
 class Layer(NamedTuple):
-    """Forward and backward functions, and the shapes of the parameters if the layer has them.
+    """Forward and backward functions, and the shapes of the parameters if the layer has any.
 
-    ``initial``: what the parameters start from, a name for each: "weights" (at
-    random), "zeros" or "ones"; by their shapes unless given. ``channels``: of a
-    layer that normalises over the minibatch, how many channels it has. ``random``: in
-    training the layer is given `Draws`, as ``forward(x, draws=...)``.
+    ``initial``: how each parameter starts: "weights" (random), "zeros" or "ones"; by
+    default this follows from the shapes. ``channels``: for a layer that normalises over
+    the minibatch, its number of channels. ``random``: in training the layer gets
+    `Draws`, as ``forward(x, draws=...)``.
     """
 
     forward: Callable
@@ -50,9 +49,9 @@ class Layer(NamedTuple):
 
 
 class Network(tuple[Layer, ...]):
-    """Layers for images of ``input_shape`` (C, H, W), which it puts into ``classes`` classes.
+    """A tuple of layers that sorts images of ``input_shape`` (C, H, W) into ``classes`` classes.
 
-    ``recipes``: what it was made from, if that is known.
+    ``recipes``: the recipes that it was made from, if known.
     """
 
     input_shape: tuple[int, ...]
@@ -74,7 +73,7 @@ class Network(tuple[Layer, ...]):
 
 
 class Recipe(NamedTuple):
-    """How a layer is made from the shape of its input: the name of a function here, and its arguments."""
+    """How to make a layer from the shape of its input: the name of a function in this module, and its arguments."""
 
     name: str
     arguments: dict
@@ -87,10 +86,10 @@ class Recipe(NamedTuple):
             raise ValueError(f"{self.name} takes images (C, H, W)")
         side = self.arguments.get("kernel_size", self.arguments.get("size", 1))
         if min(shape[1:], default=side) + 2 * self.arguments.get("padding", 0) < side:
-            raise ValueError(f"they are smaller than {side} × {side}, as {self!r} needs them")
+            raise ValueError(f"they are smaller than {side} × {side}, which {self!r} needs")
         return self.make(shape)
 
-    def __reduce__(self):  # for pickle and copy: made anew, since ``make`` is a function within another
+    def __reduce__(self):  # for pickle and copy: rebuilt, because ``make`` is a nested function
         return functools.partial(RECIPES[self.name], **self.arguments), ()
 
     def __repr__(self):
@@ -105,7 +104,7 @@ RECIPES = {}
 
 
 def _recipe(function: Callable[P, Any]) -> Callable[P, Recipe]:
-    """Let what ``function`` returns, which makes a layer, be a `Recipe`."""
+    """Wrap the result of ``function``, which makes a layer, into a `Recipe`."""
 
     @functools.wraps(function)
     def call(*args, **named):
@@ -121,7 +120,7 @@ def _recipe(function: Callable[P, Any]) -> Callable[P, Recipe]:
 
 
 def channels(network):
-    """The number of channels of each batch norm layer in the list of layers."""
+    """The number of channels of each batch norm layer in a list of layers."""
     return [layer.channels for layer in network if layer.channels]
 
 
@@ -134,9 +133,9 @@ def sequential(input_shape, *recipes) -> Network:
 
 
 def composed(input_shape, recipes, shapes=None):
-    """As `sequential`. ``shapes``: an iterator of its parameters' shapes, if they are known; others are a ValueError.
+    """As `sequential`. ``shapes``: an iterator over the shapes that its parameters must have; others are a ValueError.
 
-    They are compared before memory is taken for a layer.
+    They are compared before memory is allocated for a layer.
     """
     check_input_shape(input_shape)
     x = np.zeros((1, *input_shape), np.float32)
@@ -147,19 +146,19 @@ def composed(input_shape, recipes, shapes=None):
         try:
             layer = recipe(x.shape[1:])
             if shapes is not None and layer.shapes != tuple(itertools.islice(shapes, len(layer.shapes))):
-                raise ValueError(f"the parameters of {recipe} are not those that there are")
+                raise ValueError(f"the parameters of {recipe} do not have the shapes of those given")
             x, _ = layer.forward(x, *(np.zeros(shape, np.float32) for shape in layer.shapes))
         except (ValueError, IndexError) as error:
             shape, why = x.shape[1:], message_of(error)
             raise ValueError(f"sequential: layer {number} does not take images of shape {shape}: {why}") from error
         network.append(layer)
     if x.ndim != 2:
-        raise ValueError(f"sequential: the last layer puts out {x.shape[1:]}; it should be a number for each class")
+        raise ValueError(f"sequential: the last layer has outputs {x.shape[1:]}; give one number for each class")
     return Network(network, input_shape, x.shape[1], recipes)
 
 
 def check_input_shape(input_shape):
-    """Raise ValueError unless images can have this shape, (C, H, W)."""
+    """Raise ValueError unless ``input_shape`` can be a shape of images, (C, H, W)."""
     sides = check_list("input_shape", input_shape, of="numbers (C, H, W)", length=3)
     for side in sides:
         check_whole("input_shape: a number of (C, H, W)", side, most=2**16)
@@ -167,7 +166,7 @@ def check_input_shape(input_shape):
 
 @_recipe
 def Conv2d(outputs, kernel_size, stride=1, padding=0):  # noqa: N802
-    """A convolution to ``outputs`` channels with a square kernel, at every ``stride``-th place of the padded image."""
+    """A convolution to ``outputs`` channels with a square kernel, at every ``stride``-th position of padded images."""
     conv2d = layers.conv2d
     if (stride, padding) != (1, 0):
         conv2d = functools.partial(conv2d, stride=stride, padding=padding)
@@ -195,26 +194,26 @@ def ReLU():  # noqa: N802
 
 @_recipe
 def AvgPool2d(size=2):  # noqa: N802
-    """Means of squares with side ``size``."""
+    """Mean over squares with side ``size``."""
     return lambda shape: Layer(_with_size(layers.avg_pool2d, size), layers.avg_pool2d_grad)
 
 
 @_recipe
 def MaxPool2d(size=2):  # noqa: N802
-    """Largest values of squares with side ``size``."""
+    """Maximum over squares with side ``size``."""
     return lambda shape: Layer(_with_size(layers.max_pool2d, size), layers.max_pool2d_grad)
 
 
 @_recipe
 def Dropout(p):  # noqa: N802
-    """Each input left out with probability ``p``, in training."""
+    """Drops each input with probability ``p``, in training."""
     check_number("Dropout: p", p, least=0, below=1)
     return lambda shape: Layer(functools.partial(layers.dropout, p=p), layers.dropout_grad, random=True)
 
 
 @_recipe
 def Flatten():  # noqa: N802
-    """(C, H, W) to one row of C·H·W numbers."""
+    """Turns (C, H, W) into one row of C·H·W numbers."""
     return lambda shape: Layer(layers.flatten, layers.flatten_grad)
 
 

@@ -1,4 +1,4 @@
-"""What goes into a network is checked: its parameters, running statistics, images, and from what it draws."""
+"""Check what goes into a network: its parameters, running statistics, images, and random draws."""
 
 from ..arguments import as_numpy, check_array, shown
 from ..layers import Draws
@@ -28,11 +28,11 @@ def check_running(name, statistics, network):
 
 
 def check_shapes(name, arrays, shapes, made_by):
-    """Raise ValueError unless ``arrays`` is a list of arrays of floats of these ``shapes``, as of ``made_by``."""
+    """Raise ValueError unless ``arrays`` is a list of float arrays of these ``shapes``, as ``made_by`` makes them."""
     if not isinstance(arrays, (list, tuple)) or len(arrays) != len(shapes):
-        raise ValueError(f"{name}: {shown(arrays)}; there should be a list of {len(shapes)} arrays, as of {made_by}")
+        raise ValueError(f"{name}: {shown(arrays)}; there should be a list of {len(shapes)} arrays, as from {made_by}")
     for i, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
-        raw = as_numpy(name, getattr(array, "raw", array))  # whose attributes are quick to read
+        raw = as_numpy(name, getattr(array, "raw", array))  # its attributes are quick to read
         if getattr(raw, "shape", None) != shape or not hasattr(raw, "dtype") or raw.dtype.kind != "f":
             raise ValueError(f"{name}: number {i} is {shown(array)}; it should be an array of floats, of shape {shape}")
 
@@ -40,7 +40,7 @@ def check_shapes(name, arrays, shapes, made_by):
 def check_images(name, X, params, network):
     """Raise ValueError unless ``X`` (N, C, H, W) are images as the network takes them, in the dtype of ``params``."""
     X = check_array(name, X, (2, 4), "(N, C, H, W)")
-    wanted = getattr(network, "input_shape", X.shape[1:])  # a list of layers does not say it
+    wanted = getattr(network, "input_shape", X.shape[1:])  # a list of layers does not have it
     if X.shape[1:] != wanted:
         raise ValueError(f"{name}: images of shape {X.shape[1:]}; the network takes {wanted}")
     if params and X.dtype != params[0].dtype:
@@ -51,13 +51,13 @@ def check_images(name, X, params, network):
 
 
 def is_random(network):
-    """Whether a layer of the list of layers draws random numbers in training."""
+    """Whether any layer in the list of layers draws random numbers in training."""
     return any(layer.random for layer in network)
 
 
 def check_drawing(network, draws):
-    """Raise ValueError unless ``draws`` are `Draws`; or None, where no layer of the list of layers is random."""
+    """Raise ValueError unless ``draws`` is a `Draws`, or None if no layer in the list is random."""
     if not isinstance(draws, (Draws, type(None))):
         raise ValueError(f"draws is {shown(draws)}; it should be Draws(seed, epoch, step)")
     if draws is None and is_random(network):
-        raise ValueError("the network has dropout: give draws=Draws(seed, epoch, step), from which it draws")
+        raise ValueError("the network has dropout: give draws=Draws(seed, epoch, step), which decides what it drops")

@@ -1,7 +1,7 @@
-"""What is computed with a network: logits, the loss and its gradients.
+"""Compute with a network: logits, the loss and its gradients.
 
-By the kernels of the place where the arrays are, if they have been tried and are right, or else as it is written in
-as_written.py. They are tried on a small network, against the layers that they stand for.
+The kernels for the arrays' device do this if they have been tested and are correct; otherwise the code in as_written.py
+does. Kernels are tested on a small network against the layers that they replace.
 """
 
 from types import NoneType
@@ -23,14 +23,14 @@ from .known import LENET
 from .losses import as_targets, find_loss, on_host
 
 USE_CUDA_KERNELS = True
-"""Whether GPUs compute with the CUDA kernels; False leaves them to the layers, which is slow but simple."""
+"""Whether GPUs use the CUDA kernels; with False they use the layers as written, which is slow but simple."""
 
 TRIED = sequential(
     (2, 15, 14), Conv2d(6, 3), ReLU(), AvgPool2d(), Conv2d(8, 3), AvgPool2d(), Flatten(), Dense(9), ReLU(), Dense(4)
 )
 
 TOLERANCES = {"float32": 1e-4, "tf32": 0.05, "mixed": 0.05}
-"""How far gradients may be off, in the mean and relative, for each precision: factors are rounded to 24 or 11 bits."""
+"""The mean relative error allowed for gradients, by precision: factors are rounded to 24 or 11 bits."""
 
 
 @on_device
@@ -48,9 +48,9 @@ def lenet(X, params):
 def logits(X, params, network=LENET, statistics=(), exact=False):
     """The network's outputs (N, classes) for images ``X`` (N, C, H, W).
 
-    ``statistics``: the mean and variance of each batch norm layer, in one list
-    (see `init_statistics`); without them a layer takes those of ``X``. ``exact``: by granules (exact.py).
-    What is computed is `logits_as_written`, by kernels/ several times as fast.
+    ``statistics``: the mean and variance of each batch norm layer, in one list (see `init_statistics`); without them a
+    layer uses those of ``X``. ``exact``: by granules (exact.py). It computes the same as `logits_as_written`, with
+    kernels/ several times as fast.
     """
     kernels = kernels_for(X, params, exact) if len(X) and len(network) else None
     if kernels is not None:
@@ -73,20 +73,18 @@ def loss_and_grads(
 ):
     """The loss summed over examples (0-d), and its gradients: a list like ``params``.
 
-    ``X`` (N, C, H, W) in the parameters' dtype, labels or targets ``y``, see `check_targets`. ``loss``: a name of
-    `LOSSES`, or a pair of functions, see `find_loss`. N may be 0:
-    then loss and gradients are zero, as sums over no examples are. The gradients
-    lie in one buffer (see devices/flat.py), or are written to ``out``, a list
-    like ``params``. ``scale``: what all gradients
-    are multiplied by (see parallel/loss_scale.py). ``draws``: from what layers draw that are
-    random; a network with dropout needs `Draws`, and the same ones leave out the same inputs. ``statistics``: batch
-    norm's running means and variances (see `init_statistics`), which follow those of ``X``, in place. ``exact``: an
-    `ExactSums`, by which gradients are added to ``out``, of int64.
+    ``X`` (N, C, H, W) has the parameters' dtype; ``y`` holds labels or targets, see `check_targets`. N may be 0: then
+    loss and gradients are zero. ``loss``: a name in `LOSSES`, or a pair of functions, see `find_loss`. Gradients are in
+    one buffer (see devices/flat.py), or are written to ``out``, a list like ``params``. ``scale``: a factor for all
+    gradients (see parallel/loss_scale.py). ``draws``: the `Draws` for random layers, needed for a network with dropout;
+    the same draws drop the same inputs. ``statistics``: batch norm's running means and variances (see
+    `init_statistics`), which are updated in place towards those of ``X``. ``exact``: an `ExactSums`, which adds
+    gradients to ``out``, int64.
 
-    What is computed is `as_written`, by kernels/ several times as fast.
+    It computes the same as `as_written`, with kernels/ several times as fast.
 
-    Raises ValueError if shapes or dtypes do not fit together, or for labels that are none of the network's classes,
-    and for a network with dropout without ``draws``; SumError, a ValueError, for what exact sums cannot hold.
+    Raises ValueError if shapes or dtypes do not fit together, for labels that are not among the network's classes, and
+    for a network with dropout without ``draws``; SumError, a ValueError, for numbers that exact sums cannot hold.
     """
     loss = find_loss(loss)
     check_layers(network)
@@ -116,7 +114,7 @@ def loss_and_grads(
         for grad in grads:
             grad[...] = 0
     compute = as_written if kernels is None else kernels.in_parts
-    found = to_the_end(compute(X, y, params, network, grads, **how))  # loss, and how many labels are the largest logit
+    found = to_the_end(compute(X, y, params, network, grads, **how))  # loss, and how many labels have the largest logit
     if exact is not None:
         exact.check()
     for mean, variance, own in zip(statistics[::2], statistics[1::2], sync, strict=True) if statistics else ():
@@ -125,15 +123,15 @@ def loss_and_grads(
 
 
 def kernels_for(X, params, exact=False):
-    """The module of kernels/ that computes with these plain arrays; None if it is left to the layers.
+    """The module of kernels/ that computes with these plain arrays; None if the layers as written do.
 
-    Raises ValueError if sums are to be ``exact``, and there are no kernels.
+    Raises ValueError for ``exact`` sums if there are no kernels.
     """
     kernels = _kernels_for(X, params)
     if exact and kernels is None:
         raise ValueError(
-            f"exact sums need kernels, which are not in use here for {X.dtype}: GPUs' take float32, where they work "
-            "(d2lmgpu devices --check tries them), CPUs' also float64; take such parameters, or sums='float'"
+            f"exact sums need kernels, which are not in use here for {X.dtype}: those of GPUs take float32, if they "
+            "work (d2lmgpu devices --check tries them), those of CPUs float64, too; use these, or sums='float'"
         )
     return kernels
 
@@ -150,7 +148,7 @@ def _kernels_for(X, params):
 
 
 def kernels_work(name, xp, precision="float32"):
-    """Whether kernels compute on the current device as the layers do; tried once.
+    """Whether kernels on the current device compute the same as the layers; tested once.
 
     ``name`` is the device's, for example "gpu(0)", ``xp`` its array module.
     """
@@ -160,7 +158,7 @@ def kernels_work(name, xp, precision="float32"):
 
 
 def try_kernels(xp, precision="float32"):
-    """Loss and gradients of a small network. Raises RuntimeError if they are not those of the layers, in float64."""
+    """Compute loss and gradients of a small network; RuntimeError if they differ from the layers' in float64."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(0, 1, (5, *TRIED.input_shape)).astype(np.float32), rng.integers(0, TRIED.classes, 5)
     params = [param + rng.normal(0, 0.1, param.shape) for param in init_params(init="he", network=TRIED)]
@@ -175,4 +173,4 @@ def try_kernels(xp, precision="float32"):
     pairs = zip([found_loss, *found], [loss, *grads], strict=True)
     error = max(np.linalg.norm(on_host(one) - other) / np.linalg.norm(other) for one, other in pairs)
     if not error <= TOLERANCES[precision]:
-        raise RuntimeError(f"gradients are off by {error:.2g} of their size")
+        raise RuntimeError(f"gradients have a relative error of {error:.2g}")

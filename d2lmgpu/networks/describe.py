@@ -1,6 +1,6 @@
-"""A network as plain data, made anew from them, and as a table: what each layer puts out, and what it costs.
+"""A network as plain data, rebuilt from such data, and as a table of each layer's output shape and cost.
 
-The data are names of layers and their arguments, so that nothing is ever run:
+The data are only names of layers and their arguments, so no code from a file is ever run:
 
 {"input_shape": [1, 28, 28], "layers": [["Conv2d", {"outputs": 20, "kernel_size": 3}], ["ReLU", {}], ...]}
 """
@@ -15,11 +15,11 @@ from .build import RECIPES, Recipe, check_input_shape, composed
 
 MOST_LAYERS = 10**4
 LARGEST_IMAGE = 2**28
-"""Numbers in an image: a gigabyte."""
+"""The most numbers in an image: a gigabyte."""
 
 
 def described(network):
-    """The `Network` as data that JSON can hold; None if a layer of it was not made by a recipe of build.py."""
+    """The `Network` as data for JSON; None if one of its layers was not made by a recipe of build.py."""
     if not network.recipes or not all(isinstance(recipe, Recipe) for recipe in network.recipes):
         return None
     layers = [
@@ -29,13 +29,13 @@ def described(network):
 
 
 def restored(description, shapes=None):
-    """The `Network` that was `described`. ``shapes``: of its parameters, in their order, if they are known.
+    """The `Network` that was `described`. ``shapes``: the shapes of its parameters, in order, if they are known.
 
-    Raises ValueError for anything that `described` did not make: before memory is taken for a layer, its parameters
-    are compared with the shapes.
+    Raises ValueError for anything that `described` did not make. Each layer's parameters are compared with the shapes
+    before memory is allocated for it.
     """
     if not isinstance(description, dict) or set(description) != {"input_shape", "layers"}:
-        raise ValueError(f"{shown(description)} is no description of a network: input_shape and layers")
+        raise ValueError(f"{shown(description)} is not a description of a network, with input_shape and layers")
     layers = check_list("the network's layers", description["layers"], of="layers, [name, arguments]")
     input_shape = description["input_shape"]
     check_whole("the network's number of layers", len(layers), most=MOST_LAYERS)
@@ -59,10 +59,10 @@ def _recipe(layer):
 
 
 def layer_rows(network):
-    """For each layer its name, the shape that it puts out for one image, its parameters and its multiplications.
+    """For each layer its name, its output shape for one image, its number of parameters and of multiplications.
 
-    Counted are the products of convolutions and dense layers, one for each weight and position; beside them the others
-    are few.
+    Only the products of convolutions and dense layers are counted, one for each weight and position; there are few
+    others.
     """
     params = [np.zeros(shape, np.float32) for layer in network for shape in layer.shapes]
     shapes = output_shapes(network, params, np.zeros((1, *network.input_shape), np.float32))

@@ -1,4 +1,4 @@
-"""What training starts from: parameters drawn at random, statistics of nothing yet."""
+"""What training starts from: random parameters and initial statistics."""
 
 import contextlib
 import math
@@ -15,14 +15,14 @@ INITS = ("normal", "he")
 
 
 def init_params(seed=0, scale=0.01, init="normal", dtype: Any = np.float32, network=LENET) -> list[np.ndarray]:
-    """Initial parameters as NumPy arrays on the host, so that every device can start from the same.
+    """Initial parameters as NumPy arrays on the host, so that every device can start from the same values.
 
-    ``init="normal"`` (the textbook): weights normal with standard deviation
-    ``scale``. ``init="he"`` (He et al. 2015): standard deviation √(2 / inputs of
-    a unit), which keeps the size of activations from layer to layer; ``scale`` is
-    then not used. Biases are zero, batch norm's weights one.
+    ``init="normal"`` (the textbook): normal weights with standard deviation ``scale``.
+    ``init="he"`` (He et al. 2015): normal weights with standard deviation √(2 / inputs
+    of a unit), which keeps the size of activations from layer to layer; ``scale`` is
+    ignored. Biases are zero, batch norm's weights one.
 
-    Raises ValueError for an unknown ``init``, and for what is no seed, scale, dtype or network.
+    Raises ValueError for an unknown ``init``, or an invalid seed, scale, dtype or network.
     """
     check_name("init", init, INITS)
     check_seed(seed)
@@ -49,8 +49,8 @@ def init_statistics(network=LENET, dtype: Any = np.float32):
 
 
 def check_dtype(dtype):
-    """The NumPy dtype of floats that is meant; ValueError if there is none."""
+    """``dtype`` as a NumPy dtype of floats; ValueError if it is not one."""
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         if dtype is not None and np.dtype(dtype).kind == "f":
             return np.dtype(dtype)
-    raise ValueError(f"dtype is {shown(dtype)}; it should be one of floats, such as np.float32")
+    raise ValueError(f"dtype is {shown(dtype)}; it should be a floating-point type, such as np.float32")

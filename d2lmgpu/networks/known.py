@@ -6,15 +6,15 @@ from ..arguments import check_name, check_number
 from .build import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 
 FASHION_MNIST = (1, 28, 28)
-"""The shape of its images, (C, H, W)."""
+"""The shape of Fashion-MNIST's images, (C, H, W)."""
 
 
 MOST_WIDTH = 100
-"""The largest width, in times the usual channels: LeNet's parameters then take a gigabyte."""
+"""The largest width, as a factor of the usual channels: LeNet's parameters then take a gigabyte."""
 
 
 def check_width(width):
-    """Raise ValueError unless networks by name can have so many times their usual channels: 1/20 leaves LeNet one."""
+    """Raise ValueError unless ``width`` can multiply the channels of a named network: 1/20 leaves LeNet one channel."""
     check_number("width", width, least=1 / 20, most=MOST_WIDTH)
 
 
@@ -73,10 +73,10 @@ _MAKERS = {
 
 
 def known_network(name, classes=10, input_shape=FASHION_MNIST, width=1.0):
-    """The network of that name, a key of `NETWORKS`, for another number of classes, or images of another shape.
+    """The network with this name, a key of `NETWORKS`, for the given number of classes and shape of images.
 
-    Its hidden layers have ``width`` times the usual channels. Raises ValueError for another name or no such width, and
-    for images that are too small.
+    Its hidden layers have ``width`` times the usual channels. Raises ValueError for an unknown name or a wrong width,
+    and for images that are too small.
     """
     check_name("network", name, _MAKERS)
     check_width(width)

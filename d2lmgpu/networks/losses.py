@@ -1,13 +1,14 @@
-"""Losses: those with a name, and a user's own, a pair of functions (forward, grad).
+"""Losses: the named ones, and your own, a pair of functions (forward, grad).
 
-As those of layers/loss.py, for outputs (n, K) of the network and targets (n, ...), plain arrays of NumPy or CuPy:
+They work like those of layers/loss.py, on the network's outputs (n, K) and targets (n, ...), plain NumPy or CuPy
+arrays:
 
     loss, cache = forward(outputs, targets)    loss: summed over the n examples, a number or a 0-d array
     doutputs = grad(cache)                     (n, K), the gradient of the loss with respect to the outputs
 
-Targets are what the data have as labels: whole numbers (n,), or floats (n, ...).
+Targets are the labels of the data: whole numbers (n,), or floats (n, ...).
 
-A user's own loss is tried before training: what goes wrong with it would go wrong in each step.
+Your own loss is tried before training, because an error in it would occur in every step.
 """
 
 import functools
@@ -23,10 +24,10 @@ from ..layers import check_targets, softmax_cross_entropy, softmax_cross_entropy
 from ..words import name_of
 
 STEP, TOLERANCE = 1e-5, 1e-3
-"""The step of numeric derivatives, in float64, and by how much gradients may be off, relative to the largest."""
+"""The step of numerical derivatives, in float64, and how far gradients may be off, relative to the largest."""
 
 EXAMPLES = 3
-"""The number of examples in the trial: few, since numeric derivatives take two calls for each output of each."""
+"""The number of examples in the trial: few, because numerical derivatives take two calls per example and output."""
 
 
 class Loss(NamedTuple):
@@ -41,11 +42,11 @@ class Loss(NamedTuple):
 
     @property
     def is_own(self):
-        """Whether it is none of `LOSSES`."""
+        """Whether it is your own, not one of `LOSSES`."""
         return self not in LOSSES.values()
 
     def check(self, y, n, outputs=None):
-        """Raise ValueError unless ``y`` can be the targets of n images, see `check_targets`."""
+        """Raise ValueError unless ``y`` can be the targets of n images; see `check_targets`."""
         check_targets(y, n, outputs, any_shape=self.is_own)
 
     def with_grad(self, outputs, y):
@@ -69,7 +70,7 @@ def find_loss(loss):
     Raises ValueError for anything else.
     """
     if isinstance(loss, Loss):
-        return loss if loss.is_own else LOSSES[loss.name]  # the very same, also of one from a pickle
+        return loss if loss.is_own else LOSSES[loss.name]  # the same object, even for a loss from a pickle
     if isinstance(loss, (list, tuple)) and len(loss) == 2 and all(map(callable, loss)):
         name = name_of(loss[0])
         return Loss(f"own {name}" if name in LOSSES else name, *loss)
@@ -78,27 +79,27 @@ def find_loss(loss):
 
 
 def missing_loss(name):
-    """A user's own `Loss`, of which only the name is known: computing it raises a ValueError that says so."""
+    """A stand-in for your own `Loss` when only its name is known: computing it raises a ValueError that says so."""
     return Loss(name, *[functools.partial(_missing, name)] * 2)
 
 
 def _missing(name, *arguments):
     raise ValueError(
-        f"the loss {name} is a function of your own, which no file holds: give "
+        f"the loss {name} is a function of your own, which a file cannot hold: call "
         f"load_model(FILE, loss=({name}, its gradient))"
     )
 
 
 def as_targets(y, dtype):
-    """Targets as losses and metrics get them: floats in this dtype, whole labels as they are. Plain arrays."""
+    """Targets as losses and metrics get them, plain arrays: floats in this dtype, whole labels unchanged."""
     return y.astype(dtype, copy=False) if y.dtype.kind == "f" else y
 
 
 def try_loss(loss, y, K):
-    """Try a `Loss` with random outputs (n, K) and a few targets ``y`` (n, ...), a plain array, where that is.
+    """Try a `Loss` with random outputs (n, K) and a few targets ``y`` (n, ...), a plain array, on the device of ``y``.
 
-    Raises ValueError unless the loss is a finite number, summed over the examples, and its ``grad`` gives the
-    gradient that numeric derivatives give, in float64.
+    Raises ValueError unless the loss is a finite number, summed over the examples, and its ``grad`` agrees with
+    numerical derivatives, in float64.
     """
     xp, y = array_module(y), as_targets(on_host(y), np.float64)
     outputs = np.random.default_rng(0).normal(size=(len(y), K))
@@ -113,7 +114,7 @@ def _try(loss, outputs, y, xp):
     parts = [_forward(loss, outputs[i : i + 1], y[i : i + 1], xp)[0] for i in range(len(y))]
     if abs(value - sum(parts)) > TOLERANCE * max(map(abs, [value, *parts])):
         raise ValueError(
-            f"forward gives {value:.6g}, and {sum(parts):.6g} in all if each example is given by itself; the loss "
+            f"forward gives {value:.6g}, and {sum(parts):.6g} in all if each example is given on its own; the loss "
             "should be summed over examples (a step divides by their number)"
         )
     grad = _gradient(loss, cache, outputs.shape)
@@ -127,8 +128,8 @@ def _try(loss, outputs, y, xp):
     if error.max() > TOLERANCE * max(np.abs(numeric).max(), np.abs(grad).max(), STEP):
         n, k = np.unravel_index(error.argmax(), error.shape)
         raise ValueError(
-            f"grad gives {grad[n, k]:.6g} for output {k} of example {n}, and numeric derivatives of the loss "
-            f"{numeric[n, k]:.6g}; it should be the gradient"
+            f"grad gives {grad[n, k]:.6g} for output {k} of example {n}, but the numerical derivative of the loss "
+            f"is {numeric[n, k]:.6g}; grad should return the gradient"
         )
 
 
@@ -136,7 +137,7 @@ def _forward(loss, outputs, y, xp):
     given = xp.array(outputs)
     result = called("forward", loss.forward, given, xp.array(y))
     if not isinstance(result, tuple) or len(result) != 2:
-        raise ValueError(f"forward returned {shown(result)}; it should return the loss, and a cache for grad")
+        raise ValueError(f"forward returned {shown(result)}; it should return the loss and a cache for grad")
     if not (on_host(given) == outputs).all():
         raise ValueError("forward changed its outputs in place; it should work on a copy")
     return number("forward returned", result[0], "the loss, summed over examples"), result[1]
@@ -145,7 +146,7 @@ def _forward(loss, outputs, y, xp):
 def _gradient(loss, cache, shape):
     grad = called("grad", loss.grad, cache)
     if getattr(grad, "shape", None) != shape or getattr(getattr(grad, "dtype", None), "kind", "") != "f":
-        raise ValueError(f"grad returned {shown(grad)}; it should be an array of floats {shape}, as the outputs")
+        raise ValueError(f"grad returned {shown(grad)}; it should be an array of floats {shape}, like the outputs")
     grad = on_host(grad).astype(float)
     if not np.isfinite(grad).all():
         raise ValueError("grad returned numbers that are not finite")
@@ -153,15 +154,15 @@ def _gradient(loss, cache, shape):
 
 
 def called(name, function, *arguments):
-    """What ``function`` returns. Raises ValueError, with its name, if it raises anything."""
+    """The result of ``function``. Raises ValueError, with its name, if it raises anything."""
     try:
         return function(*arguments)
-    except (Exception, SystemExit, GeneratorExit) as error:  # the latter two would end the program without a word
+    except (Exception, SystemExit, GeneratorExit) as error:  # the latter two would end the program silently
         raise ValueError(f"{name} failed: {one_line(error)}") from error
 
 
 def number(what, value, wanted, finite=True):
-    """``value``, a number or a 0-d array of one, as a float. Raises ValueError for others."""
+    """``value``, a number or a 0-d array, as a float. Raises ValueError for anything else."""
     is_array = hasattr(value, "dtype") and value.shape == () and value.dtype.kind in "iuf"
     if not is_array and not is_number(value):
         raise ValueError(f"{what} {shown(value)}; it should be a number: {wanted}")
@@ -172,5 +173,5 @@ def number(what, value, wanted, finite=True):
 
 
 def on_host(array):
-    """A plain array as one of NumPy's; a number as it is."""
+    """A plain array as a NumPy array; a number unchanged."""
     return array if array_module(array) is np else array.get()

@@ -1,15 +1,15 @@
-"""Mixed precision: a network whose products have factors of float16 (Micikevicius et al. 2018).
+"""Mixed precision: a network whose products have float16 factors (Micikevicius et al. 2018).
 
 A convolution or dense layer multiplies its input, its weight and the gradient that
-comes down to it; each is rounded before. Bias, ReLU, pooling, batch norm, the loss
-and all sums stay as they are.
+reaches it; each is rounded first. Bias, ReLU, pooling, batch norm, the loss and all
+sums are unchanged.
 
     x ─ half ─ conv2d ─ relu ─ pool ─ half ─ dense ─ half ─ loss
          │        │                    │       │      │
          (rounded forward)             (rounded forward and backward)
 
-The weights are rounded once a step, where they are kept: see `half_weights`.
-In CUDA graphs the same numbers are rounded by the kernels: see kernels/cuda/choose.py.
+The weights are rounded once per step, where they are stored: see `half_weights`. In CUDA graphs the kernels round the
+same numbers: see kernels/cuda/choose.py.
 """
 
 from ..kernels.stages import function_of
@@ -20,7 +20,7 @@ HALF = Layer(half, half_grad)
 
 
 def in_half(network):
-    """The `Network` with everything that its products multiply, but for the weights, rounded to float16."""
+    """The `Network` with all factors of its products, except the weights, rounded to float16."""
     layers = []
     for layer in network:
         if function_of(layer)[0] in (conv2d, dense):
@@ -30,5 +30,5 @@ def in_half(network):
 
 
 def half_weights(params):
-    """A working copy of each of the plain arrays ``params``: weights rounded to float16, all others themselves."""
+    """The plain arrays ``params`` for computing: weights as copies rounded to float16, all others themselves."""
     return [rounded_to_half(param) if param.ndim > 1 else param for param in params]

@@ -1,11 +1,9 @@
-"""Loads by measurement: devices of different speed should finish their shards at the same time.
+"""Measure loads so that devices of different speeds finish their shards at the same time.
 
-All devices compute the gradients of their shards of a few minibatches, at the same
-time as in training. A device that took long gets fewer examples. A device's time need not
-be in proportion to its examples (some of it is spent whatever their number), so
-that this is done a few times over, each time with the loads found before. At last
-they must show, against equal parts, that they are worth it: no two measurements are
-the same, also of devices that are.
+All devices compute the gradients of their shards of a few minibatches, all at the same time, as in training. A device
+that took longer gets fewer examples. Its time need not be proportional to its examples (some of it is fixed), so this
+is repeated a few times, each time with the loads found before. Finally the loads must prove better than equal parts,
+since measurements differ even between equal devices.
 """
 
 import functools
@@ -21,20 +19,20 @@ from .shards import shard_bounds
 
 ROUNDS = 3
 STEPS = 3
-"""Minibatches in a round: the median of their times counts; one before them, which may compile kernels, does not."""
+"""Minibatches in a round, whose median time counts. An untimed one, which may compile kernels, comes first."""
 
 TRIALS = 7
-"""Pairs of steps with equal parts and with the loads found, of which five must agree; after one that may compile."""
+"""Pairs of steps, with equal parts and with the loads found; five pairs must agree. One untimed pair comes first."""
 
 GAIN = 0.05
-"""The part of a step's time that loads must save, or the parts stay equal."""
+"""The fraction of a step's time that loads must save; otherwise the parts stay equal."""
 
 
 def measure_loads(X, y, params, devices, batch_size, network=LENET, loss=CROSS_ENTROPY):
-    """Loads by which minibatches of ``X`` and ``y`` should be split: each device's share, all together 1.
+    """Loads for splitting minibatches of ``X`` and ``y``: each device's share, with sum 1.
 
-    ``params``: arrays of the host, as of `init_params`. The loads are equal unless others save `GAIN` of a step's time.
-    A device's share is never less than one example of a minibatch, since it could not be measured again.
+    ``params``: host arrays, as from `init_params`. The loads are equal unless others save `GAIN` of a step's time. A
+    device's share is at least one example per minibatch, since otherwise it could not be measured again.
     """
     k = len(devices)
     copies = [get_params(params, device) for device in devices]
@@ -52,7 +50,7 @@ def measure_loads(X, y, params, devices, batch_size, network=LENET, loss=CROSS_E
 
 
 def _saved(measure, loads):
-    """The part of a step's time, until the last device is done, that ``loads`` save against equal parts: most times."""
+    """The fraction of a step's time that ``loads`` usually save over equal parts, until the last device is done."""
     parts = {"equal": None, "found": loads}
     tries = take_rounds({name: functools.partial(measure, part) for name, part in parts.items()}, TRIALS)
     saved = sorted(1 - max(found) / max(equal) for equal, found in zip(tries["equal"], tries["found"], strict=True))
@@ -60,10 +58,10 @@ def _saved(measure, loads):
 
 
 def _seconds(X, y, copies, devices, network, loss, loads):
-    """How long each device works on its shard, all at the same time."""
+    """How long each device works on its shard while all work at the same time."""
 
     def timed(X, y, params, finish):
-        """Runs on the device. Dropout takes time, too."""
+        """Runs on the device, with dropout, which also takes time."""
         return seconds_of(lambda: loss_and_grads(X, y, params, network, draws=Draws(0), loss=loss), finish)
 
     each_device = zip(devices, *split_batch(X, y, devices, loads), copies, strict=True)

@@ -41,7 +41,7 @@ from .shards import check_loads, granule_of, put_parts, shard_bounds
 def get_params(params, device) -> list[DeviceArray]:
     """A full copy of the parameters on ``device``: a list of device arrays, all in one buffer.
 
-    Raises ValueError unless ``params`` is a list of arrays, DeviceError for what is no device.
+    Raises ValueError unless ``params`` is a list of arrays, DeviceError unless ``device`` is a device.
     """
     params = check_list("get_params: params", params, of="arrays, as of init_params")
     params = [check_array(f"get_params: params: number {i}", param) for i, param in enumerate(params)]
@@ -56,14 +56,12 @@ def get_params(params, device) -> list[DeviceArray]:
 def split_batch(X, y, devices, loads=None, sums="float") -> tuple[list[DeviceArray], list[DeviceArray]]:
     """Split examples over the devices: (list of X shards, list of y shards), each on its device.
 
-    Shard sizes differ by at most one, or follow ``loads``, a number for each
-    device (its share of the work, in any unit; 0 leaves a device idle). A shard
-    may be empty: fewer examples than devices are legal. With ``sums`` "exact" shards are whole
-    granules of 64 examples, see exact.py, and their numbers differ by at most one. Of a `Cluster` each
-    process gets the shards of its own devices.
+    Shard sizes differ by at most one, or follow ``loads``, a number for each device (its share of the work in any unit;
+    0 leaves it idle). Shards may be empty, so there may be fewer examples than devices. With ``sums="exact"`` shards
+    consist of whole granules of 64 examples (see exact.py), and their numbers of granules differ by at most one. On a
+    `Cluster` each process gets the shards of its own devices.
 
-    Raises ValueError if X and y differ in length, or for devices or loads that
-    make no sense.
+    Raises ValueError if X and y differ in length, or for devices or loads that make no sense.
     """
     everybody = as_cluster(devices)
     X, y = check_sized("split_batch: X", X), check_sized("split_batch: y", y)
@@ -96,19 +94,19 @@ def train_batch(
     ``device_params`` holds a full copy of the network's parameters for each device. The
     gradients are exchanged one by one, as in the textbook, or with ``flat`` as one message.
 
-    ``optimizer``: "sgd", or what `init_optimizer` made for these parameters. ``statistics``:
-    batch norm's running means and variances, a list on each device, which follow those of
-    its own images; None: they are not needed. ``loss``: as of `loss_and_grads`; ``draws``:
-    the whole minibatch's, for a network with dropout. ``sums``: "exact" adds gradients as integers, so that any number
-    of devices and any allreduce give the same bits (exact.py), for networks without batch norm.
+    ``optimizer``: "sgd", or the result of `init_optimizer` for these parameters. ``statistics``: batch norm's running
+    means and variances, a list on each device, which follow the device's own images; None if they are not needed.
+    ``loss``: as in `loss_and_grads`; ``draws``: those of the whole minibatch, for a network with dropout. ``sums``:
+    "exact" adds gradients as integers, so that any number of devices and any allreduce give the same bits (exact.py);
+    this is for networks without batch norm.
 
-    On a `Cluster` all processes call this, with the same batch and with what is on their
-    own devices, and get the loss of all.
+    On a `Cluster` all processes call this with the same batch and the parameters on their own devices, and all get the
+    loss of the whole batch.
 
-    The step is submitted to the devices as a whole: an interrupt leaves all of it or nothing, and those of several host
-    threads come one after the other. If the work of a device fails, no parameters change.
+    The step is submitted to the devices as a whole: an interrupt leaves all of it or nothing, and steps from several
+    host threads run one after the other. If a device fails, no parameters change.
 
-    Raises ValueError for arguments that do not fit together, for labels that are no classes, and without examples;
+    Raises ValueError for arguments that do not fit together, for labels that are not classes, and for an empty batch;
     DeviceMismatchError for arrays that are not on their devices.
     """
     X, y = as_numpy("train_batch: X", X), as_numpy("train_batch: y", y)
@@ -118,7 +116,7 @@ def train_batch(
     granule = granule_of(sums)
     if granule > 1 and channels(network):
         raise ValueError(
-            "train_batch: sums are exact, but batch norm takes statistics of each device's own images; train with "
+            "train_batch: sums are exact, but batch norm uses statistics of each device's own images; use train with "
             "batch_statistics='synchronised', or a network without batch norm"
         )
     bounds = devices.part(shard_bounds(len(y), len(devices), granule=granule))
@@ -129,16 +127,16 @@ def train_batch(
     with span("data"):
         X_shards, y_shards = split_batch(X, y, devices, sums=sums)
     batch = Batch()  # of work
-    each_device = zip(replicas, X_shards, y_shards, strict=True)  # which compute at the same time
+    each_device = zip(replicas, X_shards, y_shards, strict=True)  # the devices compute at the same time
     tasks = [batch.run(replica.device, replica.loss_and_grads, X, y) for replica, X, y in each_device]
     messages = [[replica.flat_grads] if flat else replica.grads for replica in replicas]
     for grads in zip(*messages, strict=True):  # each gradient: all now hold the sum
         allreduce(grads, devices.across(algorithm), batch)
-    # every device steps its own copy
+    # every device updates its own copy
     updates = [batch.submit(replica.device, replica.update, tasks, lr, len(y)) for replica in replicas]
     batch.commit()
     for task in tasks:
-        task.asked = True  # if several fail, the first error speaks for all
+        task.asked = True  # if several fail, only the first error is raised
     for update in updates:
         update.result()
     losses = [[float(result_to_host(loss))] for loss in [task.result() for task in tasks]]
@@ -146,9 +144,9 @@ def train_batch(
 
 
 class Replica:
-    """What a device has of its own: ``params`` of `get_params`, updated in place, and their gradients.
+    """A device's own ``params`` (from `get_params`), updated in place, and their gradients.
 
-    Gradients, in one buffer, lie in the same memory for all replicas of a device: a step uses them up.
+    All replicas of a device share one buffer for gradients, since each step uses them up.
     ``optimizer``: a `DeviceOptimizer`; ``statistics``: batch norm's, or None. ``how``: other arguments of
     `loss_and_grads`.
     """
@@ -159,7 +157,7 @@ class Replica:
         self._place_grads("gradients", params[0].dtype)
 
     def add_exactly(self, examples):
-        """Gradients are to be exact sums, int64, of a minibatch of so many ``examples`` on all devices."""
+        """Make gradients exact sums, int64, for a minibatch of ``examples`` examples on all devices together."""
         self.exact = ExactSums(examples, f"on {self.device}")
         self._place_grads("exact gradients", np.int64)
 
@@ -170,15 +168,15 @@ class Replica:
         self.flat_grads = DeviceArray(flat, self.device)
 
     def loss_and_grads(self, X, y):
-        """Runs on the device, with plain arrays: the loss summed over the shard; gradients are written to ``grads``."""
+        """Return the loss summed over the shard, and write ``grads``; runs on the device, with plain arrays."""
         self.moved = None if self.statistics is None else [array.raw.copy() for array in self.statistics]
         params, grads = self.raw
         loss, _ = loss_and_grads(X, y, params, out=grads, statistics=self.moved, exact=self.exact, **self.how)
         return loss
 
     def update(self, tasks, lr, batch_size):
-        """Runs on the device, with the gradients summed: a step of the optimiser, unless one of ``tasks`` failed."""
-        if any(task.error for task in tasks):  # all were waited for in the allreduce
+        """Do a step of the optimiser with the summed gradients, unless one of ``tasks`` failed; runs on the device."""
+        if any(task.error for task in tasks):  # the allreduce has waited for all of them
             return
         params, grads = self.raw
         if self.exact:
@@ -189,20 +187,20 @@ class Replica:
 
 
 def _replicas(devices, device_params, network, optimizer, statistics):
-    """A `Replica` on each device, of what is checked to be there."""
+    """A `Replica` on each device, after checking the parameters and statistics."""
     check_network(network)
     params = _on_each(devices, "the parameters", device_params, check_params, network)
     if isinstance(optimizer, str):
         name, optimizer = optimizer, init_optimizer(optimizer, params)
         if OPTIMIZERS[name].states:
             raise ValueError(
-                f"optimizer {name!r} remembers numbers from step to step: make it once, with "
-                f"optimizer = d2l.init_optimizer({name!r}, device_params), and give that to each step"
+                f"optimizer {name!r} has a state that lasts from step to step: create it once with "
+                f"optimizer = d2l.init_optimizer({name!r}, device_params), and give it to each step"
             )
     optimizer = check_list("optimizer", optimizer, of="what init_optimizer makes, for each device", length=len(devices))
     for device, own in zip(devices, optimizer, strict=True):
         if not isinstance(own, DeviceOptimizer):
-            raise ValueError(f"optimizer: {shown(own)} is none; give what init_optimizer makes")
+            raise ValueError(f"optimizer is {shown(own)}; give 'sgd', or what init_optimizer returns")
         for state in own.state:
             _on_each([device], "the optimizer's state", [state], check_params, network)
     if statistics is None:
@@ -213,7 +211,7 @@ def _replicas(devices, device_params, network, optimizer, statistics):
 
 
 def _on_each(devices, what, lists, check, network):
-    """``lists`` of arrays as a list, checked: one on each device, as the network has them."""
+    """``lists`` of arrays as a list, after checking that there is one on each device and that they fit the network."""
     of = "lists of arrays, one for each device"
     lists = check_list(f"train_batch: {what}", lists, of, length=len(devices))
     for device, arrays in zip(devices, lists, strict=True):

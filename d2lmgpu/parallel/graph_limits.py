@@ -1,4 +1,4 @@
-"""What can be a CUDA graph, and which precisions devices compute with."""
+"""What can be a CUDA graph, and which precisions devices support."""
 
 import numpy as np
 
@@ -12,12 +12,12 @@ from ..networks import compute, kernels_work
 
 
 def check_precision(precision, devices):
-    """Raise ValueError for an unknown precision, DeviceError where ``devices`` cannot compute with it."""
+    """Raise ValueError for an unknown precision, DeviceError if ``devices`` do not support it."""
     check_name("precision", precision, PRECISIONS)
     kind = PRECISIONS[precision]
     for device in devices if kind else ():
         needed = tensor_cores.OLDEST[kind]
-        if device.kind != "gpu" and precision != "mixed":  # to float16 NumPy rounds by itself
+        if device.kind != "gpu" and precision != "mixed":  # NumPy can round to float16
             raise DeviceError(f"precision {precision!r} needs GPUs; {device} computes with float32 or mixed")
         if device.kind == "gpu" and device.compute_capability < needed:
             raise DeviceError(
@@ -27,10 +27,10 @@ def check_precision(precision, devices):
 
 
 def can_be_graph(X, y, devices, network=networks.LENET, precision="float32"):
-    """Whether training steps with these can be CUDA graphs.
+    """Whether training steps with these data, devices and network can be CUDA graphs.
 
-    That takes GPUs that have no limit to their memory, uint8 images, labels below 256, and a kernel for every layer;
-    and that kernels and graphs work on these GPUs, which is tried once.
+    This needs GPUs without a memory limit, uint8 images, labels below 256, a kernel for every layer, and kernels and
+    graphs that work on these GPUs, which is tried once.
     """
     return (
         compute.USE_CUDA_KERNELS
@@ -43,16 +43,16 @@ def can_be_graph(X, y, devices, network=networks.LENET, precision="float32"):
 
 
 def in_one_graph(devices, algorithm):
-    """Whether a whole step can be one graph: of GPUs that use each other's memory, with an allreduce of ours.
+    """Whether a whole step can be one graph: on GPUs that use each other's memory, with one of our own allreduces.
 
-    Copies through the host cannot be recorded, nor what a library does. That a graph can span the cards is tried once.
+    Copies through the host and calls of a library cannot be recorded. Whether a graph can span the cards is tried once.
     """
     cards = {device.card for device in devices}
     return algorithm not in LIBRARIES and are_connected(cards) and graphs_span(cards)
 
 
 def are_bytes(y):
-    """Whether labels are whole numbers that fit into bytes, whatever their type."""
+    """Whether labels are whole numbers that fit into a byte, whatever their type."""
     return y.dtype.kind in "iu" and y.ndim == 1 and 0 <= y.min(initial=0) and y.max(initial=0) < 256
 
 

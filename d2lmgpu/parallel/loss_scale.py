@@ -1,10 +1,9 @@
 """Dynamic loss scaling for mixed precision (Micikevicius et al. 2018).
 
-Many gradients are smaller than the smallest float16, and would be rounded to
-zero. So the gradient of the loss, from which all others follow, is multiplied by
-a large number, and the update divides by it. If a gradient comes out infinite,
-the number was too large: the step is left out and the scale halved. After many
-good steps it is doubled.
+Many gradients are smaller than the smallest float16 number and would be rounded to zero. So the gradient of the loss,
+from which all others follow, is multiplied by a large number, the scale, and the update divides by it. If a gradient
+becomes infinite, the scale was too large: the step is skipped and the scale is halved. After many good steps in a row
+it is doubled.
 """
 
 import contextlib
@@ -16,31 +15,31 @@ from ..devices import array_module
 FIRST_SCALE = 2.0**12
 LARGEST_SCALE = 2.0**24
 INTERVAL = 2000
-"""Good steps in a row after which the scale is doubled."""
+"""The scale is doubled after this many good steps in a row."""
 
 
 def are_finite(arrays):
-    """Whether all numbers of the plain arrays are."""
+    """Whether all numbers of the plain arrays are finite."""
     return all(bool(array_module(array).isfinite(array).all()) for array in arrays)
 
 
 class LossScale:
-    """``scale`` is what gradients are multiplied by: a power of two, so that it changes no digit of them.
+    """``scale`` is the factor of the gradients: a power of two, so that it changes none of their digits.
 
     In full precision, without ``mixed``, it is 1, and there is no state.
-    Every device has its own, and since all see the same sums, they stay the same.
-    On CUDA graphs kernels/cuda/mixed_precision.cu does the same.
+    Every device has its own scale; all stay equal, because all devices see the same sums.
+    In CUDA graphs kernels/cuda/mixed_precision.cu does the same.
     """
 
     def __init__(self, mixed):
         self.mixed, self.scale, self.good_steps = mixed, FIRST_SCALE if mixed else 1, 0
 
     def quiet(self):
-        """A context in which NumPy does not warn of infinite gradients where they are found and left out."""
+        """A context in which NumPy does not warn of infinite gradients, because they are detected and skipped."""
         return np.errstate(over="ignore", invalid="ignore") if self.mixed else contextlib.nullcontext()
 
     def adapt(self, finite):
-        """Whether to use the summed gradients, of which it is known whether all are ``finite``."""
+        """Adapt the scale to whether all summed gradients are ``finite``; return whether to use them."""
         if not finite:
             self.scale, self.good_steps = max(1.0, self.scale / 2), 0
             return False
@@ -54,5 +53,5 @@ class LossScale:
         return [np.array([self.scale], np.float32), np.array([self.good_steps], np.int32)] if self.mixed else []
 
     def set_arrays(self, scale, good_steps):
-        """Take what `arrays` gave."""
+        """Restore what `arrays` returned."""
         self.scale, self.good_steps = float(scale[0]), int(good_steps[0])

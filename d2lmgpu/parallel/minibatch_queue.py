@@ -1,4 +1,4 @@
-"""The minibatch queue: examples in an order of each epoch's own, preprocessed, split over the devices.
+"""The minibatch queue: examples reordered each epoch, preprocessed, and split over the devices.
 
     X, y ─ shuffle(epoch) ─► minibatch 0 │ minibatch 1 │ minibatch 2 ...
                                   │ preprocess, on the host
@@ -23,27 +23,24 @@ from ..words import name_of
 from .shards import check_loads, granule_of, put_parts, shard_bounds
 
 SLOTS = 2
-"""Minibatches that are in the devices' memory: one is worked on while the next is prepared."""
+"""How many minibatches are in the devices' memory: one is in use while the next is prepared."""
 
 
 class MinibatchQueue:
-    """Minibatches of X (M, C, H, W) and y (M,), each split over ``devices`` as `split_batch` splits it.
+    """Minibatches of X (M, C, H, W) and y (M,), each split over ``devices`` by `split_batch`.
 
     ``y`` may also be floats (M, ...): soft labels, or other targets.
 
-    An epoch shows each example once, to one device. ``drop_last`` leaves out the
-    ragged rest of fewer than ``batch_size`` examples: others in each epoch, since
-    the order, which follows from ``seed``, is another. Images of uint8 become
-    float32 in 0..1. ``loads``: each device's share of every minibatch. ``steps`` is
-    the number of minibatches. ``devices`` may be a `Cluster`: each process then has such a queue, which
-    reads the shards of its own devices only. ``sums``: as of `split_batch`.
+    In an epoch each example goes once to one device. ``drop_last`` leaves out the last minibatch if it has fewer than
+    ``batch_size`` examples; these differ from epoch to epoch, because the order, which depends on ``seed``, changes.
+    uint8 images become float32 in 0..1. ``loads``: each device's share of every minibatch. ``steps`` is the number of
+    minibatches. ``devices`` may be a `Cluster`; each process then has such a queue, which reads only the shards of its
+    own devices. ``sums``: see `split_batch`.
 
-    ``preprocess``: names of `transforms`, or a function (X, y, rng) → (X, y), called once for each minibatch,
-    on the host, before it is split. It may change its X (n, C, H, W), floats, and
-    labels y (n,) in place, and returns NumPy arrays of the same shapes. ``rng`` is a
-    NumPy Generator that follows from ``seed``, the epoch and the number of the
-    minibatch: a function that draws from nothing else does the same on any number
-    of devices, and in a run that goes on from a checkpoint.
+    ``preprocess``: names in `transforms`, or a function (X, y, rng) → (X, y) that is called once for each minibatch, on
+    the host, before it is split. It may change its X (n, C, H, W), floats, and labels y (n,) in place, and returns
+    NumPy arrays of the same shapes. ``rng`` is a NumPy Generator that depends on ``seed``, the epoch and the number of
+    the minibatch. A function that draws only from it does the same on any number of devices, and in a resumed run.
 
     >>> queue = MinibatchQueue(X, y, [cpu(0), cpu(1)], batch_size=256)
     >>> for epoch in range(10):
@@ -51,12 +48,11 @@ class MinibatchQueue:
     ...     while queue.hasdata:
     ...         X_shards, y_shards = queue.next()
 
-    Virtual devices are fed into the same arrays again and again, memory that
-    the system need not find anew: `next` overwrites the minibatch before the last, once the
-    devices are done with all they were given before the last was asked for. Copy
+    To save memory allocations, virtual devices get the same arrays again and again: `next` overwrites the minibatch
+    before the last, once the devices have finished everything they were given before the last one was requested. Copy
     what you want to keep.
 
-    Raises ValueError for labels that are none, loads that make no sense, and what leaves no minibatch.
+    Raises ValueError for invalid labels, loads that make no sense, and settings that leave no minibatch.
     """
 
     def __init__(self, X, y, devices, batch_size, seed=0, loads=None, preprocess=None, drop_last=False, sums="float"):
@@ -69,14 +65,14 @@ class MinibatchQueue:
         self.batch_size, self.seed, self.drop_last, self.granule = batch_size, seed, drop_last, granule_of(sums)
         self.preprocess = find_transform(preprocess)
         self.loads = None if loads is None else check_loads(loads, len(self.everybody))
-        self.largest = None if self.y.dtype.kind == "f" else self.y.max()  # of labels
+        self.largest = None if self.y.dtype.kind == "f" else self.y.max()  # the largest label
         self.steps = -(-epoch_size(len(X), batch_size, drop_last) // batch_size)
         self.reuses = all(device.kind == "cpu" for device in self.devices)
         self._slots = None
         self.shuffle(0)
 
     def shuffle(self, epoch, done=0):
-        """Begin an ``epoch`` (from 0), in its own order; leave out ``done`` minibatches."""
+        """Begin an ``epoch`` (from 0), in its own order; skip the first ``done`` minibatches."""
         self.start_epoch(epoch_order(len(self.X), self.seed, epoch), epoch, done)
 
     def start_epoch(self, order, epoch=0, done=0):
@@ -86,7 +82,7 @@ class MinibatchQueue:
 
     @property
     def hasdata(self) -> bool:
-        """Whether the epoch has another minibatch: for all devices at once, even where a shard is empty."""
+        """Whether the epoch has another minibatch; the same for all devices, even if a shard is empty."""
         return self._number * self.batch_size < len(self._order)
 
     @property
@@ -100,10 +96,10 @@ class MinibatchQueue:
         return Draws(self.seed, self._epoch, self._number).after(self._bounds(self.size)[0][0])
 
     def next(self) -> tuple[list[DeviceArray], list[DeviceArray]]:
-        """The next minibatch: (X_shards, y_shards), for each device its arrays.
+        """The next minibatch: (X_shards, y_shards), with the arrays of each device.
 
-        Raises ValueError if the epoch is over or ``preprocess`` returns what does not
-        fit, and whatever that raises; the minibatch is then still the next one.
+        Raises ValueError if the epoch is over or the result of ``preprocess`` does not
+        fit, and whatever ``preprocess`` raises; the minibatch is then still the next one.
         """
         part = self._part()
         bounds = self._bounds(len(part))
@@ -119,7 +115,7 @@ class MinibatchQueue:
         return shards
 
     def next_whole(self):
-        """The next minibatch as it is before it is split, on the host: X, floats, and y. Errors are those of `next`."""
+        """The next minibatch before it is split, on the host: X as floats, and y. Raises the errors of `next`."""
         part = self._part()
         with span("data"):
             whole = self._preprocessed(part)
@@ -127,12 +123,12 @@ class MinibatchQueue:
         return whole
 
     def __iter__(self):
-        """The minibatches that are left of the epoch."""
+        """Iterate over the remaining minibatches of the epoch."""
         while self.hasdata:
             yield self.next()
 
     def _part(self):
-        """The numbers of the next minibatch's examples."""
+        """The indices of the next minibatch's examples."""
         if not self.hasdata:
             raise ValueError("MinibatchQueue: the epoch is over; begin another with shuffle(epoch)")
         start = self._number * self.batch_size
@@ -143,13 +139,13 @@ class MinibatchQueue:
         return self.everybody.part(shard_bounds(n, len(self.everybody), self.loads, self.granule))
 
     def _copy(self, X, y, bounds):
-        """Put shards on their devices: bytes travel as bytes, and become floats there."""
+        """Put shards on their devices: bytes are copied as bytes, and become floats there."""
         X_shards, y_shards = put_parts(X, bounds, self.devices), put_parts(y, bounds, self.devices)
         tasks = [device.run(to_float, shard) for device, shard in zip(self.devices, X_shards, strict=True)]
         return [task.result() for task in tasks], y_shards
 
     def _fill(self, X, y, bounds):
-        """Copy a minibatch to the next slot, where devices have parts of the same arrays."""
+        """Copy a minibatch to the next slot, in which devices have parts of the same arrays."""
         if self._slots is None:
             size = min(self.batch_size, len(self.X))
             places = [(size, *self.X.shape[1:]), to_float(self.X[:0]).dtype], [(size, *self.y.shape[1:]), self.y.dtype]
@@ -157,7 +153,7 @@ class MinibatchQueue:
             self._slots = [[np.empty(*place) for place in places] for _ in range(SLOTS)]
         self._given = [*self._given[1:], [device.record() for device in self.devices]]
         for event in self._given[0]:
-            event.wait()  # an error is raised where the result is waited for
+            event.wait()  # an error is raised where the program waits for the result
         X_shards, y_shards, slot = [], [], self._slots[0]
         for device, (start, stop) in zip(self.devices, bounds, strict=True):
             X_shard, y_shard = (place[start:stop] for place in slot)
@@ -169,10 +165,10 @@ class MinibatchQueue:
         return X_shards, y_shards
 
     def _preprocessed(self, part):
-        """These examples, floats and labels or targets.
+        """These examples after preprocessing: floats, and labels or targets.
 
-        Raises ValueError unless ``preprocess`` returns NumPy arrays of the same shapes and kinds of number, and labels
-        that are among those of the data, or finite targets: a GPU would take others without a word.
+        Raises ValueError unless ``preprocess`` returns NumPy arrays of the same shapes and kinds of number, with labels
+        within the range of the data's, or finite targets: a GPU would accept others silently.
         """
         X, y = to_float(self.X[part]), self.y[part]
         if self.preprocess is None:
@@ -192,5 +188,5 @@ class MinibatchQueue:
 
 
 def _form(array):
-    """The shape and the kind of numbers of an array; None of anything else."""
+    """The shape of an array and its kind of numbers; None for anything else."""
     return (array.shape, array.dtype.kind.replace("u", "i")) if isinstance(array, np.ndarray) else None
