@@ -197,7 +197,7 @@ def test_a_limit_of_memory_is_one_of_all(split, data):
 
 def test_what_processes_cannot_do(data, monkeypatch):
     plan, (X, y), params = MADE["1f1b"](2, 3), minibatches([6])[0], init_params(3, network=SMALL)
-    with pytest.raises(ValueError, match="is for 2 devices; 3 are given"):
+    with pytest.raises(ValueError, match="is for 2 devices, not 3"):
         in_each((1, 2), lambda cluster: Execution(plan, params, cluster))
     assert communicator.LEAST_TAGS == 32_767  # as MPI's standard has it, in "Environmental Inquiries"
     monkeypatch.setattr(communicator, "LEAST_TAGS", 5)
@@ -383,7 +383,7 @@ def test_an_error_in_one_process(name, monkeypatch):
     faulty = Faulty(plan, (1, 1), monkeypatch, fail)
     faulty.threads[1].join(60)
     assert isinstance(faulty.errors[1], ArithmeticError)
-    with pytest.raises(ValueError, match="a step across processes has failed in this one; start all processes anew"):
+    with pytest.raises(ValueError, match="a step across processes has failed in this process; restart all processes"):
         Execution(plan, init_params(3, network=SMALL), faulty.clusters[1])
     faulty.clusters[0].progress.give_up(ConnectionError("the job ends"))
     faulty.threads[0].join(60)

@@ -98,7 +98,7 @@ def test_parts_of_nothing():
 
 @pytest.mark.parametrize("plans", [{}, {"a": PLANS["data"](2), "b": PLANS["data"](2, network=LENET_BN)}])
 def test_plans_of_one_network(plans):
-    with pytest.raises(ValueError, match="draw_splits: . plans; give some of one network"):
+    with pytest.raises(ValueError, match="draw_splits: . plans; give plans of one network"):
         draw_splits(plans)
 
 

@@ -344,7 +344,7 @@ def test_an_error_of_a_device_is_raised():
 def test_what_cannot_be_executed():
     plan, params, (X, y) = PLANS["layers"](2), start(np.float32), batch(3, np.float32)
     devices = [d2l.cpu(0), d2l.cpu(1)]
-    with pytest.raises(ValueError, match="is for 2 devices; 1 are given"):
+    with pytest.raises(ValueError, match="is for 2 devices, not 1"):
         Execution(plan, params, devices[:1])
     with pytest.raises(ValueError, match="params"):
         Execution(plan, params[:3], devices)

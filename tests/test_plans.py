@@ -99,7 +99,7 @@ def test_plans_are_right(name, k, micro_batches):
 @pytest.mark.parametrize("k", [5, 8])
 def test_as_many_stages_as_layers_with_parameters(name, k):
     prove(PLANS[name](k, 3, network=DEEP))
-    with pytest.raises(ValueError, match=f"{k} stages of a network with 4 layers that have parameters"):
+    with pytest.raises(ValueError, match=f"{k} stages for a network with 4 layers that have parameters"):
         PLANS[name](k, 3)
 
 
@@ -346,7 +346,7 @@ def test_what_is_no_minibatch(arguments):
 
 
 def test_compose_takes_computations_only():
-    with pytest.raises(ValueError, match="device 1: .* is no computation"):
+    with pytest.raises(ValueError, match="device 1: .* is not a computation"):
         compose([[("F", 0, 0)], [("update", 0, 0)]], 1)
     with pytest.raises(ValueError, match="stages"):
         compose([[("F", 9, 0)]], 1)

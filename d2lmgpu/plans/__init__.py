@@ -1,4 +1,4 @@
-"""Plans: a whole training step as data, one file per way to split it, and the code that executes plans."""
+"""Plans: a whole training step as data, with one file for each way to split it, and the modules that use plans."""
 
 from collections.abc import Callable
 
@@ -44,7 +44,7 @@ PLANS: dict[str, Callable[..., Plan]] = {
     "zero2": zero2,
     "zero3": zero3,
 }
-"""Ways to split a training step by name: functions of k devices and of micro-batches, which return a `Plan`.
+"""Ways to split a training step, by name: functions of k devices and a number of micro-batches that return a `Plan`.
 
-Other arguments are optional: they are LeNet's plans unless ``network`` is given.
+Other arguments are optional; without ``network`` the plans are for LeNet.
 """

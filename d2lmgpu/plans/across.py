@@ -1,8 +1,8 @@
-"""A plan across processes: each carries out the actions of its own devices, and what they send travels as messages.
+"""A plan across processes: each process does the actions of its own devices, which exchange data by messages.
 
     rank 0, device 0    F 0 ─ send y 0 ─┐                       every process knows the whole plan, and so
-                                        │ a message             which messages come, and in which order;
-    rank 1, device 1                    └─► receive y 0 ─ F 0   each has its number, the tag of MPI's
+                                        │ a message             which messages come in which order; each
+    rank 1, device 1                    └─► receive y 0 ─ F 0   message has a number, its MPI tag
 
 Before the first step the processes compare their plans and parameters; step_across.py carries out a step.
 """
@@ -16,47 +16,47 @@ from ..cluster.communicator import most_tags
 from ..collectives import ALGORITHMS, schedules_of
 
 GATHER = "recursive_doubling"
-"""The allreduce by which devices tell each other numbers."""
+"""The allreduce with which devices exchange single numbers."""
 
 
 class AcrossProcesses:
-    """What an `Execution` on a `Cluster` of several processes has beside its own devices.
+    """What an `Execution` on a `Cluster` of several processes has besides its own devices.
 
-    ``actions``: all of the plan's, in their order. ``params``: with which it begins, to be compared.
-    ``first_tags``: the first tag of each action, by number, of which messages go from one process to another.
+    ``actions``: all the plan's actions in order. ``params``: the parameters that it begins with, to be compared.
+    ``first_tags``: by number of the action, the first tag of each action with messages between processes.
     """
 
     def __init__(self, plan, everybody, actions, params):
         self.everybody, self.progress = everybody, everybody.progress
-        if isinstance(self.progress.error, HangError):  # which says what to do
+        if isinstance(self.progress.error, HangError):  # its message says what to do
             raise self.progress.error
         if self.progress.error is not None:
-            raise ValueError("a step across processes has failed in this one; start all processes anew")
+            raise ValueError("a step across processes has failed in this process; restart all processes")
         self.count, self.first_tags, tags = len(actions) + 2, {}, 0
         for number, action in enumerate(actions):
             if len({everybody.owners[i] for i in action.devices}) > 1:
                 self.first_tags[number] = tags
                 tags += sum(map(len, action.schedule)) or 1
-        self.tags, m = {}, 2 * plan.micro_batches + 1  # of what devices tell each other in a step
+        self.tags, m = {}, 2 * plan.micro_batches + 1  # tags for the numbers that devices exchange in a step
         for what, numbers in ("gradients", 1), ("results", m):
             self.tags[what] = tags
             tags += sum(map(len, ALGORITHMS[GATHER](len(everybody), numbers * len(everybody))))
         if tags > most_tags(self.progress.comm):
             raise ValueError(
-                f"the plan has {tags:,} messages between processes, and this MPI knows no more than "
+                f"the plan has {tags:,} messages between processes, but this MPI allows no more than "
                 f"{most_tags(self.progress.comm):,}; take fewer micro-batches"
             )
-        written = plan._replace(network=None)  # functions, whose names tell where they are in memory
+        written = plan._replace(network=None)  # the network has functions, whose texts contain their memory addresses
         self._to_compare = {"the plan's checksum": _checksum(written), "the parameters'": _checksum(*params)}
 
     def compare(self):
-        """Before the first step: raise ValueError, in all processes, if they are about to do different things."""
+        """Before the first step: raise ValueError, in all processes, if they would do different things."""
         if self._to_compare and self.everybody.world is not None:
             agree(self.everybody.world, self._to_compare, self.everybody.patience, "the first step of a plan")
         self._to_compare = None
 
     def add_gather(self, step, what, m, makers):
-        """As `cluster.add_gather`, at the end of a step or of its gradients: ``what``, of `tags`."""
+        """As `cluster.add_gather`, at the end of a step or of its gradients; ``what``: a key of `tags`."""
         order = (step.steps + 1) * self.count - (2 if what == "gradients" else 1)
         how = schedules_of(GATHER), (self.progress, order, self.tags[what])
         across = Across(self.everybody, what, *((None, None) if self.everybody.is_elastic else how), step.do)
@@ -64,7 +64,7 @@ class AcrossProcesses:
 
 
 def _checksum(*what):
-    """Of arrays or plans, the same in every process."""
+    """A checksum of arrays or plans that is the same in every process."""
     digest = hashlib.sha256()
     for item in what:
         digest.update(np.ascontiguousarray(item) if isinstance(item, np.ndarray) else repr(item).encode())

@@ -1,6 +1,6 @@
-"""Work that follows each other in a device's queue, with nothing to wait for in between, as one task: a chain.
+"""Combine actions that follow each other in a device's queue, without waiting in between, into one task: a chain.
 
-To wake a thread for each action of a plan takes longer than many an action.
+Waking a thread for each action of a plan takes longer than many of the actions.
 
     begin | F | B | allreduce | update | free | end          7 tasks
     begin, F, B   | allreduce | update, free, end            3
@@ -12,14 +12,14 @@ from ..devices import Batch
 
 
 class Chains(Batch):
-    """A `Batch` whose `chain` adds to a device's last task, if that is a chain, and nothing has been added since."""
+    """A `Batch` whose `chain` extends a device's last task, if that is a chain and nothing was added since."""
 
     def __init__(self):
         super().__init__()
         self._open = {}  # by device: the chain's task, and its pieces of work
 
     def chain(self, device, function, *args):
-        """Do this on the device; returns the chain's task, which is an event: when all that it consists of is done."""
+        """Do this on the device; return the chain's task, an event that happens when the whole chain is done."""
         if device not in self._open:
             work = collections.deque()
             self._open[device] = super().submit_to_all([device], _do_in_turn, device, work), work
@@ -28,7 +28,7 @@ class Chains(Batch):
         return task
 
     def record(self, device):
-        """As of `Batch`: when the device has done what it was given so far."""
+        """As in `Batch`: an event that happens when the device has done everything it was given so far."""
         task, _ = self._open.pop(device, (None, None))
         return task or super().record(device)
 
@@ -45,10 +45,10 @@ class Chains(Batch):
 
 
 def _do_in_turn(device, work):
-    """Runs on the device: all of it, also after an error, which is then raised; its result is a mark of the end."""
+    """Do all the work, even after an error, which is then raised; the result marks the end. Runs on the device."""
     first = None
     while work:
-        function, args = work.popleft()  # kept no longer than need be: arrays are among the arguments
+        function, args = work.popleft()  # not kept longer than necessary: the arguments include arrays
         try:
             function(*args)
         except BaseException as error:

@@ -1,26 +1,27 @@
 """The textbook's layer-wise partitioning: each device has some of the channels of every layer.
 
-All devices compute each layer for all examples, each its part of the outputs (*columns* of the weights), and gather
-what the others have before the next layer. The gradient of a layer's input is a sum over the outputs, of which each
-device has its own: the sums of its units are what goes back to a device.
+For each layer, every device computes its part of the outputs (*columns* of the weights) for all examples, and gathers
+the other parts before the next layer. The gradient of a layer's input is a sum over outputs, which are spread over the
+devices. Each device gets back the complete sums for its own units.
 
     channels         conv1 columns | gather | conv2 columns | gather | dense1 columns | gather | dense2 columns | gather
     channel-pairs    conv1 columns          | conv2 rows    | sum    | dense1 columns          | dense2 rows    | sum
 
-After columns the next layer can be cut in *rows*: device i takes its own part of the inputs, as it is, and computes a
-share of every output. So there is one exchange for two layers forward, and one backward: half as many. What follows
-the sum, up to the next columns, all devices compute alike, as they do the loss.
+After columns, the next layer can be cut into *rows*: device i takes its own part of the inputs as it is and computes a
+share of every output. So two layers need one exchange forward and one backward, half as many as before. All devices
+compute the same for everything between the sum and the next columns, and for the loss.
 
-Bytes from each device for one example, with y_s the layers' outputs as they are exchanged, if there are as many units:
+Elements that each device sends for one example, where y_s are the layers' outputs as exchanged, if units divide evenly:
 
-    channels         (k-1)/k · Σ 2·y_s, of which the logits count once: each is gathered, and its gradient scattered
-    channel-pairs    (k-1)/k · Σ 2·(y_s after rows, before what follows it, + inputs of columns other than the images)
+    channels         (k-1)/k · Σ 2·y_s, but the logits count once: each y_s is gathered, and its gradient scattered
+    channel-pairs    (k-1)/k · Σ 2·(y_s directly after rows + inputs of columns other than the images)
 
-For LeNet 8,626·(k-1)/k elements an example in 7 exchanges, and 9,720 in 3: after rows what is summed are outputs before
-they are pooled. Pairs save bytes where the layer between is wide, and waiting where messages are short.
+For LeNet this is 8,626·(k-1)/k elements per example in 7 exchanges, and 9,720·(k-1)/k in 3, because after rows the
+outputs are summed before they are pooled. Pairs save bytes where the layer in between is wide, and waiting time where
+messages are short.
 
-Memory: parameters, gradients, the optimiser's state, and a layer's outputs are spread over the devices. The
-inputs of columns are on each device, and of a convolution all patches of them.
+Memory: parameters, gradients, the optimiser's state, and the layers' outputs are spread over the devices. Every device
+holds all inputs of columns, and for a convolution all their patches.
 
 Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs", "Splitting the Problem"; Krizhevsky,
 Sutskever and Hinton 2012, "ImageNet Classification with Deep Convolutional Neural Networks"; Krizhevsky 2014, "One
@@ -50,14 +51,14 @@ def channel_pairs(k, micro_batches=1, network=LENET):
 
 
 def columns(network):
-    """Stages of `channels`: each layer with weights and what follows it, and the loss alone."""
+    """The stages of `channels`: each layer with weights together with what follows it, and the loss on its own."""
     edges = itertools.pairwise([*blocks(network, has_weights), len(network)])
     stages = [stage_of(network, a, b, "columns") for a, b in edges]
     return *stages, stage_of(network, len(network), len(network))
 
 
 def pairs(network):
-    """Stages of `channel_pairs`: columns, rows, what follows without weights, and so on, and the loss alone."""
+    """The stages of `channel_pairs`: columns, rows, the layers without weights after them, and so on, and the loss."""
     starts, stages = [*blocks(network, has_weights), len(network)], []
     for i in range(0, len(starts) - 1, 2):
         stages.append(stage_of(network, starts[i], starts[i + 1], "columns"))
@@ -73,7 +74,7 @@ STAGES = {"channels": columns, "channel-pairs": pairs}
 
 
 def by_channels(name, copies, k, micro_batches, network, algorithm="ring"):
-    """The plan ``name`` of `STAGES` for ``copies`` times k devices; a copy has so many micro-batches.
+    """The plan ``name`` from `STAGES` for ``copies`` times k devices; each copy has ``micro_batches`` micro-batches.
 
     Device c·k + i has part i of copy c. ``algorithm``: the allreduce of gradients among copies.
     """
@@ -102,13 +103,13 @@ def by_channels(name, copies, k, micro_batches, network, algorithm="ring"):
 
 
 def _exchanged(kind, s, stages, network, copies, k, j, micro_batches):
-    """In each copy the y or dy of stage s that some have made gets to all that need it."""
+    """In each copy, send the y or dy of stage s from the devices that made it to all that need it."""
     schedule, values = _exchange(kind, s, stages, network, k), [(kind, s, c * micro_batches + j) for c in range(copies)]
     return together(*(place(schedule, range(c * k, (c + 1) * k), value=value) for c, value in enumerate(values)))
 
 
 def _exchange(kind, s, stages, network, k):
-    """The schedule of what is made by some for all: y of stage s by itself, dy of it by the next stage; or []."""
+    """The schedule that exchanges y of stage s, made by the stage itself, or its dy, made by the next stage; or []."""
     made, used = (s, s + 1) if kind == "y" else (s + 1, s)
     splits, units = splits_of(network, stages), units_of_outputs(network, stages)[s]
     if splits[made] is None or k == 1:
@@ -119,9 +120,9 @@ def _exchange(kind, s, stages, network, k):
 
 
 def _schedule(k, units, shares, spread):
-    """Each device collects its units of the first ``shares`` devices' shares, and with ``spread`` sends them to all.
+    """Each device collects its units from the first ``shares`` devices' shares, and with ``spread`` sends them to all.
 
-    If there is one share only, the device that had it needs nothing.
+    If there is only one share, the device that made it needs nothing.
     """
     hubs, steps = (range(k), chunk_bounds(units, k), range(k)), []
     if shares:

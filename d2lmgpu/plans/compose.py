@@ -1,12 +1,12 @@
-"""From what is computed to a whole plan: F and B in order are written down, and the rest is added.
+"""Turn lists of computations into a whole plan: you write down F and B in order, and the rest is added.
 
-`compose` takes for each device a list of ("F", stage, micro_batch), ("B", …), ("I", …) and ("W", …). A stage's
-parameters are on each device that computes it. Added are:
+`compose` takes, for each device, a list of ("F", stage, micro_batch), ("B", …), ("I", …) and ("W", …). A stage's
+parameters are on each device that computes it. These actions are added:
 
-    copies of y and dy      just before what needs them, from the device that makes them
+    copies of y and dy      just before they are needed, from the device that makes them
     allreduce and update    at the end, the last stage first
 
-Each device does the first thing on its list that it can: what all do at the same time is a step.
+Each device does the next item on its list as soon as it can; all that is done at the same time is a step.
 """
 
 import itertools
@@ -23,14 +23,14 @@ from .cut import cut
 
 
 def compose(computations, micro_batches, network=LENET, stages=None, name="composed", algorithm="ring", flat=True):
-    """The `Plan` that does the ``computations``, for each device a list of (what, stage, micro_batch).
+    """The `Plan` that does the ``computations``: for each device a list of (what, stage, micro_batch).
 
-    ``micro_batches``: into how many the minibatch is cut. ``stages``: of `cut`; as many as the computations name,
-    unless given. ``algorithm``: the allreduce among devices that have the same stage, of `collectives.ALGORITHMS` or a
-    function like those: of all of its gradients at once, or without ``flat`` of each parameter's, one after the other.
+    ``micro_batches``: the number of parts of the minibatch. ``stages``: from `cut`; by default as many as the
+    computations name. ``algorithm``: the allreduce among devices with the same stage, from `collectives.ALGORITHMS` or
+    a function like those. It sums all gradients of the stage at once, or without ``flat`` one parameter after another.
 
-    Raises ValueError for what are no computations, `PlanError`, which is one, where devices would wait for ever.
-    Whether the plan is right, `prove` says.
+    Raises ValueError for invalid computations, and `PlanError`, a ValueError, if devices would wait for ever. `prove`
+    says whether the plan is right.
     """
     check_network(network)
     check_text("name", name)
@@ -57,20 +57,20 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
 
 
 def allreduce(algorithm, group, value, bounds):
-    """The schedule that sums elements (start, stop) of the value over a group of devices."""
+    """The schedule that sums elements (start, stop) of a value over a group of devices."""
     start, stop = bounds
     return without_nothing(place(schedules_of(algorithm)(len(group), stop - start), group, start, value))
 
 
 def without_nothing(schedule):
-    """A schedule without transfers of nothing, and steps without transfers."""
+    """The schedule without empty transfers and empty steps."""
     steps = ([t for t in step if t.start < t.stop] for step in schedule)
     return [step for step in steps if step]
 
 
 def _in_steps(devices, units):
-    """The steps in which devices do their lists of `Compute`; ``units``: of each stage's y."""
-    owners = {}  # of each y and dy the first device that makes it
+    """The steps in which devices do their lists of `Compute`; ``units``: the units of each stage's y."""
+    owners = {}  # for each y and dy, the first device that makes it
     for compute in itertools.chain(*devices):
         for value in uses_of(compute)[1]:
             owners.setdefault(value, compute.device)
@@ -95,7 +95,7 @@ def _in_steps(devices, units):
 def _needed(compute, owners, last):
     """The y or dy of another device that a computation needs, and the device that makes it; or None twice.
 
-    What its own device should have made, the proof looks after.
+    The proof checks that its own device has made the rest.
     """
     what, device, s, m, _ = compute
     value = {"F": ("y", s - 1, m), "B": ("dy", s, m), "I": ("dy", s, m)}.get(what)
@@ -108,9 +108,9 @@ def _needed(compute, owners, last):
 
 
 def _deadlock(first):
-    """A sentence about a circle of devices; or else about one that waits for what never comes.
+    """A sentence about a circle of devices that wait for each other, or about one that waits in vain.
 
-    ``first``: of each device what it should do first, the value that it waits for, and the device that makes it.
+    ``first``: for each device its next item, the value that it waits for, and the device that makes it.
     """
     waiting = {compute.device: (compute, source) for compute, _, source in first}
     circle, device = [], first[0][0].device
@@ -128,5 +128,5 @@ def _computation(short, device):
     short = tuple(check_list(f"device {device}: a computation", short, of="what, stage and micro-batch", length=3))
     numbers = all(isinstance(number, int) and number >= 0 for number in short[1:])
     if not isinstance(short[0], str) or short[0] not in COMPUTES or not numbers:
-        raise ValueError(f"device {device}: {shown(short)} is no computation; write ('F', stage, micro_batch)")
+        raise ValueError(f"device {device}: {shown(short)} is not a computation; write ('F', stage, micro_batch)")
     return Compute(short[0], device, *short[1:])

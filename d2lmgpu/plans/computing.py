@@ -1,7 +1,7 @@
-"""How a device computes a stage of a plan: by the kernels, in the way that language/ways.py finds, or as it is written.
+"""How a device computes a stage of a plan: with kernels, in the way that language/ways.py finds, or as it is written.
 
-Everything here runs on the device, with plain arrays, in the device's turn. Forward and back are generators, which
-pause where batch norm's sums may be summed over devices.
+Everything here runs on the device, with plain arrays, in the device's turn. Forward and backward are generators, which
+pause where batch norm's sums may be added over devices.
 """
 
 import itertools
@@ -19,11 +19,11 @@ from .values import Values
 
 
 class Computing(Values):
-    """As `Values`, which see for the arguments; and ``ways``, the plan's `Ways`.
+    """`Values` with computations. It takes the same arguments, and ``ways``, the plan's `Ways`.
 
-    ``mixed``: in mixed precision, for which the plan's network rounds what layers are given (networks/mixed.py). Then
-    weights are rounded where they are used, and ``precision`` is a loss scale. ``exact``: a step's `ExactSums`, if sums
-    are to be exact, as the ways say; else None.
+    ``mixed``: use mixed precision, for which the plan's network rounds the inputs of layers (networks/mixed.py); then
+    weights are rounded where they are used, and ``precision`` is a loss scale. ``exact``: a step's `ExactSums` if the
+    ways ask for exact sums, else None.
     """
 
     def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
@@ -34,12 +34,12 @@ class Computing(Values):
         self.kernels = kernels_for(none, [none], ways.exact)
         self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
         self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
-        self.papers = [{} for _ in plan.stages]  # scratch papers
+        self.papers = [{} for _ in plan.stages]  # scratch memory
         self.idle = Idle(2 * len(self.ways))  # passes that nothing uses
-        self.firsts = [*itertools.accumulate(map(len, self.shapes), initial=0)]  # the number of each stage's parameters
+        self.firsts = [*itertools.accumulate(map(len, self.shapes), initial=0)]  # each stage's first parameter
 
     def begin(self, minibatch):
-        """A step with this `Minibatch` begins."""
+        """Begin a step with this `Minibatch`."""
         self.minibatch, self.used = minibatch, self.precision.scale
         if self.is_exact:
             self.exact = self._new_exact(sum(minibatch.examples))
@@ -49,13 +49,13 @@ class Computing(Values):
         return ExactSums(examples, where, self.used if self.mixed else None)
 
     def _of_exact(self, s):
-        """The exact sums, if any, for parameters from those of stage s on."""
+        """The exact sums, if any, for the parameters of stage s and later stages."""
         if self.exact is not None:
             self.exact.first = self.firsts[s]
         return self.exact
 
     def way(self, s, m, examples):
-        """How this is computed: as written where there are no kernels; not at all where it has no examples or units."""
+        """How to compute this: as written if there are no kernels; not at all if it has no examples or units."""
         if not examples or (self.splits[s] is not None and not self.own[s].size):
             return EMPTY
         return WRITTEN if self.kernels is None else self.ways[s, m]
@@ -64,27 +64,27 @@ class Computing(Values):
         return self.way(s, m, self.minibatch.examples[m])
 
     def _forward(self, s, m, way):
-        """A generator that ends with y, and its `SyncStatistics`."""
+        """A generator that returns y, and its `SyncStatistics`."""
         return (self._by_kernels if way == KEPT else self._as_written)(s, m, self._input(s, m))
 
     def _input(self, s, m):
         return self.minibatch.X[m] if s == 0 else self._own("y", s - 1, m, s, "rows")
 
     def _add_norms(self, kind, s, sync):
-        """To moments or sums: those of a micro-batch."""
+        """Add a micro-batch's moments or sums to the stage's."""
         if sync:
             for whole, own in zip(self.norm_views((kind, s)), sync, strict=True):
                 whole += getattr(own, kind)
 
     def _take_norms(self, kind, s, sync):
-        """From moments or sums: those of all micro-batches."""
+        """Take the moments or sums over all micro-batches."""
         for whole, own in zip(self.norm_views((kind, s)), sync, strict=True):
             getattr(own, kind)[...] = whole
 
     def _compute_run(self, s, m, x, final):
         """Forward to the loss, and back, for some of the examples at a time.
 
-        ``final``: events that are to happen when the gradients of each stage are final; or none.
+        ``final``: events to trigger when the gradients of each stage are final, or none.
         """
         stages = range(s, len(self.layers))
         layers = sum((self.layers[i] for i in stages), ())
@@ -105,7 +105,7 @@ class Computing(Values):
         add(more)
 
     def _sync_of_run(self, s, m):
-        """For each stage of a run that begins with stage s what `_new_sync` gives."""
+        """The result of `_new_sync` for each stage of a run that begins with stage s."""
         return [self._new_sync(i) for i in range(s, len(self.layers))]
 
     def _new_sync(self, s):
@@ -113,11 +113,11 @@ class Computing(Values):
         return make_sync_statistics(self.channels[s], array_module(self.flat))
 
     def _run_in_parts(self, s, m, x, params, layers, grads, **how):
-        """As `in_parts` of the kernels, which say ``how``; of a run that begins with stage s."""
+        """The kernels' `in_parts`, for a run that begins with stage s; ``how``: see there."""
         return self.kernels.in_parts(x, self.minibatch.y[m], params, layers, grads, scale=self.precision.scale, **how)
 
     def _teller(self, stages, final):
-        """A function to call with a number: from it on all gradients of these stages are final."""
+        """A function to call with a number, from which on all gradients of these stages are final."""
         firsts = itertools.accumulate((len(self.shapes[i]) for i in stages), initial=0)
         left = list(zip(firsts, final, strict=False))
 
@@ -128,7 +128,7 @@ class Computing(Values):
         return ready
 
     def _by_kernels(self, s, m, x):
-        """Forward by kernels: as of `_forward`. They hold the cache."""
+        """`_forward` with kernels, which hold the cache."""
         params, is_last = self._params_of(s), s == len(self.layers) - 1
         targets = self.minibatch.y[m] if is_last else None
         loss = self.loss.for_kernels(targets) if is_last else None
@@ -137,7 +137,7 @@ class Computing(Values):
         return cache.forward(x, params, targets, self._draws(s, m), self._of_exact(s)), cache.sync
 
     def _pass(self, s, m, x, params, loss):
-        """One that nothing uses, or a new one."""
+        """An idle `Pass`, or a new one."""
         return self.idle.take((s, x.shape)) or self.kernels.Pass(*self._of_pass(s, x, params, loss))
 
     def _of_pass(self, s, x, params, loss):
@@ -146,7 +146,7 @@ class Computing(Values):
         return layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s], self.is_exact
 
     def _as_written(self, s, m, x):
-        """As of `_forward`, by the layers as they are written."""
+        """`_forward` by the layers as they are written."""
         sync = self._new_sync(s)
         return self._parts_as_written(s, m, x, sync), sync
 
@@ -162,7 +162,7 @@ class Computing(Values):
         return y if is_last else images_last(y)
 
     def _draws(self, s, m):
-        """What a stage's random layers draw from: it depends on examples and units, wherever they are."""
+        """The `Draws` of a stage's random layers; they depend on examples and units, not on the device."""
         if self.minibatch.draws is None:
             return None
         columns = self.splits[s] is not None and self.splits[s].what == "columns"
@@ -170,7 +170,7 @@ class Computing(Values):
         return self.minibatch.draws._replace(first=sum(self.minibatch.examples[:m]), layer=self.random[s], units=units)
 
     def _backward(self, s, m, way, grads):
-        """A generator that ends with dx, and its `SyncStatistics`; to ``grads`` gradients go."""
+        """A generator that returns dx, and its `SyncStatistics`; it adds gradients to ``grads``."""
         cache = self.values["cache", s, m]
         if way == KEPT:
             dy = self._handed_back(s, m)
@@ -179,7 +179,7 @@ class Computing(Values):
         return self._back_as_written(s, m, grads, cache[-1]), cache[-1]
 
     def _back_as_written(self, s, m, grads, sync=()):
-        """A generator that ends with dx. Without ``grads`` what W needs is kept."""
+        """A generator that returns dx. Without ``grads`` it keeps what W needs."""
         (*caches, _), dy = self.values["cache", s, m], self._handed_back(s, m)
         if dy is None:
             dy = loss_backward(caches.pop(), self.loss, self.precision.scale)
@@ -193,16 +193,16 @@ class Computing(Values):
         return None if s == len(self.layers) - 1 else self._own("dy", s, m, s, "columns")
 
     def _params_of(self, s):
-        """A stage's parameters for kernels, which on GPUs read elements that follow each other."""
+        """A stage's parameters for kernels, which on GPUs need contiguous elements."""
         params = self._params(s)
         if self.device.kind == "cpu":
             return params
         return [array_module(param).ascontiguousarray(param) for param in params]
 
     def _written_to(self, values):
-        """Arrays for kernels to write gradients to, and pairs of gradients and what is to be added to them then.
+        """Arrays for kernels to write gradients to, and pairs of gradients and arrays to be added to them afterwards.
 
-        The first that is written to gradients needs no addition. With exact sums kernels add.
+        The first result is written directly and needs no addition. With exact sums, the kernels add.
         """
         if self.is_exact:
             return [view for value in values for view in self._views(self._flat(value), value[1])], []
@@ -230,6 +230,6 @@ class Computing(Values):
 
 
 def add(pairs):
-    """To gradients: terms."""
+    """Add terms to gradients."""
     for grad, term in pairs:
         grad += term

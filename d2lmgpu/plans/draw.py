@@ -1,9 +1,9 @@
-"""One reader of plans: draw what each device does when, and below it how much memory it holds.
+"""Draw what each device does when in a plan, and below it how much memory it holds.
 
-A row is a device, time goes to the right. Boxes are computations, with the number of the micro-batch (and of the
-stage, where a device has several): forward, backward, or its halves, the input's gradient and the weights'. Arrows
-are what is handed on as a whole, y and dy of pipelines. All other transfers that follow each other at a device, those
-of a collective for example, are one bar below its boxes, since they go on while it computes.
+Each row is a device; time goes to the right. Boxes are computations, labelled with the micro-batch (and with the stage,
+if a device has several): forward, backward, or the two halves of backward, the gradients of the input and of the
+weights. Arrows show arrays that are sent whole, the y and dy of pipelines. Other consecutive transfers at a device,
+such as those of a collective, form one bar below its boxes, because they run while it computes.
 """
 
 from ..collectives.draw import COLOURS, figure_of
@@ -12,13 +12,13 @@ from .film import film_of_simulation
 from .simulate import simulate
 
 MOST_NUMBERS = 400
-"""Boxes that still have their numbers."""
+"""The most boxes that are still labelled."""
 MOST_LINES = 8
-"""Devices whose lines of memory are still named."""
+"""The most devices whose memory lines are still named."""
 
 
 def draw(plan, network=None, costs=None, messages=True, **options):
-    """A matplotlib figure of the plan in time, as `simulate` tells it, which has the same arguments and errors.
+    """A matplotlib figure of the plan in time, as `simulate` computes it; the arguments and errors are the same.
 
     ``messages``: whether to draw arrows.
     """
@@ -59,7 +59,7 @@ def _draw_events(axes, film, with_labels):
 
 
 def _draw_box(axes, row, height, start, end, colour):
-    """What takes no time is a mark."""
+    """Draw a box, or a mark for a computation that takes no time."""
     if end == start:
         axes.plot([start] * 2, [row - height / 2, row + height / 2], color=colour, lw=3, zorder=2)
     else:
@@ -76,7 +76,7 @@ def _draw_message(axes, film, source, destination, kind, _, nbytes, start, end):
 def _draw_memory(axes, film):
     from matplotlib.ticker import EngFormatter
 
-    alike = {}  # devices whose lines would hide each other
+    alike = {}  # devices whose lines would coincide
     for device, line in enumerate(film["chart"]["lines"]):
         alike.setdefault(tuple(map(tuple, line)), []).append(device)
     for i, (line, devices) in enumerate(alike.items()):

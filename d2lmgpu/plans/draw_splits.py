@@ -1,8 +1,8 @@
-"""One reader of plans: draw which device computes what of a minibatch, and what travels between them.
+"""Draw which device computes which part of a minibatch, and what devices send each other.
 
-The textbook's picture of the ways to split a step, here of any plan: the network's layers from top to bottom, the
-micro-batches from left to right, each in the colour of the device that computes it. Where several devices compute a
-layer of a micro-batch, their colours are side by side, with the channels that each has.
+This is the textbook's picture of the ways to split a step, for any plan: the network's layers from top to bottom, the
+micro-batches from left to right, each in the colour of the device that computes it. If several devices compute a layer
+of a micro-batch, their colours are side by side, with the channels of each.
 """
 
 from ..collectives.draw import COLOURS, figure_of
@@ -16,38 +16,38 @@ from ..networks import layer_rows
 from ..words import several
 
 SHADES = "#8FD3B6 #F4C77B #A9CDEB #E3B4CF #D0D0D0 #C9B79C".split()
-"""Of the devices in turn, light enough to be written on."""
+"""The colours of devices, in turn, light enough for black text."""
 WAYS = {
     "y": ("outputs y", COLOURS[0]),
     "dy": ("their gradients dy", COLOURS[1]),
     "grads": ("gradients of parameters", COLOURS[6]),
     "params": ("parameters", COLOURS[8]),
 }
-"""Of what is sent, by kind, the name and the colour. What else is, sums of batch norm, is little, and not drawn."""
+"""The name and colour of each kind of data that is sent. The small sums of batch norm are not drawn."""
 BOX, GAP, APART = 0.92, 1.2, 0.04
-"""Heights of a layer's box, of 1, and of what is between stages; the space between micro-batches, of a panel's 1."""
+"""Heights of a layer's box (of 1) and of the gap between stages; the gap between micro-batches (of a panel's 1)."""
 MOST_NAMED = 3
-"""Boxes beside each other that still have words in them."""
+"""The most boxes side by side that still have text in them."""
 WORDS = {"ha": "center", "va": "center", "fontsize": 7, "zorder": 4}
 
 
 def draw_splits(plans, batch_size=256, dtype="float32"):
-    """A matplotlib figure with a panel for each of ``plans``, a dict of plans of one network by their titles.
+    """A matplotlib figure with a panel for each of ``plans``, a dict from titles to plans of one network.
 
-    Arrows are what is sent, and beside them stands how many bytes all of them are, of a minibatch of ``batch_size``. In
-    boxes side by side are the numbers of the channels, and at the bottom of how many parameters each device updates.
+    Arrows show what is sent, with the total number of bytes for a minibatch of ``batch_size``. Boxes side by side show
+    their channels, and the bottom row shows how many parameters each device updates.
 
-    Raises ValueError unless there are plans, all of one network, PlanError for one that is none.
+    Raises ValueError unless there are plans, all of one network; PlanError for an invalid plan.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     if len({plan.network for plan in plans.values()}) != 1:
-        raise ValueError(f"draw_splits: {several(len(plans), 'plan')}; give some of one network")
+        raise ValueError(f"draw_splits: {several(len(plans), 'plan')}; give plans of one network")
     rows = layer_rows(next(iter(plans.values())).network)
     cuts = {stage.first for plan in plans.values() for stage in plan.stages} - {0}
     tops = [row + GAP * sum(cut <= row for cut in cuts) for row in range(len(rows) + 1)]
-    tops.append(tops[-1] + 1 + GAP)  # of the updates
+    tops.append(tops[-1] + 1 + GAP)  # for the updates
     size = 1.7 + 2.1 * len(plans), 0.26 * tops[-1] + 1.3
     figure, panels = figure_of(size, 1, len(plans), sharey=True, squeeze=False)
     kinds = set()
@@ -67,7 +67,7 @@ def draw_splits(plans, batch_size=256, dtype="float32"):
 
 
 def computed_by(plan):
-    """What each device computes: {(stage, micro-batch): {device: (start, stop)}}, with its units, None for all."""
+    """What each device computes: {(stage, micro-batch): {device: (start, stop)}}; the last two: its units."""
     splits, found = splits_of(plan.network, plan.stages), {}
     for compute in (a for step in plan.steps for a in step if isinstance(a, Compute) and a.what == "F"):
         split = splits[compute.stage]
@@ -86,8 +86,8 @@ def _numbers(start, stop):
 
 
 def _draw_panel(axes, plan, tops, batch_size, bytes_of):
-    """Draw one plan; returns the kinds of what is sent."""
-    M, places = plan.micro_batches, {}  # (stage, micro-batch, device): the middle, the top and the bottom
+    """Draw one plan; return the kinds of data that are sent."""
+    M, places = plan.micro_batches, {}  # by (stage, micro-batch, device): the middle, the top and the bottom
     for m in range(M):
         _write(axes, (m + 0.5) / M, -0.3, _numbers(*examples_of(batch_size, M, m)), M)
     for (s, m), units in computed_by(plan).items():
@@ -123,7 +123,7 @@ def _write(axes, x, y, text, count):
 
 
 def _draw_messages(axes, plan, places, bytes_of):
-    """Draw arrows for transfers, and how many bytes they are; returns the kinds of them."""
+    """Draw arrows for transfers, with their bytes; return their kinds."""
     lowest = {device: place for (s, _, device), place in sorted(places.items(), key=lambda p: p[1][2]) if s != "update"}
     arrows, sent = {}, {}
     for t in (a for step in plan.steps for a in step if isinstance(a, Transfer) and a.source != a.destination):

@@ -1,8 +1,8 @@
-"""One reader of plans: do it, with real arrays on real devices.
+"""Carry out a plan with real arrays on real devices.
 
-The plan's steps become actions (lower.py), which are submitted to their devices' queues; devices wait for each other,
-where one reads what another writes, by events (step.py), or by messages where they are of several processes
-(across.py). The host program does not wait before the step's end.
+The plan's steps become actions (lower.py), which are submitted to the devices' queues. Where one device reads what
+another writes, it waits for an event (step.py), or for a message if the devices belong to different processes
+(across.py). The host program does not wait before the end of the step.
 """
 
 import functools
@@ -31,13 +31,13 @@ from .whole import numbered_stages
 
 
 def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd", draws=None):
-    """One training step by the plan, with the examples ``X`` (N, C, H, W) and ``y`` (N,) of the host.
+    """Do one training step by the plan, with examples ``X`` (N, C, H, W) and ``y`` (N,) on the host.
 
-    ``params``: a list of host arrays, as of `init_params`. Returns the summed loss, and the parameters after the step,
+    ``params``: a list of host arrays, as from `init_params`. Returns the summed loss and the parameters after the step,
     on the host. For more than one step see `Execution`, which raises the same errors.
 
-    ``devices``: a list, or a `Cluster`: then all processes call this with the same arguments, and get the same.
-    ``draws``: the `Draws` of a network with dropout.
+    ``devices``: a list, or a `Cluster`; then all processes call this with the same arguments and get the same result.
+    ``draws``: the `Draws` for a network with dropout.
     """
     execution = Execution(plan, params, devices, optimizer)
     loss = execution.step(X, y, lr, draws=draws)
@@ -47,17 +47,16 @@ def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd", draws=None):
 class Execution:
     """A plan on its devices, with the parameters and the optimiser's state, step after step.
 
-    ``optimizer``: a name, or an `Optimizer`. ``loss``: as of `networks.find_loss`. The plan is proved first. Raises
-    PlanError for a plan that is wrong, ValueError for parameters that are not the network's, and another number of
-    devices.
+    ``optimizer``: a name, or an `Optimizer`. ``loss``: as in `networks.find_loss`. The plan is proved first. Raises
+    PlanError for a wrong plan, ValueError for parameters that do not fit the network, or a wrong number of devices.
 
-    Of a `Cluster` every process has one, with the same plan and parameters, and calls its methods as the others do.
-    Its ``stores`` are those of the process's own devices. ``error``: the first that a device had.
+    On a `Cluster` every process has an execution with the same plan and parameters, and all call the same methods. Its
+    ``stores`` are those of the process's own devices. ``error``: the first error of a device.
 
-    ``mixed``: in mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
-    without them layers compute as they are written, for reference. ``overlap``: gradients are exchanged while others
-    are being computed (step.py). ``library``: what sums gradients over all devices in the place of a schedule, "nccl"
-    or an `Across`. ``exact``: sums over examples are exact (exact.py), for plans as with ``mixed``.
+    ``mixed``: use mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
+    without them layers compute as they are written, for reference. ``overlap``: exchange gradients while others are
+    being computed (overlap.py). ``library``: "nccl" or an `Across`, which sums gradients over all devices in place of a
+    schedule. ``exact``: use exact sums over examples (exact.py), for the same plans as ``mixed``.
     """
 
     make_store, kinds_of_steps = Store, (Step, StepAcross)
@@ -80,7 +79,7 @@ class Execution:
             optimizer = OPTIMIZERS[optimizer]
         columns = replayed(plan).columns
         if len(everybody) != plan.k:
-            raise ValueError(f"the plan {plan.name} is for {plan.k} devices; {len(everybody)} are given")
+            raise ValueError(f"the plan {plan.name} is for {plan.k} devices, not {len(everybody)}")
         check_params("params", params, plan.network)
         self.plan, self.everybody, self.devices, self.optimizer = plan, everybody, everybody.mine, optimizer
         self.begun, self.error, self.has_failed = 0, None, False
@@ -88,8 +87,8 @@ class Execution:
         self.overlap, self.library, self.exact = overlap, library, exact
         queues = [*self.devices, *(device.comm_stream for device in self.devices if overlap)]
         if mixed or exact or everybody.size > 1:
-            queues += [*map(endpoint, queues)]  # also in that of a GPU's `Staging`
-        self.queues = list(dict.fromkeys(queues))  # in which a step's work is done, and may fail
+            queues += [*map(endpoint, queues)]  # also those of a GPU's `Staging`
+        self.queues = list(dict.fromkeys(queues))  # the queues in which a step's work is done, and may fail
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)
@@ -107,7 +106,7 @@ class Execution:
             sizes = {("grads", s): stage.params for s, stage in enumerate(plan.stages)}
             store.fixed |= {value: store.device.empty(n, store.dtype_of(value)) for value, n in sizes.items()}
         self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
-        last = len(plan.stages) - 1  # of each micro-batch's loss the first device that computes it:
+        last = len(plan.stages) - 1  # the first device that computes each micro-batch's loss:
         self.holder = {c.micro_batch: c.device for c in self.computes if (c.what, c.stage) == ("F", last)}
         own = [c for c in self.computes if c.what == "F" and c.device in self.store]
         self.begins = [(c.device, c.micro_batch) for c in own if c.stage == 0]
@@ -119,30 +118,30 @@ class Execution:
         self.make_step = self.kinds_of_steps[self.across is not None]
 
     def step(self, X, y, lr, draws=None, examples=None, tell=0.0):
-        """A training step on ``X`` (N, C, H, W), in the parameters' dtype, with ``y`` (N, ...); the summed loss.
+        """Train for a step on ``X`` (N, C, H, W), in the parameters' dtype, and ``y`` (N, ...); return the summed loss.
 
-        Afterwards ``correct`` is for how many examples the largest logit was the label, and ``told`` what the processes
-        had to ``tell``, a number each, in a list with an entry for each device. ``draws``: of a network with dropout.
-        ``examples``: how many each micro-batch has, a tuple; as evenly as can be unless given.
+        Afterwards ``correct`` says for how many examples the label had the largest logit, and ``told`` is a list with
+        the number that each device's process had to ``tell``. ``draws``: for a network with dropout. ``examples``: a
+        tuple of the sizes of the micro-batches; by default as even as possible.
 
-        If a device fails, its error is raised, and this object has no parameters any more. ValueError for examples
-        that do not fit the network, and for one with dropout without ``draws``.
+        If a device fails, its error is raised, and this object has no parameters any more. Raises ValueError for
+        examples that do not fit the network, and for a network with dropout without ``draws``.
         """
         with nothing_left_behind(self.devices):
             return self.finish(self.submit(X, y, lr, draws, examples, tell))
 
     def submit(self, X, y, lr, draws=None, examples=None, tell=0.0):
-        """Begin a `step`: `finish` waits for what this returns. Meanwhile the next one may be begun."""
+        """Begin a `step`; pass the result to `finish` to wait for it. The next step may begin before that."""
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
         examples = examples or (whole_granules(len(y), self.plan.micro_batches) if self.exact else len(y))
         return self.submit_placed(self._place_examples(X, y, draws, examples), lr, tell)
 
     def submit_placed(self, minibatch, lr, tell=0.0):
-        """`submit` of what is on the devices: for each of this process's a `Minibatch`."""
+        """`submit` for data on the devices: a `Minibatch` for each of this process's devices."""
         if self.has_failed:
-            raise ValueError("a step of this execution has failed; begin with a new one")
-        self._raise_error()  # of a step under way
+            raise ValueError("a step of this execution has failed; create a new execution")
+        self._raise_error()  # from a step under way
         if self.across is not None:
             self.across.compare()
         step = self.make_step(self, minibatch, lr, tell)
@@ -151,7 +150,7 @@ class Execution:
         return step
 
     def finish(self, step):
-        """Wait for a step that was begun; the rest is as of `step`."""
+        """Wait for a step that was begun; otherwise like `step`."""
         for end in step.ends:
             end.wait()
         self._raise_error()
@@ -161,46 +160,46 @@ class Execution:
         return sum(rows[i][2 * m] for m, i in sorted(self.holder.items()))
 
     def _raise_error(self):
-        """Raise the error that a device has had, if any, perhaps in a collective."""
+        """Raise the error of a device, if there was one, possibly in a collective."""
         for error in [self.error, *(error for queue in self.queues for error in queue.failures.take())]:
             if error is not None:
                 self.error, self.has_failed = self.error or error, True
                 raise error
 
     def set_params(self, values):
-        """Take all parameters, on the host."""
+        """Set all parameters from host arrays."""
         flat = numbered_stages([np.asarray(to_host(value)) for value in values], self.plan)
         for store in self.stores:
             store.device.submit(store.set_params, flat).result()
 
     def params(self):
-        """All parameters on the host, as `init_params` gives them: each element from the first device that holds it."""
+        """All parameters on the host, in the form of `init_params`: each element from the first device that has it."""
         return [np.ascontiguousarray(array) for array in self._gathered("params", lambda store, s: store.own[s])]
 
     def statistics(self):
-        """For each device of all processes batch norm's running statistics, NumPy arrays, as of `init_statistics`.
+        """Batch norm's running statistics for each device of all processes: NumPy arrays, as from `init_statistics`.
 
-        What a device does not compute, and so has no statistics of, is as the first device has it that does.
+        For layers that a device does not compute, they are those of the first device that does.
         """
         shapes = [(C,) for channels in self.stores[0].norms for C in channels for _ in ("mean", "variance")]
         mine = np.full((len(self.stores), sum(C for (C,) in shapes)), np.nan)
         for row, store in zip(mine, self.stores, strict=True):
             for array, own, view in self._running(store, in_shapes(row, shapes)):
                 view[own] = to_host(array)
-        # In an elastic cluster all devices have the same, and nobody is asked.
+        # In an elastic cluster all devices have the same, so no exchange is needed.
         rows = np.tile(mine[0], (len(self.everybody), 1)) if self.everybody.is_elastic else gather(self.everybody, mine)
         whole = functools.reduce(lambda one, other: np.where(np.isnan(one), other, one), rows)
         rows = np.where(np.isnan(rows), whole, rows)
         return [[array.astype(self.dtype) for array in in_shapes(row, shapes)] for row in rows]
 
     def set_statistics(self, statistics):
-        """Take such arrays, for each of this process's devices."""
+        """Set such arrays for each of this process's devices."""
         for store, arrays in zip(self.stores, statistics, strict=True):
             for array, own, value in self._running(store, arrays):
                 array[...] = put(value[own], store.device)
 
     def _running(self, store, values):
-        """A device's running statistics: each array, which channels it has, and the one in ``values`` that has all."""
+        """A device's running statistics: each array, its channels, and the array in ``values`` with all channels."""
         rest = iter(values)
         for s, channels in enumerate(store.norms):
             whole = [next(rest) for _ in channels for _ in ("mean", "variance")]
@@ -208,9 +207,10 @@ class Execution:
                 yield DeviceArray(array, store.device), store.channels_of(s), value
 
     def _gathered(self, name, held):
-        """What devices hold of "params" or "state", ``held(store, stage)``: whole, in the parameters' shapes.
+        """The "params" or "state" that devices hold, ``held(store, stage)``, as whole arrays in the parameters' shapes.
 
-        Of several processes that of the first device that holds an element tells it; in the others it is a zero.
+        With several processes, each element comes from the process of the first device that holds it; the others
+        contribute zeros.
         """
         whole = np.zeros(sum(stage.params for stage in self.plan.stages), self.dtype)
         flats = in_shapes(whole, [(stage.params,) for stage in self.plan.stages])
@@ -232,7 +232,7 @@ class Execution:
         return X, y.astype(self.dtype if y.dtype.kind == "f" else np.int64)
 
     def _place_examples(self, X, y, draws, examples):
-        """Each device gets the micro-batches that it begins or ends with: for each a `Minibatch`."""
+        """Give each device the micro-batches that it begins or ends: a `Minibatch` for each."""
         count = self.plan.micro_batches
         parts = [slice(*examples_of(examples, count, m)) for m in range(count)]
         found = {i: Minibatch(examples_in_each(examples, count), draws) for i in self.store}

@@ -1,7 +1,7 @@
-"""A plan in time as a film: what a page plays, and a picture shows of it.
+"""A plan in time as an animation, which a page plays and a picture shows.
 
-Boxes are computations, messages what is handed on as a whole, y and dy of pipelines. All other transfers that follow
-each other at a device, those of a collective for example, are one bar.
+Boxes are computations; messages are arrays that are sent whole, the y and dy of pipelines. Other consecutive transfers
+at a device, such as those of a collective, form one bar.
 """
 
 from ..collectives.draw import COLOURS
@@ -25,23 +25,23 @@ BOXES = {
     "sums": ("transfers of sums", "#bcbd22"),
 }
 MESSAGES = {"y": ("y, handed on", COLOURS[0]), "dy": ("dy, handed back", COLOURS[1])}
-"""By kind the name and the colour."""
+"""The name and the colour of each kind."""
 
 
 def film_of(plan, network=None, costs=None, **options):
-    """The film of a plan: a dict as `player` describes it. Arguments and errors are those of `simulate`."""
+    """The animation of a plan: a dict in the form that `player` describes. Arguments and errors: see `simulate`."""
     simulation = simulate(plan, network, costs, **options)
     return film_of_simulation(plan, simulation, "" if costs is None and network is None else "s")
 
 
 def film_of_simulation(plan, simulation, unit):
-    """The same of a `PlanSimulation`, whose times are in this ``unit``."""
+    """The animation of a `PlanSimulation`, whose times are in this ``unit``."""
     arrows, bars = handed_on(simulation), bars_of(simulation)
     kinds = {event.action.what for event in simulation.events} | {kind for _, kind, *_ in bars}
     kinds = {kind: box for kind, box in BOXES.items() if kind in kinds}
     values = {message.action.value[0] for message in arrows}
     computed = {event.action[1:3] for event in simulation.events if event.action.what in COMPUTES}
-    with_stage = len(computed) > len({device for device, _ in computed})  # a device computes several
+    with_stage = len(computed) > len({device for device, _ in computed})  # a device computes several stages
     events = [
         [[action.device], action.what, _label(action, with_stage), str(action), float(start), float(end)]
         for _, action, start, end, _ in simulation.events
@@ -65,7 +65,7 @@ def film_of_simulation(plan, simulation, unit):
 
 
 def handed_on(simulation):
-    """The messages of whole y and dy."""
+    """The messages with a whole y or dy."""
     return [message for message in simulation.messages if _is_whole(message.action.value, simulation)]
 
 
@@ -74,9 +74,9 @@ def _is_whole(value, simulation):
 
 
 def bars_of(simulation):
-    """Transfers from device to device that are not handed on: a list of (device, kind of value, start, end).
+    """All other transfers between devices: a list of (device, kind of value, start, end).
 
-    Those to and from a device that go on without a pause are one.
+    Transfers to and from a device without a pause in between are merged.
     """
     spans = {}
     for _, moves, _, starts, ends in simulation.moved:
@@ -103,7 +103,7 @@ def _title(plan):
 
 
 def _label(action, with_stage):
-    """ "F3", with the stage "F3 s1"; nothing for an update."""
+    """ "F3", or "F3 s1" with the stage; nothing for an update."""
     if action.what not in COMPUTES:
         return ""
     return f"{action.what}{action.micro_batch}" + (f" s{action.stage}" if with_stage else "")

@@ -1,16 +1,16 @@
 """GPipe: all micro-batches forward, then all of them back.
 
-Device s has stage s. While device 1 computes micro-batch 0, device 0 is at micro-batch 1 already. Four
-stages, four micro-batches, a backward that takes as long as a forward:
+Device s has stage s. While device 1 computes micro-batch 0, device 0 already computes micro-batch 1. For four stages,
+four micro-batches, and a backward that takes as long as a forward:
 
     device 0    F0 F1 F2 F3 .  .  .  .  .  .  B0 B1 B2 B3
     device 1    .  F0 F1 F2 F3 .  .  .  .  B0 B1 B2 B3
     device 2    .  .  F0 F1 F2 F3 .  .  B0 B1 B2 B3
     device 3    .  .  .  F0 F1 F2 F3 B0 B1 B2 B3
 
-Each device waits in k-1 of m+k-1 forward places and in as many of the backward ones: the *bubble* is
-(k-1)/(m+k-1) of the time, with stages that cost the same. Memory: every device holds the caches of all m
-micro-batches. Bytes: device s sends y to the next and dy to the device before, once for each example.
+Each device waits in k-1 of m+k-1 forward slots and in as many backward slots: the *bubble* is (k-1)/(m+k-1) of the time
+if all stages cost the same. Memory: every device holds the caches of all m micro-batches. Bytes: device s sends y to
+the next device and dy to the previous one, once for each example.
 
 Source: Huang et al. 2019, "GPipe: efficient training of giant neural networks using pipeline parallelism".
 """
@@ -21,11 +21,11 @@ from .cut import cut
 
 
 def gpipe(k, micro_batches=4, network=LENET, costs=None):
-    """The plan for k devices; ``costs`` of layers as `cut` takes them. ValueError if the network has too few layers."""
+    """The plan for k devices; ``costs`` of layers: see `cut`. Raises ValueError if the network has too few layers."""
     return compose(gpipe_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "gpipe")
 
 
 def gpipe_order(k, micro_batches):
-    """For each device what it computes, in order."""
+    """For each device, its computations in order."""
     each = range(micro_batches)
     return [[("F", s, m) for m in each] + [("B", s, m) for m in each] for s in range(k)]

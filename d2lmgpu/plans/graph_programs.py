@@ -1,13 +1,13 @@
-"""How a device computes a stage of a plan in a CUDA graph: by programs that stay, with nothing copied on the way.
+"""How a device computes a stage of a plan in a CUDA graph: with permanent programs and without local copies.
 
-Each micro-batch has a program of its own for each run and each stage that is computed by itself. So what a program
-leaves is still there when the next one reads it, where the kernels have written it. Copied is only what travels to
-other devices, which is laid out by units.
+Each micro-batch has its own program for each run and for each stage that is computed separately. So a program's results
+stay where the kernels wrote them until the next program reads them. Only data for other devices are copied, and laid
+out by units.
 
     F 0 ──► logits of program 0 ═ x of program 1 ──► F 1
     B 0 ◄── dlogits of program 0 ═ dx of program 1 ◄── B 1
 
-A stage of which a device computes a single micro-batch has its batch norm's sums where they are exchanged.
+If a device computes only one micro-batch of a stage, it writes batch norm's sums directly where they are exchanged.
 """
 
 from collections import Counter
@@ -24,11 +24,11 @@ from .store import Store
 
 
 class GraphPrograms(Store):
-    """As `Store`, of whose arguments ``mixed`` is left to the ``precision``, one of `PRECISIONS`: kernels round.
+    """Like `Store`, but ``precision``, one of `PRECISIONS`, replaces the argument ``mixed``: kernels do the rounding.
 
     ``travels``: the values that go to other devices, or come from them. ``tracks_early``: whether moments are final
-    when all computations are done. ``targets``: by stage and micro-batch the
-    value to which B adds gradients. ``alone``: of each stage with batch norm the micro-batch, if there is only one.
+    when all computations are done. ``targets``: for each stage and micro-batch, the value to which B adds gradients.
+    ``alone``: for each stage with batch norm, its micro-batch if there is only one.
     """
 
     def __init__(self, precision, *arguments):
@@ -52,7 +52,7 @@ class GraphPrograms(Store):
             self.branches.join()
 
     def begin(self, minibatch):
-        """As of `Store`. ``counts``: whether a loss will be computed, the first of which counts the step."""
+        """As in `Store`. ``counts``: whether a loss will be computed; the first one counts the step."""
         super().begin(minibatch)
         last = len(self.layers) - 1
         self.counts = any(s == last and minibatch.examples[m] for s, m in self.ways)
@@ -85,7 +85,7 @@ class GraphPrograms(Store):
         return self.programs[key]
 
     def _options(self, s, m, x):
-        """Of a new program: what it reads where that is already, if it stays there and is rounded as it should be."""
+        """Options of a new program: which input it reads in place, if that stays there and is rounded correctly."""
         options = {"precision": self.precision_of_kernels, "scale": self.scale}
         if s == len(self.layers) - 1 or (s, m) in self.runs:
             options["labels"] = self.minibatch.y[m]
@@ -95,7 +95,7 @@ class GraphPrograms(Store):
         return options
 
     def _count(self, program, m):
-        """Where a program with a loss counts the step, and adds the loss to."""
+        """Where a program with a loss counts the step and accumulates the loss."""
         if program.with_loss:
             program.step, self.counts = (self.number, False) if self.counts else (self.unused, False)
             program.epoch_loss, program.epoch_correct = self.totals[m]
@@ -106,7 +106,7 @@ class GraphPrograms(Store):
         return s in self.alone and self.minibatch.examples[self.alone[s]] > 0
 
     def _flat(self, value):
-        if value[0] in ROWS and self._is_alone(value[1]):  # it will be written, and not added to
+        if value[0] in ROWS and self._is_alone(value[1]):  # it will be written, not added to
             self._begin(value)
             self.unwritten.discard(value)
         return super()._flat(value)
@@ -139,10 +139,10 @@ class GraphPrograms(Store):
 
 
 class GraphPass(Pass):
-    """As `Pass`. ``copies_y``, ``copies_dx``: whether what it gives travels, and must be laid out by units."""
+    """Like `Pass`. ``copies_y``, ``copies_dx``: whether the result goes to other devices, and is laid out by units."""
 
     def forward(self, X, params, y=None, draws=None, exact=None):
-        """As of `Pass`; the loss is in the program's totals."""
+        """As in `Pass`; the loss is in the program's totals."""
         self.program.exact = exact
         yield from self.program.forward(params, X, y)
         if self.with_loss:
@@ -150,7 +150,7 @@ class GraphPass(Pass):
         return with_images_last(self.program.logits, self.copies_y)
 
     def backward(self, params, grads, dy=None, scale=1):
-        """As of `Pass`; the scale is the program's own."""
+        """As in `Pass`; the program has its own scale."""
         if dy is not None:
             dy = array_module(dy).ascontiguousarray(dy)
             for program, part in self.program.parts:

@@ -1,13 +1,13 @@
-"""A device's part of a plan whose steps are CUDA graphs: what changes from step to step is in the device's memory.
+"""A device's part of a plan whose steps are CUDA graphs: everything that changes is in the device's memory.
 
-A graph replays the same kernels with the same arguments. So these are arrays, which kernels read and write:
+A graph replays the same kernels with the same arguments. So these values are arrays, which kernels read and write:
 
-    number           which step it is, counted by the step itself
-    order, starts    which examples each step takes: it ends with fetching those of the next one
-    rates, sizes     the learning rate, divided by the size of the minibatch, and that size, of each step
-    scale, overflow  in mixed precision, as kernels/cuda/mixed_precision.cu says; or what exact sums cannot hold
-    unfit            with exact sums that are not scaled: what has not fit first, as of `unfit_error`, and in which step
-    totals           by micro-batch: the loss and the right answers, summed over the epoch
+    number           the number of the step, counted by the step itself
+    order, starts    the examples of each step; a step ends by fetching those of the next one
+    rates, sizes     for each step the learning rate, divided by the size of the minibatch, and that size
+    scale, overflow  for mixed precision, see kernels/cuda/mixed_precision.cu; or whether exact sums overflowed
+    unfit            for exact sums without a scale: the first value that did not fit (see `unfit_error`), and its step
+    totals           by micro-batch: the loss and the correct answers, summed over the epoch
 """
 
 import numpy as np
@@ -20,27 +20,27 @@ from ..parallel import loss_scale
 from .graph_programs import GraphPrograms
 
 ALIGNED = 16
-"""Bytes at whose multiples what sgd.cu reads must begin."""
+"""The alignment, in bytes, that sgd.cu needs."""
 
 
 class GraphStore(GraphPrograms):
-    """As `GraphPrograms`, which see for the arguments."""
+    """Like `GraphPrograms`, with the same arguments."""
 
     def __init__(self, precision, *arguments):
         import cupy
 
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
         self.count, self.zero, self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(5))
-        self.flag = cupy.zeros(1, np.float32)  # overflow, to be summed over devices
+        self.flag = cupy.zeros(1, np.float32)  # overflow, summed over devices
         self.unfit, self.one = cupy.zeros(2, np.int32), cupy.ones(1, np.float32)
-        self.fetches = []  # of each micro-batch: number, images or none, labels, for as many as it may have; a launch
+        self.fetches = []  # by micro-batch: number, images or None, labels (for the most examples), a launch
         super().__init__(precision, *arguments)
         self.scale.fill(loss_scale.FIRST_SCALE if self.kind else 1)
         self.bookkeeping = self.branches.branch()
 
     @property
     def steps(self):
-        """Updates of Adam, which counts them on the device."""
+        """The number of Adam's updates, which are counted on the device."""
         return int(self.device.submit(self.taken.get).result()[0])
 
     @steps.setter
@@ -50,10 +50,10 @@ class GraphStore(GraphPrograms):
     # Between steps:
 
     def take_data(self, images, labels, fetched, steps, examples):
-        """Get ready for epochs of so many ``steps`` and ``examples``, out of a data set: uint8 arrays of the device.
+        """Prepare for epochs of ``steps`` steps and ``examples`` examples from a data set: uint8 arrays on the device.
 
-        ``fetched``: of each micro-batch that the device begins or ends its number, how many examples it has at most,
-        and whether its images are wanted.
+        ``fetched``: for each micro-batch that the device begins or ends, its number, its largest number of examples,
+        and whether its images are needed.
         """
         import cupy
 
@@ -68,7 +68,7 @@ class GraphStore(GraphPrograms):
             self.totals[m] = cupy.zeros(1, np.float64 if self.is_exact else np.float32), cupy.zeros(1, np.int32)
 
     def begin_epoch(self, order, starts, rates, sizes, done, totals):
-        """The next step is number ``done`` of the epoch; ``totals``: by micro-batch, of the steps before it."""
+        """Let the next step be number ``done`` of the epoch; ``totals``: by micro-batch, those of the steps before."""
         self.order[: len(order)].set(order)
         self.starts.set(starts)
         self.rates.set(rates)
@@ -81,27 +81,27 @@ class GraphStore(GraphPrograms):
         self.branches.join()
 
     def total(self, m):
-        """Of a micro-batch the loss and the right answers, summed over the epoch so far."""
+        """A micro-batch's loss and correct answers, summed over the epoch so far."""
         return [array.get()[0] for array in self.totals[m]]
 
     def scaling(self):
-        """In mixed precision the arrays with the scale of the loss and the number of good steps with it."""
+        """For mixed precision, the arrays with the scale of the loss and the number of good steps with it."""
         return [self.scale, self.good_steps] if self.kind else []
 
     def changing(self):
-        """The arrays that a step changes and that outlive it."""
+        """The arrays that a step changes and that are kept after it."""
         own = [self.flat, *self.flat_state, *(array for s in sorted(self.running) for array in self.running[s])]
         own += [self.taken, self.number, self.scale, self.overflow, self.good_steps, self.unfit]
         own += [array for total in self.totals.values() for array in total]
         return own + [array for _, *each in self.fetches for array in each[:2]]
 
     def save(self):
-        """Keep what a step changes, until `restore`."""
+        """Save what a step changes, for `restore`."""
         self.saved = [(array, array.copy()) for array in self.changing()]
 
     def restore(self):
-        """Take it again."""
-        self.branches.join()  # a step that failed did not get that far
+        """Restore what `save` saved."""
+        self.branches.join()  # a failed step may not have joined them
         self.forget()
         self.half_way.clear()
         for array, saved in self.saved:
@@ -111,7 +111,7 @@ class GraphStore(GraphPrograms):
     # In a step:
 
     def begin(self, minibatch):
-        """As of `GraphPrograms`. Where no loss is computed the step is counted here."""
+        """As in `GraphPrograms`. If no loss is computed, the step is counted here."""
         super().begin(minibatch)
         if not self.counts:
             run(launch.count_step(), self.number, self.zero)
@@ -122,14 +122,14 @@ class GraphStore(GraphPrograms):
         return exact
 
     def fetch(self):
-        """Images and labels of the next step, beside the work that follows."""
+        """Fetch images and labels of the next step, in parallel with the work that follows."""
         with self.bookkeeping:
             for _, x, y, how, starts in self.fetches:
                 if len(y):
                     run(how, *self.data, self.order, starts, self.number, x, y, self.count, np.int32(len(y)))
 
     def find_overflow(self):
-        """Whether all final gradients are finite, or have been when they were added."""
+        """Note whether any final gradient is infinite, or was when it was added."""
         if self.is_exact and not self.kind:
             run(launch.exact("note_unfit"), self.overflow, self.number, self.unfit)
         for grads in () if self.is_exact else self._all_final():
@@ -149,13 +149,13 @@ class GraphStore(GraphPrograms):
         self.branches.join()
 
     def track(self):
-        """As of `Store`, beside the work that follows."""
+        """As in `Store`, in parallel with the work that follows."""
         with self.bookkeeping:
             super().track()
 
     def _track(self, mean, variance, moments):
         if mean.size:
-            moments = array_module(moments).ascontiguousarray(moments)  # of split stages they are not
+            moments = array_module(moments).ascontiguousarray(moments)  # for split stages they are not contiguous
             run(batch_norm.track(mean.size), moments, mean, variance)
 
     def _optimize(self, params, grads, state, lr, batch_size):

@@ -1,17 +1,17 @@
 """A plan's step as a CUDA graph: recorded once, then launched with a single call.
 
-LeNet's step is some twenty kernels of a few microseconds each. Launching them one by one from Python takes longer than
-they run. A *graph* is the step as a recording: kernels, their arguments, and which waits for which, over the streams of
-all devices. One call then starts it all.
+A step of LeNet has about twenty kernels of a few microseconds each. Launching them one by one from Python takes longer
+than running them. A *graph* is a recording of the step: the kernels, their arguments, and which waits for which, over
+the streams of all devices. One call then starts everything.
 
-What is recorded is what `Step` submits, by one thread for all devices (devices/recording.py):
+One thread records what `Step` submits for all devices (devices/recording.py):
 
     a minibatch  ──►  F ► B ─┐
                              ├─ allreduce ► update
     another one  ──►  F ► B ─┘
                           └► the next minibatch, out of the data set in the device's memory
 
-What changes from step to step is in the devices' memory (graph_store.py).
+Values that change from step to step are in the devices' memory (graph_store.py).
 """
 
 import contextlib
@@ -37,10 +37,10 @@ from .values import Minibatch
 
 
 class GraphExecution(Execution):
-    """A plan on GPUs of this process that use each other's memory, whose steps are recorded; as `Execution`.
+    """Like `Execution`, with recorded steps, for GPUs of this process that use each other's memory.
 
-    ``precision``: one of `kernels.cuda.PRECISIONS`; the plan's network is as it is without. Raises RuntimeError if a
-    stage has no kernels for all that the plan does with it.
+    ``precision``: one of `kernels.cuda.PRECISIONS`; it does not change the plan's network. Raises RuntimeError if a
+    stage has no kernels for everything that the plan does with it.
     """
 
     kind_of_store = GraphStore
@@ -51,7 +51,7 @@ class GraphExecution(Execution):
         self.make_store = functools.partial(self.kind_of_store, precision)
         how = {"mixed": precision == "mixed", "overlap": overlap, "library": library, "exact": exact}
         super().__init__(plan, params, devices, optimizer, **how)
-        self.streams = [queue for queue in self.queues if queue.kind == "gpu"]  # and not those of the host
+        self.streams = [queue for queue in self.queues if queue.kind == "gpu"]  # but not those of the host
         self.memory, self.minibatches = GraphMemory(self.streams), {}
         self.last_compute = max((n for n, action in self.actions if action.what in COMPUTES), default=0)
         of_moments = [n for n, action in self.actions if action.value and action.value[0] == "moments"]
@@ -62,13 +62,13 @@ class GraphExecution(Execution):
             store.targets = {(c.stage, c.micro_batch): c.grads for c in own if c.what == "B"}
             for (s, m), way in store.ways.items():
                 what = [c.what for c in own if (c.stage, c.micro_batch) == (s, m)]
-                if plan.stages[s].first == plan.stages[s].stop and {*what} == {"F", "B"}:  # a mere loss has a kernel
+                if plan.stages[s].first == plan.stages[s].stop and {*what} == {"F", "B"}:  # a loss alone has a kernel
                     store.ways[s, m] = KEPT
                 elif store.kernels is None or way == WRITTEN or len({*what}) < len(what) or "W" in what:
                     raise RuntimeError(f"stage {s} of the plan {plan.name} is computed as it is written")
 
     def take_data(self, data, sizes):
-        """Get the devices ready for epochs. ``data``: of each device images (M, C, H, W) and labels (M,), uint8.
+        """Prepare the devices for epochs. ``data``: for each device images (M, C, H, W) and labels (M,), uint8.
 
         ``sizes``: how many examples each micro-batch has, a tuple for each step of an epoch.
         """
@@ -80,10 +80,10 @@ class GraphExecution(Execution):
             store.device.submit(store.take_data, images, labels, fetched, len(sizes), examples).result()
 
     def begin_epoch(self, order, rates, done, totals):
-        """The next step is number ``done`` of an epoch, with the examples in this ``order``.
+        """Let the next step be number ``done`` of an epoch, with the examples in this ``order``.
 
-        ``rates``: of each step the learning rate divided by how many examples it has. ``totals``: by micro-batch what
-        it has had of loss and right answers so far.
+        ``rates``: for each step the learning rate divided by its number of examples. ``totals``: by micro-batch, the
+        loss and the correct answers so far.
         """
         counts = np.float32(self.step_sizes.sum(axis=1))
         columns = np.insert(rates, 0, 0), np.insert(counts, 0, 0)
@@ -93,10 +93,10 @@ class GraphExecution(Execution):
             store.device.submit(store.begin_epoch, *arrays, *columns, done, own).result()
 
     def totals(self):
-        """Of each micro-batch the loss and the right answers, summed over the epoch so far.
+        """The loss and the correct answers of each micro-batch, summed over the epoch so far.
 
-        All processes call it, if there are several. Raises SumError if in any step something did not fit into exact
-        sums; from that step on no device has updated.
+        If there are several processes, all call it. Raises SumError if some number did not fit into exact sums in a
+        step; no device has updated since that step.
         """
         if self.exact:
             self._check_sums()
@@ -108,28 +108,28 @@ class GraphExecution(Execution):
         return totals.tolist()
 
     def _check_sums(self):
-        unfit = np.zeros((self.plan.k, 2), np.int64)  # of each device what did not fit, and in which step
+        unfit = np.zeros((self.plan.k, 2), np.int64)  # for each device what did not fit, and in which step
         for i, store in self.store.items():
             unfit[i] = store.device.submit(store.unfit.get).result()
         unite(self.everybody, unfit.reshape(-1))
         found = [(step, i, code) for i, (code, step) in enumerate(unfit.tolist()) if code]
         if found:
-            step, i, code = min(found)  # the others hear of it, and have noted the step after that
+            step, i, code = min(found)  # the others learn of it later, and have noted the next step
             raise unfit_error(code, f"on {self.everybody.names[i]} in step {step} of the epoch")
 
     def fetched(self, i):
-        """Of each micro-batch that device i begins or ends: its number, and whether it begins it."""
+        """For each micro-batch that device i begins or ends: its number, and whether the device begins it."""
         found = {m: False for device, m in self.ends if device == i}
         return sorted((found | {m: True for device, m in self.begins if device == i}).items())
 
     def record(self, sizes, steps=1):
-        """A graph of as many steps; ``sizes``: how many examples each micro-batch has, a tuple.
+        """A graph of ``steps`` steps; ``sizes``: how many examples each micro-batch has, a tuple.
 
-        It uses memory of this object's, and is to be launched in the first device's stream. The step is tried first,
-        so that all kernels are compiled and loaded, and all memory is there; that changes nothing. Raises what CuPy
-        raises if it cannot be recorded, and the devices are as they were.
+        It uses this object's memory and must be launched in the first device's stream. The step is tried first, without
+        lasting effect, so that all kernels are compiled and loaded, and all memory is allocated. Raises CuPy's error if
+        recording fails; the devices are then unchanged.
         """
-        for device in self.devices:  # tried once: whether kernels can be launched early there
+        for device in self.devices:  # tested once: whether kernels can be launched early there
             device.submit(graphs_work).result()
         return self.devices[0].submit(self._record, sizes, steps).result()
 
@@ -142,21 +142,21 @@ class GraphExecution(Execution):
 
     @contextlib.contextmanager
     def trying(self, issue):
-        """``issue()`` a step, twice, and take back what it has changed; then, within the block, it can be recorded."""
+        """Try a step by calling ``issue()`` twice, and undo its changes; within the block it can then be recorded."""
         with paused(self.streams), self.memory.in_use():
             on_each(self.stores, GraphStore.save)
             try:
-                for _ in range(2):  # the second time what stays is there, and what comes and goes has its place
+                for _ in range(2):  # the second time, permanent arrays exist and temporary ones have their memory
                     issue()
             finally:
-                on_each(self.stores, lambda store: finish_card())  # after an error streams may not have been joined
+                on_each(self.stores, lambda store: finish_card())  # after an error, streams may not have been joined
                 on_each(self.stores, GraphStore.restore)
             for queue in self.streams:
                 queue.stream.synchronize()
             yield
 
     def issue(self, sizes):
-        """Give one step's work to the devices' streams, which fork from the first one's and join it again."""
+        """Submit one step's work to the devices' streams, which fork from the first one's and join it again."""
         first, *others = self.devices
         fork = Recording()
         for device in others:
@@ -168,7 +168,7 @@ class GraphExecution(Execution):
         step.batch.record(first)
 
     def minibatch(self, sizes):
-        """For each device its `Minibatch`: always the same arrays."""
+        """The `Minibatch` of each device, always with the same arrays."""
         if sizes not in self.minibatches:
             self.minibatches[sizes] = {}
             for i, store in self.store.items():
@@ -179,31 +179,31 @@ class GraphExecution(Execution):
 
 
 class OnDevices(Step):
-    """A `Step` of which all that changes from step to step is in the devices' memory."""
+    """A `Step` whose changing values are all in the devices' memory."""
 
     def _add(self, number, action):
         super()._add(number, action)
-        if number == self.execution.last_compute:  # nothing reads this step's examples any more
+        if number == self.execution.last_compute:  # this step's examples are no longer needed
             for store in self.execution.stores:
                 self.kernels(store, store.fetch)
                 if store.tracks_early:
                     self.kernels(store, store.track)
 
     def _agree(self):
-        """In mixed precision, or with exact sums: have all devices finite gradients, that fit? Kernels will ask."""
+        """For mixed precision or exact sums: note for kernels whether all devices' gradients are finite, and fit."""
         stores = self.execution.stores
         self._await_exchanges(self.execution.store)
         for store in stores:
             self.kernels(store, store.find_overflow)
         plan = self.execution.plan
         each = itertools.product(range(plan.k), range(len(plan.stages)))
-        is_partial = any(part_updated(plan, i, s) < 1 for i, s in each)  # who updates all knows of each gradient
-        if plan.k > 1 and (is_partial or self.execution.exact):  # integers do not tell what did not fit
+        is_partial = any(part_updated(plan, i, s) < 1 for i, s in each)  # others see every gradient
+        if plan.k > 1 and (is_partial or self.execution.exact):  # integers do not show what did not fit
             self._share_overflow(stores)
 
 
 class Recorder(OnDevices):
-    """A step that is done as it is made, by this thread."""
+    """A step that this thread does immediately, while it is made."""
 
     make_batch = Recording
 
@@ -216,10 +216,10 @@ class Recorder(OnDevices):
 
 
 def examples_of_epoch(order, sizes, numbers):
-    """Which examples of an epoch, in this ``order``, some micro-batches have: for those of these ``numbers``.
+    """The examples of an epoch, in this ``order``, that the micro-batches with these ``numbers`` have.
 
-    ``sizes``: (steps, micro-batches). Returns them one after another, int32, and for each micro-batch a row, int32
-    (numbers, steps + 2): where each step's begin among them; after the last step comes one of no examples.
+    ``sizes``: (steps, micro-batches). Returns their indices one after another, int32, and a row for each micro-batch,
+    int32 (numbers, steps + 2): where each step's examples begin; an empty step follows the last one.
     """
     ends = sizes.cumsum().reshape(sizes.shape)
     chosen, starts = [np.empty(0, np.int64)], []
@@ -231,7 +231,7 @@ def examples_of_epoch(order, sizes, numbers):
 
 
 def on_each(stores, do):
-    """Call ``do`` for each, with its device current."""
+    """Call ``do`` for each store, with its device current."""
     for store in stores:
         with store.device.as_current():
             do(store)

@@ -1,6 +1,6 @@
-"""One reader of plans: a page that plays in a browser what each device does when, and how much memory it holds.
+"""Turn a plan into a page that animates in a browser what each device does when, and how much memory it holds.
 
-`play` shows such a page in a notebook, of plans and of schedules.
+`play` shows such a page for a plan or a schedule in a notebook.
 """
 
 import inspect
@@ -17,24 +17,25 @@ MOST_PIXELS = 10_000
 
 
 def write_html(plan, file, network=None, costs=None, **options):
-    """Write one HTML file that plays the plan in time, as `simulate` tells it, which has the same arguments and errors.
+    """Write an HTML file that animates the plan, as `simulate` computes it; the arguments and errors are the same.
 
-    It needs nothing but a browser. Raises OSError if the file cannot be written.
+    The file needs nothing but a browser. Raises OSError if it cannot be written.
     """
     write_page(film_of(plan, network, costs, **options), file)
 
 
 def play(schedule_or_plan, network=None, height=None, **options):
-    """Play a schedule or a plan in a notebook, as the value of a cell: there, and in web pages made of the notebook.
+    """Animate a schedule or a plan in a notebook, as the value of a cell, and in web pages made from the notebook.
 
-    Options of a schedule are those of `collectives.write_html`: k and n (by default as many devices and elements as it
-    names), itemsize, title. Options of a plan are those of `simulate`: costs, batch_size, optimizer, dtype, contention.
-    Times are in seconds if there is a ``network``, one of `collectives.network`. ``height``: of the frame, in pixels.
+    Options for a schedule are those of `collectives.write_html`: k and n (by default as many devices and elements as it
+    names), itemsize, title. Options for a plan are those of `simulate`: costs, batch_size, optimizer, dtype,
+    contention. Times are in seconds if there is a ``network`` from `collectives.network`. ``height``: of the frame, in
+    pixels.
 
-    Nothing is fetched from the internet. JupyterLab shows it in notebooks that it trusts, as it does one's own.
+    Nothing is loaded from the internet. JupyterLab shows the animation in trusted notebooks, such as your own.
 
-    Raises ValueError for what is no schedule and no plan, and for wrong options; `ScheduleError` and `PlanError`, which
-    are ValueErrors, for a schedule or a plan that is wrong.
+    Raises ValueError for anything but a schedule or a plan, and for wrong options; `ScheduleError` or `PlanError`, both
+    ValueErrors, for a schedule or a plan that is wrong.
     """
     if height is not None:
         check_whole("height", height, most=MOST_PIXELS)

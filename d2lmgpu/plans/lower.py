@@ -1,10 +1,10 @@
-"""From a plan's steps to what its devices are given one after the other: actions, in an order in which all can happen.
+"""Turn a plan's steps into the actions that its devices get one after the other, in an order that is possible.
 
-receive       a y or dy that is handed on as a whole: an action of the receiver, and of the sender
-collective    all other transfers of a value in consecutive steps without computations, among devices that have
-              to do with each other: one action of them all
-keep          elements of a value that are added to another on the same device
-free          a value that no later step reads (language/lives.py)
+receive       a y or dy that is sent whole: an action of the receiver and of the sender
+collective    all other transfers of a value in consecutive steps without computations, among devices that
+              exchange data with each other: one action of all these devices
+keep          add elements of a value to another on the same device
+free          drop a value that no later step reads (language/lives.py)
 F, B, I, W, update
 """
 
@@ -17,10 +17,11 @@ from ..language.memory import Facts, joined_values
 
 
 class Action(NamedTuple):
-    """What ``devices`` do, about a ``value``, or of a stage and a micro-batch; in a ``step`` of the plan, from 1.
+    """What ``devices`` do with a ``value``, or for a stage and a micro-batch, in a ``step`` of the plan, from 1.
 
-    ``schedule``: of "collective", whose device i is ``devices[i]``. ``bounds``: of "keep" the elements; ``target``: to
-    what they are added; of B and W the value to which gradients are. Of "receive" the sender is the second device.
+    ``schedule``: for "collective"; its device i is ``devices[i]``. ``bounds``: for "keep", the elements; ``target``:
+    the value that they are added to, or for B and W the value to which gradients are added. The second device of
+    "receive" is the sender.
     """
 
     what: str
@@ -45,10 +46,10 @@ class Action(NamedTuple):
 
 
 def actions_of(plan, columns):
-    """The plan's `Action`, a list; ``columns``: its steps as `check_plan` gives them."""
+    """The plan's `Action` objects, a list; ``columns``: its steps as `check_plan` returns them."""
     joined, actions, block, gone = joined_values(plan, columns), [], {}, {}
     for life in lives_of(plan, columns):
-        if life.value[0] != "moments":  # which are read at the step's end
+        if life.value[0] != "moments":  # moments are read at the step's end
             gone.setdefault(life.end, []).append(life)
     for number, (computes, _) in enumerate(columns, 1):
         if computes:
@@ -77,9 +78,9 @@ def _about(what, value, number, *devices, **fields):
 
 
 def _collectives(block):
-    """The actions for a ``block`` of transfers of consecutive steps, which begins anew.
+    """The actions for a ``block`` of transfers of consecutive steps; the block is then emptied.
 
-    It has lists of transfers, by their values and by the numbers of the steps.
+    A block has lists of transfers, by their values and by the numbers of the steps.
     """
     actions, last = [], max(map(max, block.values()), default=None)
     for value, steps in block.items():
@@ -100,7 +101,7 @@ def _collectives(block):
 
 
 def _groups(transfers):
-    """The devices of the transfers, in groups that have to do with each other: tuples, ascending."""
+    """The devices of the transfers, in groups that exchange data with each other: ascending tuples."""
     groups = {}
     for t in transfers:
         if groups.setdefault(t.source, {t.source}) is not groups.setdefault(t.destination, {t.destination}):
@@ -110,7 +111,7 @@ def _groups(transfers):
 
 
 def extents_of(plan, columns, actions):
-    """For each device by gradients the elements (start, stop) that it has: in a collective all have the same."""
+    """For each device, by gradients, the elements (start, stop) that it has; in a collective all have the same."""
     extents = Facts(plan, columns).extents
     for action in actions:
         if action.what == "collective" and action.value[0] == "grads":

@@ -1,15 +1,14 @@
-"""What `simulate` needs to know of a machine: measured on one device alone, and on several that have nothing to do
-with each other.
+"""Measure what `simulate` needs to know about a machine, on one device alone and on several independent devices.
 
-    costs        of each stage, forward and backward of a micro-batch, and the update: a device alone goes through all
-                 of the plan's stages, with all micro-batches through one after the other. Where the plan goes back at
-                 once (language/ways.py), which is faster, it does so as well, and the costs are less in proportion
-    contention   k devices do that at the same time: how much slower does each of them compute? Virtual devices beyond
-                 the number of cores are not measured: n of them share c cores, so that each computes at c/n of the
-                 speed that c of them have
-    preparation  the rest of the device's step, for each action: the host program lists them, before it begins
+    costs        of each stage: forward and backward of a micro-batch, and the update. One device computes all stages of
+                 the plan, with all micro-batches in each stage. Where the plan goes back immediately
+                 (language/ways.py), which is faster, this is measured as well, and the costs are reduced in proportion
+    contention   k devices do this at the same time: how much slower is each of them? Virtual devices beyond the number
+                 of cores are not measured: n of them share c cores, so each computes at c/n of the speed that each of
+                 c devices has
+    preparation  the rest of the device's step, per action: the host program lists the actions before it begins
 
-Everything is done a number of times; what is told are medians. Messages are the network's (collectives/measure.py).
+Everything is repeated, and medians are reported. The network accounts for messages (collectives/measure.py).
 """
 
 import functools
@@ -38,33 +37,33 @@ from .values import Minibatch
 from .whole import numbered_stages
 
 MICRO_BATCHES = 4
-"""Of a step that is measured."""
+"""The learning rate of a measured step."""
 
 WORK = ("forward", "backward", "update")
-"""Spans of work that is no exchange."""
+"""Spans of work other than exchanges."""
 
 SIZES = [2**13, 2**16, 2**19, 2**22]
-"""Bytes that are exchanged to measure messages."""
+"""The sizes, in bytes, of the exchanges that measure messages."""
 
 
 class Measured(NamedTuple):
-    """``costs`` and ``contention`` as `simulate` takes them, and ``preparation``, seconds for each computation."""
+    """``costs`` and ``contention`` for `simulate`, and ``preparation``, in seconds per computation."""
 
     costs: list
     contention: list
     preparation: float
 
     def step_seconds(self, simulation):
-        """Seconds of a whole step, with its preparation, of which the rest was simulated with these costs."""
+        """The seconds of a whole step: its preparation, and the ``simulation`` with these costs."""
         return simulation.seconds + self.preparation * len(simulation.events)
 
 
 def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32", rounds=11, exact=False):
-    """Measure what the plan's stages cost on the first of ``devices``, and what contention adds; a `Measured`.
+    """Measure the costs of the plan's stages on the first of ``devices``, and the contention; return a `Measured`.
 
-    ``devices``: as many as may compute at the same time; one alone says nothing about contention. A plan of the stages'
-    micro-batches runs on each of them ``rounds`` times, and once before; of virtual devices on no more than there are
-    cores, beyond which contention is computed. ``exact``: with exact sums.
+    ``devices``: as many as may compute at the same time; a single device tells nothing about contention. A plan with
+    the stages' micro-batches runs on each of them ``rounds`` times, after one run that does not count. For virtual
+    devices beyond the number of cores, contention is computed, not measured. ``exact``: use exact sums.
 
     Raises ValueError for a plan in which a device with a part of a stage receives messages.
     """
@@ -88,30 +87,30 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
 
 
 def measure_messages(devices):
-    """The `collectives.network.Network` of virtual devices that fits measured allreduces."""
+    """The `collectives.network.Network` of virtual devices, fitted to measured allreduces."""
     rows = list(measure_allreduce(devices, ["ring", "naive"], SIZES))
     return virtual_devices(fit_virtual_devices(rows, ALGORITHMS, count_cores()), count_cores())(len(devices))
 
 
 class _Run(NamedTuple):
-    """``seconds`` of a step, and of each device the (begin, end) of its computations and updates."""
+    """The ``seconds`` of a step, and for each device the (begin, end) of its computations and updates."""
 
     seconds: float
     spans: list
 
     @property
     def work(self):
-        """The seconds of the first device's."""
+        """The seconds of the first device's work."""
         return sum(end - begin for begin, end in self.spans[0])
 
 
 class _Alone:
     """The plan's stages as a plan for one device, with ``examples`` in each micro-batch.
 
-    Where stages are split, no device has a whole one, and a plan for one device would be another plan. So device 0 of
-    the plan goes through its own list. At a collective it makes the whole array and puts its part in place, as in the
-    plan, and exchanges nothing: numbers are wrong then, but as many as ever are multiplied and added. A plan with
-    messages cannot be done so.
+    Where stages are split, no device has a whole one, and a plan for one device would be a different plan. So device 0
+    of the plan goes through its own list. In a collective it makes the whole array and puts its part in place, as in
+    the plan, but exchanges nothing: the numbers are then wrong, but the number of operations is right. This does not
+    work for plans with messages.
     """
 
     def __init__(self, plan, examples, optimizer, dtype, exact):
@@ -123,7 +122,7 @@ class _Alone:
         actions = actions_of(self.plan, columns)
         self.todo = [action for action in actions if 0 in action.devices]
         if any(action.what == "receive" for action in self.todo):
-            raise ValueError(f"plan {plan.name}: what device 0 receives from others cannot be measured on one device")
+            raise ValueError(f"plan {plan.name}: device 0 receives data from others, so it cannot be measured alone")
         self.timed = [action for action in self.todo if action.value is None]  # computations and updates
         self.params = init_params(init="he", dtype=dtype, network=plan.network)
         flats, extents = numbered_stages(self.params, self.plan), extents_of(self.plan, columns, actions)[0]
@@ -134,7 +133,7 @@ class _Alone:
         self.y = rng.integers(plan.network.classes, size=size)
 
     def run(self, devices, rounds):
-        """Each device goes through all computations, at the same time: a `_Run` for each round, after a first one."""
+        """All devices do all computations at the same time: a `_Run` for each round, after one that does not count."""
         stores = [device.submit(Store, self.plan, 0, device, *self.how).result() for device in devices]
 
         def once():
@@ -144,7 +143,7 @@ class _Alone:
         return repeated(lambda: _round(devices, ("action",), once), rounds)
 
     def _begin(self, store):
-        """A device begins to do all of it once, with the same examples in each micro-batch: a task."""
+        """Start one pass through all computations, with the same examples in each micro-batch; return the task."""
         X, y = (put(array[: self.examples], store.device).raw for array in (self.X, self.y))
         count = self.plan.micro_batches
         minibatch = Minibatch([self.examples] * count, Draws(0))
@@ -153,7 +152,7 @@ class _Alone:
         return store.device.submit(self._go, store, 1e-4, self.examples)
 
     def _go(self, store, *numbers):
-        """Runs on the device, which enters a span "action" for each computation."""
+        """Runs on the device and records a span "action" for each computation."""
         for action in self.todo:
             if action.what == "collective":
                 store.prepare(action.value)
@@ -162,7 +161,7 @@ class _Alone:
                     store.do(action, *(numbers if action.what == "update" else ()))
 
     def run_at_once(self, device, rounds):
-        """Steps of a plan in which each micro-batch goes forward and back at once, by one device: likewise."""
+        """The same for steps of one device in which each micro-batch goes forward and immediately back."""
         stages = self.plan.stages
         plan = compose([in_turn(0, MICRO_BATCHES, len(stages))], MICRO_BATCHES, self.plan.network, stages, "alone")
         execution = Execution(plan, self.params, [device], self.optimizer, exact=self.exact)
@@ -170,7 +169,7 @@ class _Alone:
         return repeated(lambda: _round([device], WORK, lambda: step(self.X, self.y, lr=1e-4)), rounds)
 
     def costs(self, runs):
-        """For each stage the medians: a dict for `simulate`."""
+        """The medians for each stage: a list of dicts for `simulate`."""
         seconds = [{} for _ in self.plan.stages]
         for run in runs:
             for action, (begin, end) in zip(self.timed, run.spans[0], strict=True):
@@ -179,13 +178,13 @@ class _Alone:
         return [{what: statistics.median(found) for what, found in own.items()} for own in seconds]
 
     def _part_of(self, action):
-        """How much of what the action is for a whole stage it is here, of 1."""
+        """The fraction of a whole stage's action that is done here."""
         return part_updated(self.plan, 0, action.stage) if action.what == "update" else 1
 
     def slower(self, spans, costs, contention):
-        """How many times as long computations take while all compute, if of fewer ``contention`` tells it.
+        """The factor by which computations are slower while all devices compute; for fewer, ``contention`` is known.
 
-        Work that is done in a second while j devices compute is j/contention[j]: what is left of all work is theirs.
+        In a second, j devices do j/contention[j] of work; the work that this leaves was done while all computed.
         """
         k = len(spans)
         changes = sorted([(edge, 1 - 2 * i) for own in spans for pair in own for i, edge in enumerate(pair)])
@@ -199,7 +198,7 @@ class _Alone:
 
 
 def _for_one_device(plan):
-    """The plan's stages as a plan for one device, which never goes back with a micro-batch at once."""
+    """The plan's stages as a plan for one device, in which a micro-batch never goes back immediately."""
     whats = {action.what for step in plan.steps for action in step if isinstance(action, Compute)}
     ways, turns = {"F": "F", "B": "IW" if "W" in whats else "B"}, in_turn(0, 1, len(plan.stages))
     order = [(what, s, m) for way, s, _ in turns for m in range(MICRO_BATCHES) for what in ways[way]]
@@ -207,7 +206,7 @@ def _for_one_device(plan):
 
 
 def _round(devices, names, work):
-    """The `_Run` of ``work()`` on these devices: its spans are those of these ``names``."""
+    """The `_Run` of ``work()`` on these devices, with the spans that have these ``names``."""
     with Timeline(devices, spans=True) as timeline:
         seconds = seconds_of(work)
     found = [each for each in timeline.all_spans() if each.name in names]

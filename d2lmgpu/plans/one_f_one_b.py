@@ -1,14 +1,15 @@
-"""1F1B: as soon as a micro-batch has come back, its memory takes the next one.
+"""1F1B: one forward, one backward; when a micro-batch has gone back, the next one uses its memory.
 
-As in GPipe device s has stage s. It begins with k-s forwards, and then each backward is followed by one
-forward, as long as there are any. Four stages, four micro-batches:
+As in GPipe, device s has stage s. It begins with k-s forwards; then each backward is followed by one forward, as long
+as there are any. For four stages and four micro-batches:
 
     device 0    F0 F1 F2 F3 .  .  .  B0 .  B1 .  B2 .  B3
     device 1    .  F0 F1 F2 .  .  B0 F3 B1 .  B2 .  B3
     device 2    .  .  F0 F1 .  B0 F2 B1 F3 B2 .  B3
     device 3    .  .  .  F0 B0 F1 B1 F2 B2 F3 B3
 
-The bubble is GPipe's. Memory: device s holds the caches of at most k-s micro-batches, however many there are.
+The bubble is the same as GPipe's. Memory: device s holds the caches of at most k-s micro-batches, however many there
+are.
 
 Source: Narayanan et al. 2019, "PipeDream: generalized pipeline parallelism for DNN training", here with all updates
 at the end, as in Narayanan et al. 2021 ("PipeDream-Flush").
@@ -20,12 +21,12 @@ from .cut import cut
 
 
 def one_f_one_b(k, micro_batches=4, network=LENET, costs=None):
-    """The plan for k devices; ``costs`` of layers as `cut` takes them. ValueError if the network has too few layers."""
+    """The plan for k devices; ``costs`` of layers: see `cut`. Raises ValueError if the network has too few layers."""
     return compose(one_f_one_b_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "1f1b")
 
 
 def one_f_one_b_order(k, micro_batches):
-    """For each device what it computes, in order."""
+    """For each device, its computations in order."""
     orders = []
     for s in range(k):
         ahead = min(k - s, micro_batches)

@@ -1,7 +1,7 @@
-"""Exchanges of gradients while others are still being computed.
+"""Exchange gradients while others are still being computed.
 
-On a second queue of each device, its comm stream, which waits for these gradients alone. A run of several stages
-(language/ways.py) says while it goes on which are final.
+The exchanges are in a second queue of each device, its comm stream, which waits only for these gradients. A run of
+several stages (language/ways.py) reports which gradients are final while it is still going on.
 
     device    F 0 F 1 ... B 1 | B 0 .......... | (waits) | update
     comm stream               | allreduce 1 .. | allreduce 0 |
@@ -14,10 +14,10 @@ from ..language.ways import INNER, SCRATCH
 
 
 class Overlap:
-    """What a `Step` has for it. ``final`` and ``exchanged``: events by (device, gradients)."""
+    """The part of a `Step` for overlap. ``final`` and ``exchanged``: events by (device, gradients)."""
 
     def _begins_run(self, i, store, action):
-        """With overlap: whether it is a run, which is submitted; other actions wait for what they have to do with."""
+        """With overlap: submit the action if it is a run, and return whether it is; others wait for what they need."""
         s, m = action.stage, action.micro_batch
         way = store.way(s, m, self.examples[m]) if action.what in ("F", "B", "W") else None
         if action.what == "F" and way == SCRATCH:
@@ -34,18 +34,18 @@ class Overlap:
         return False
 
     def run(self, store, action, events):
-        """The device does a run next, in which gradients become final: then these ``events`` happen."""
+        """Submit a run, during which gradients become final: then these ``events`` happen."""
         self.batch.submit(store.device, self._run, store, action, events)
 
     def _run(self, store, action, events):
-        """Runs on a device: the ``events`` happen, whatever goes wrong."""
+        """Runs on a device: the ``events`` happen even after an error."""
         try:
             self.do(store.do, action, events)
         finally:
             self.let_happen(events, store.device)
 
     def let_happen(self, events, device):
-        """Runs on a device: those that have not happened do so now, with an error if there is one."""
+        """Runs on a device: trigger the events that have not happened yet, with the error if there is one."""
         for event in events:
             if not event.done():
                 try:
@@ -55,7 +55,7 @@ class Overlap:
                     event.finish(None, error)
 
     def _await_exchanges(self, devices, *values):
-        """The devices' work waits for their exchanges of these gradients, or of all."""
+        """Make the devices wait for their exchanges of these gradients, or of all."""
         for i, value in [key for key in self.exchanged if key[0] in devices and (not values or key[1] in values)]:
             self.batch.wait(self.execution.store[i].device, self.exchanged.pop((i, value)))
 
@@ -63,7 +63,7 @@ class Overlap:
         return self.execution.overlap and action.value[0] == "grads"
 
     def _note_exchange(self, action, queues):
-        """In these queues, of the devices that are here, a collective has been submitted."""
+        """Note that a collective was submitted to these queues of this process's devices."""
         if self._is_overlapped(action):
             here = [i for i in action.devices if i in self.execution.store]
             self.exchanged |= {(i, action.value): self.batch.record(q) for i, q in zip(here, queues, strict=True)}

@@ -1,4 +1,4 @@
-"""A plan with some of its stages cut into parts: what it does with a stage, it does with its parts in turn.
+"""A plan with some of its stages cut into parts: it does with the parts, in turn, what it did with the stage.
 
 F 0                           F 0, F 1, F 2
 B 0                           B 2, B 1, B 0
@@ -12,9 +12,9 @@ from ..language.plan import Part, stage_of
 
 
 def in_parts(plan, stages):
-    """The plan with these stages cut into parts that have one batch norm layer each, and no parameters after it.
+    """The plan with these stages cut into parts, each with one batch norm layer and no parameters after it.
 
-    Raises ValueError for a stage that is split by its units, and cannot be cut.
+    Raises ValueError for a stage that is split by its units and cannot be cut.
     """
     pieces = [_pieces(plan, s) if s in stages else [stage] for s, stage in enumerate(plan.stages)]
     if all(len(each) == 1 for each in pieces):
@@ -23,7 +23,7 @@ def in_parts(plan, stages):
     edges = [list(itertools.accumulate((piece.params for piece in each), initial=0)) for each in pieces]
 
     def within(s, bounds):
-        """Of elements (start, stop) of a stage what each piece has: (its number, bounds in it)."""
+        """How elements (start, stop) of a stage divide into pieces: (number of the piece, bounds in it)."""
         for number, (a, b) in enumerate(itertools.pairwise(edges[s]), first[s]):
             start, stop = (min(max(edge, a), b) - a for edge in bounds)
             yield number, (start, stop)
@@ -36,7 +36,7 @@ def in_parts(plan, stages):
         return transfer._replace(value=value, target=target, start=start, stop=stop)
 
     def parts_of(action):
-        """An action as lists of what happens one after the other."""
+        """An action as lists of actions to do one after the other."""
         if isinstance(action, Transfer):
             kind, s = action.value[:2]
             bounds = action.start, action.stop
@@ -62,7 +62,7 @@ def in_parts(plan, stages):
 
 
 def _pieces(plan, s):
-    """A stage in parts: one begins with each layer with parameters that comes after batch norm."""
+    """A stage in parts: a part begins at each layer with parameters that follows batch norm."""
     stage, starts, has_norm = plan.stages[s], [plan.stages[s].first], False
     for i in range(stage.first, stage.stop):
         layer = plan.network[i]
@@ -70,7 +70,9 @@ def _pieces(plan, s):
             starts.append(i)
         has_norm = layer.channels > 0 or (has_norm and not layer.shapes)
     if len(starts) > 1 and stage.split:
-        raise ValueError(f"the plan {plan.name}: stage {s}, which is split by {stage.split}, has more than batch norm")
+        raise ValueError(
+            f"the plan {plan.name}: stage {s} is split by {stage.split} and cannot be cut after batch norm"
+        )
     if len(starts) == 1:
         return [stage]
     return [stage_of(plan.network, a, b) for a, b in zip(starts, [*starts[1:], stage.stop], strict=True)]

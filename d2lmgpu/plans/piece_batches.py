@@ -1,7 +1,7 @@
-"""What the work of a step in pieces is given to: one batch records the pieces, another one launches them.
+"""Batches for a step in pieces: one records the pieces, the other one launches them.
 
-Both are asked for the same things in the same order, and so find the same pieces: one begins with the first kernels
-after anything else in a device's queue.
+Both get the same calls in the same order, and so find the same pieces: a piece begins with the first kernels after
+anything else in a device's queue.
 
     the step submits    kernels  kernels  exchange  kernels  wait  kernels
     Pieces records      └── piece 0 ───┘            piece 1        piece 2
@@ -25,10 +25,10 @@ class Launches(Chains):
         execution = step.execution
         self.step, self.minibatch = step, {store: step.minibatch[i] for i, store in execution.store.items()}
         self.left = {store: iter(pieces) for store, pieces in execution.pieces[tuple(step.examples)].items()}
-        self.last = {}  # by device: the launch that came last
+        self.last = {}  # by device: the latest launch
 
     def kernels(self, store, function, *args):
-        """They are a part of the device's last piece, or begin the next one; returns the task."""
+        """Add kernels to the device's last piece, or begin the next one; return the task."""
         device = store.device
         task, work = self._open.get(device, (None, ()))
         if not work or work[-1] is not self.last.get(device):
@@ -37,7 +37,7 @@ class Launches(Chains):
         return task
 
     def run(self, store, events, run):
-        """A piece for each event when gradients are final, those of the last stage first, and what comes after it."""
+        """Launch a piece for each event of final gradients, from the last stage on, and the piece after them."""
         self.submit(store.device, self._launch_run, store, events, next(self.left[store]))
 
     def _launch(self, store, piece):
@@ -54,9 +54,9 @@ class Launches(Chains):
 
 
 class Pieces(Batch):
-    """Of what is given to a step's batch this thread does the kernels of some ``stores`` at once. The rest is left out.
+    """A step's batch in which this thread does the kernels of some ``stores`` immediately, and leaves out the rest.
 
-    With ``capture`` there is one of them, whose kernels are recorded. ``found``: its pieces, a run's in a list.
+    With ``capture`` there is one store, whose kernels are recorded. ``found``: its pieces; those of a run in a list.
     """
 
     def __init__(self, stores, capture):
@@ -65,7 +65,7 @@ class Pieces(Batch):
         self.found, self.open = [], set()
 
     def kernels(self, store, function, *args):
-        """Do them; returns a task, which is done."""
+        """Do the kernels; return a task that is done."""
         if store.device in self.stores:
             with store.device.as_current(), working_for(store.device):
                 self.begin(store)
@@ -85,24 +85,24 @@ class Pieces(Batch):
         self.found = [*before, self.found]
 
     def _cut(self, store):
-        """In the midst of a run, where an event happens: there a piece ends, and the next one begins."""
+        """End a piece and begin the next one, at an event in the middle of a run."""
         self.end(store.device)
         self.begin(store)
 
     def note(self, store, value):
-        """The device will be given this value."""
+        """Note that the device will receive this value."""
         if store.device in self.stores:
             with store.device.as_current(), working_for(store.device):
                 store.expect(value)
 
     def begin(self, store):
-        """The device's piece begins here, if it has none."""
+        """Begin a piece of the device, if it has none."""
         if self.capture and store.device not in self.open:
             store.device.stream.begin_capture()
         self.open.add(store.device)
 
     def end(self, device):
-        """The device's piece ends here, if it has one."""
+        """End the device's piece, if it has one."""
         if device not in self.open:
             return
         store, stream, graph = self.stores[device], device.stream, None
@@ -112,15 +112,15 @@ class Pieces(Batch):
             if self.capture:
                 graph = stream.end_capture()
                 graph.upload(stream)
-        self.found.append(store.piece(graph))  # without a graph, too: it keeps its arrays, and so others are taken
+        self.found.append(store.piece(graph))  # also without a graph: it keeps its arrays, so later pieces use others
 
     def close(self):
-        """Nothing is being recorded any more."""
+        """Stop recording."""
         for device in self.open if self.capture else ():
-            with contextlib.suppress(Exception), device.as_current():  # it may say that nothing can come of this
+            with contextlib.suppress(Exception), device.as_current():  # it may raise that the recording is useless
                 device.stream.end_capture()
 
-    # What is left out, at which a piece ends:
+    # Work that is left out, and ends a piece:
 
     def submit_to_all(self, devices, function, *args):
         """As of `Batch`."""

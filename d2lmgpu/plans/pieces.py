@@ -1,15 +1,14 @@
-"""A plan's step as several CUDA graphs: on each device what it does between two exchanges, which cannot be recorded.
+"""A plan's step as several CUDA graphs: each device's work between two exchanges, which cannot be recorded.
 
-Messages between processes, copies through the host and NCCL's sums are no part of a graph. So the step is submitted as
-ever (step.py, step_across.py); but where kernels follow each other in a device's queue, it launches the *piece* that
-was recorded of them:
+Messages between processes, copies through the host and NCCL's sums cannot be part of a graph. So the step is submitted
+as usual (step.py, step_across.py), but where kernels follow each other in a device's queue, a recorded *piece* is
+launched instead:
 
     device 0    begin, F, B ┌─ allreduce ─┐ update, next minibatch
                  piece 0    │             │  piece 1
     device 1    begin, F, B └─ allreduce ─┘ update, next minibatch
 
-A piece runs no Python. What an exchange asks the device for is what it had when the piece was recorded: always the
-same arrays.
+A piece runs no Python. Exchanges always use the same arrays, those that the device had when the piece was recorded.
 """
 
 import numpy as np
@@ -22,14 +21,14 @@ from .step_across import StepAcross
 
 
 class PieceStore(GraphStore):
-    """As `GraphStore`, which see for the arguments."""
+    """Like `GraphStore`, with the same arguments."""
 
     def __init__(self, *arguments):
         self.arrivals = {}
         super().__init__(*arguments)
 
     def expect(self, value):
-        """As of `Store`: the array from which pieces read it."""
+        """As in `Store`: the array from which pieces read the value."""
         key = value, self.minibatch.examples[value[2]]
         if key not in self.arrivals:
             super().expect(value)
@@ -39,11 +38,11 @@ class PieceStore(GraphStore):
         return self.exchanged(value)
 
     def take_overflow(self, rows):
-        """The overflow of all devices, of which each has a row on the host."""
+        """Set the overflow of all devices, from ``rows`` on the host, one for each device."""
         self.overflow.fill(int(rows.raw.view(np.float64).any()))
 
     def piece(self, graph):
-        """The piece that ends here: its graph, and the values that travel which the device has when it is done."""
+        """The piece that ends here: its graph, and the values for other devices that the device has when it is done."""
         return graph, {value: array for value, array in self.values.items() if value in self.travels}
 
     def launch(self, piece, minibatch):
@@ -56,10 +55,10 @@ class PieceStore(GraphStore):
 
 
 class InPieces(OnDevices):
-    """A step in pieces: while they are being recorded all that is none of them is left out."""
+    """A step in pieces; while they are being recorded, everything else is left out."""
 
     def make_batch(self):
-        """What the step's work is given to."""
+        """The batch for the step's work."""
         return self.execution.recording or Launches(self)
 
     def kernels(self, store, function, *args):
@@ -67,12 +66,12 @@ class InPieces(OnDevices):
         return self.batch.kernels(store, function, *args)
 
     def fail(self, error):
-        """As of `Step`. What cannot be recorded can still be launched kernel by kernel."""
+        """As in `Step`. Work that cannot be recorded can still be launched kernel by kernel."""
         if self.execution.recording is None:
             super().fail(error)
 
     def run(self, store, action, events):
-        """As of `Step`: where gradients become final, a piece ends."""
+        """As in `Step`; a piece ends where gradients become final."""
         self.batch.run(store, events, lambda final: self.do(store.do, action, final))
 
     def _add_receive(self, number, action):
@@ -87,13 +86,13 @@ class InPieces(OnDevices):
 
 
 class PiecesAcross(InPieces, StepAcross):
-    """Likewise, for the devices of one process of several."""
+    """`InPieces` for the devices of one of several processes."""
 
 
 class PieceExecution(GraphExecution):
-    """As `GraphExecution`, whose devices may be of several processes, or on cards that do not use each other's memory.
+    """Like `GraphExecution`, but devices may be in several processes, or on cards that cannot use each other's memory.
 
-    ``library``: as of `Execution`.
+    ``library``: see `Execution`.
     """
 
     kind_of_store, kinds_of_steps = PieceStore, (InPieces, PiecesAcross)
@@ -103,13 +102,13 @@ class PieceExecution(GraphExecution):
         super().__init__(*arguments, **options)
 
     def record(self, sizes):
-        """Record the pieces of a step, for `submit_step`; the rest is as of `GraphExecution`."""
+        """Record the pieces of a step, for `submit_step`; otherwise as in `GraphExecution`."""
         minibatch, found = self.minibatch(sizes), {}
         with self.trying(lambda: self._issue(minibatch, self.stores)):
-            for store in self.stores:  # one after the other: a thread records one stream at a time
+            for store in self.stores:  # one by one: a thread records one stream at a time
                 found[store] = self._issue(minibatch, [store], capture=True)
         for own in minibatch.values():
-            own.sums.clear()  # losses are on the devices, summed over the epoch
+            own.sums.clear()  # losses stay on the devices, summed over the epoch
         self.pieces[sizes] = found
         return sizes
 
@@ -125,5 +124,5 @@ class PieceExecution(GraphExecution):
             self.recording = None
 
     def submit_step(self, sizes, tell=0.0):
-        """Begin a step of which the pieces have been recorded; the rest is as of `submit`."""
+        """Begin a step whose pieces have been recorded; otherwise as in `submit`."""
         return self.submit_placed(self.minibatch(sizes), 0.0, tell)

@@ -1,10 +1,10 @@
-"""One reader of plans: how long would a step take, which devices wait, and how much memory do they hold when?
+"""Simulate a plan: how long would a step take, which devices wait, and how much memory do they hold when?
 
-A computation takes what it is said to cost; when it begins, and when transfers begin and end, collectives/clock.py
-says. Updates take no time, unless they are said to cost something, and what is moved within a device takes none. Where
-batch norm is synchronised, M takes what F costs, since the products come before it, and B takes all that it costs.
+A computation takes the time given by its cost; collectives/clock.py decides when it begins, and when transfers begin
+and end. Updates take no time unless they have a cost, and moves within a device take none. If batch norm is
+synchronised, M takes the cost of F, because the products come before it, and B takes its full cost.
 
-Bubble: the part of all devices' time, from the step's begin to its end, in which they compute nothing.
+The bubble is the fraction of all devices' time, from the begin of the step to its end, in which they compute nothing.
 """
 
 import functools
@@ -25,7 +25,7 @@ from ..optimizers import OPTIMIZERS
 from .contention import slowed
 
 EQUAL = {"F": 1, "B": 2, "I": 1, "W": 1, "update": 0}
-"""Costs of stages that are all alike: backward is two products for forward's one."""
+"""Costs for equal stages: backward has two products for each one of forward."""
 
 
 class Event(NamedTuple):
@@ -40,12 +40,12 @@ class Event(NamedTuple):
 
 @dataclass
 class PlanSimulation:
-    """What a step looks like in time.
+    """The timing of a simulated step.
 
-    ``seconds`` (or the unit of the costs) in all; ``bubble``: a part of 1; ``utilisation``: of each device the part of
-    the time in which it computes; ``link_bytes`` over each link, None without a network; ``events``: the computations
-    with their times; ``memory``: for each device a list of (time, bytes held from then on), which begins at 0;
-    ``peak``: the most of these; ``sent``: the bytes that each device sends.
+    ``seconds`` (or the unit of the costs) in all; ``bubble``: a fraction from 0 to 1; ``utilisation``: for each device
+    the fraction of the time in which it computes; ``link_bytes`` over each link, None without a network; ``events``:
+    the computations with their times; ``memory``: for each device a list of (time, bytes held from then on), which
+    begins at 0; ``peak``: the most bytes held by each device; ``sent``: the bytes that each device sends.
     """
 
     seconds: float
@@ -57,11 +57,11 @@ class PlanSimulation:
     peak: list
     sent: list
     moved: list = field(repr=False)
-    joined: set = field(repr=False)  # the y and dy that are moved in parts or shares
+    joined: set = field(repr=False)  # the y and dy that are sent in parts or shares
 
     @functools.cached_property
     def messages(self):
-        """An `Event` for each transfer from a device to another."""
+        """An `Event` for each transfer from one device to another."""
         return [
             Event(number, each.transfer(i), float(starts[i]), float(ends[i]), int(nbytes * each.size[i]))
             for number, each, nbytes, starts, ends in self.moved
@@ -72,16 +72,16 @@ class PlanSimulation:
 def simulate(
     plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,), exact=False
 ):
-    """Time a plan, which is proved on the way. Returns a `PlanSimulation`.
+    """Prove and time a plan. Returns a `PlanSimulation`.
 
-    ``network``: of `collectives.network`, for at least the plan's devices; without one messages take no time.
-    ``costs``: seconds of "F", "B", "I", "W" and "update", a dict for all stages or a list with one for each;
-    `EQUAL` unless given. What a dict leaves out costs nothing. "update" is of all the stage's elements; a device that
-    updates a part of them takes that part of it. ``contention``: how many times as long a computation takes
-    while 1, 2, … devices compute, the last for more of them, too. `measure_costs` finds both. ``exact``: sums are
-    exact, and gradients int64.
+    ``network``: from `collectives.network`, with at least the plan's devices; without one, messages take no time.
+    ``costs``: the seconds of "F", "B", "I", "W" and "update", a dict for all stages or a list with one dict for each;
+    by default `EQUAL`. Whatever a dict leaves out costs nothing. "update" is the cost for all elements of the stage; a
+    device that updates a part of them takes that part of the time. ``contention``: the factors by which a computation
+    is slower while 1, 2, … devices compute; the last one also applies to more devices. `measure_costs` finds both.
+    ``exact``: sums are exact, and gradients int64.
 
-    Raises PlanError for a plan that is wrong, ValueError for costs or a network that do not fit.
+    Raises PlanError for a wrong plan, ValueError for costs or a network that do not fit.
     """
     columns = replayed(plan).columns
     check_minibatch(plan, batch_size, optimizer, dtype)
@@ -110,9 +110,9 @@ def simulate(
 
 
 def _timed(plan, columns, network, costs, bytes_of, factors):
-    """The clock at the end, an `Event` for each computation, and of `Moves` (step, moves, bytes, begins, ends).
+    """The clock at the end, an `Event` for each computation, and (step, moves, bytes, begins, ends) for `Moves`.
 
-    ``factors``: how many times as long a computation takes, by the number of its step and the `Compute`.
+    ``factors``: by what factor a computation is slower, by the number of its step and the `Compute`.
     """
     clock, events, moved, synchronised = Clock(plan.k, network, bytes_of), [], [], synchronised_stages(columns)
     for number, (computes, moves) in enumerate(columns, 1):
@@ -132,7 +132,7 @@ def _cost(plan, costs, compute, synchronised):
 
 
 def check_costs(costs, plan):
-    """For each stage a dict of costs. Raises ValueError for costs of what there is not."""
+    """A dict of costs for each stage. Raises ValueError for costs that do not fit the plan."""
     given = EQUAL if costs is None else costs
     each = [given] * len(plan.stages) if isinstance(given, dict) else given
     if len(each) != len(plan.stages) or not all(cost.keys() <= EQUAL.keys() for cost in each):
@@ -142,9 +142,9 @@ def check_costs(costs, plan):
 
 
 def estimate_costs(plan, batch_size=256, speed=1e12):
-    """Costs as `simulate` takes them, in seconds, for each stage: forward's products, once more for each gradient.
+    """Costs of each stage for `simulate`, in seconds: the products of forward, and as many for each gradient.
 
-    ``speed``: multiplications a second of each device. The first layer needs no gradient of its input. Where several
+    ``speed``: multiplications per second of each device. The first layer needs no gradient of its input. If several
     devices compute a stage for the same examples, each does its part.
     """
     products, costs = [row[-1] for row in layer_rows(plan.network)], []
@@ -160,7 +160,7 @@ def estimate_costs(plan, batch_size=256, speed=1e12):
 
 
 def _memory(plan, count, held, events, moved):
-    """For each device pairs of a time and the bytes that it holds from then on; ``count``: of the plan's steps."""
+    """For each device, pairs of a time and the bytes that it holds from then on; ``count``: the number of steps."""
     begins, ends = np.full((count + 2, plan.k), np.inf), np.full((count + 2, plan.k), -np.inf)  # of each step
     for number, compute, start, end, _ in events:
         begins[number, compute.device], ends[number, compute.device] = start, end

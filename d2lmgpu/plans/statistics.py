@@ -1,13 +1,13 @@
-"""Batch norm's statistics in a plan: over which images they are taken.
+"""Batch norm's statistics in a plan: the images over which they are taken.
 
-    local           each micro-batch its own, as a plan has it that says nothing of them
-    aggregated      likewise in training, but running statistics are of all images: moments are summed before updates
-    synchronised    of all images: every plan equals one device
+    local           each micro-batch on its own, the default of plans
+    aggregated      the same in training, but running statistics are over all images: moments are summed before updates
+    synchronised    over all images, so that every plan computes the same as one device
 
-To be synchronised a stage has one batch norm layer, and no parameters after it: larger ones are cut (parts.py). Then F
-becomes M, an allreduce of moments, and the rest of F; so does B. The rest waits for the M's of all micro-batches, and
-whatever needs it waits as well. All else goes on, so that a plan which takes one micro-batch after the other becomes
-one that takes all of them through one stage after the other.
+A synchronised stage has one batch norm layer and no parameters after it; larger stages are cut (parts.py). Then F
+becomes M, an allreduce of moments, and the rest of F; B is divided likewise. The rest of F waits for the M of all
+micro-batches, and so does whatever needs its result. Everything else goes on. So a plan that takes one micro-batch
+after the other becomes one that takes all of them through one stage after the other.
 
 Source: Ioffe and Szegedy 2015, "Batch normalization"; synchronised over devices by Peng et al. 2018, "MegDet".
 """
@@ -23,18 +23,18 @@ from .compose import allreduce
 from .parts import in_parts
 
 BATCH_STATISTICS = ("local", "aggregated", "synchronised")
-"""Over which images batch norm takes mean and variance.
+"""The images over which batch norm takes mean and variance.
 
-local: each device over its own, in training and for the running statistics (the textbook).
-aggregated: each over its own in training, but the running statistics are of all images (MATLAB's guide).
-synchronised: over all devices' images, so that k devices equal one.
+local: each device's own images, in training and for the running statistics (the textbook).
+aggregated: each device's own images in training, but all images for the running statistics (MATLAB's guide).
+synchronised: all devices' images, so that k devices compute the same as one.
 """
 
 
 def with_statistics(plan, kind, algorithm: str | Callable = "ring"):
-    """The plan, with batch norm's statistics of this ``kind``; ``algorithm``: the allreduce of their sums.
+    """The plan with batch norm's statistics of this ``kind``; ``algorithm``: the allreduce of their sums.
 
-    Raises ValueError for a plan that cannot have them.
+    Raises ValueError if the plan cannot have such statistics.
     """
     check_name("batch_statistics", kind, BATCH_STATISTICS)
     if kind == "local":
@@ -43,23 +43,23 @@ def with_statistics(plan, kind, algorithm: str | Callable = "ring"):
         return _synchronised(in_parts(plan, _shared(plan)), algorithm)
     sums = together(*(steps for s in _shared(plan) for steps in _sums(plan, "moments", s, algorithm)))
     updates = (number for number, step in enumerate(plan.steps) if any(action[0] == "update" for action in step))
-    first = next(updates, len(plan.steps))  # before it every F is done
+    first = next(updates, len(plan.steps))  # every F is done before it
     return plan._replace(steps=[*plan.steps[:first], *sums, *plan.steps[first:]])
 
 
 def _shared(plan):
-    """The stages that have batch norm, where not one device has all images."""
+    """The stages with batch norm for which no single device has all images."""
     return [s for s, stage in enumerate(plan.stages) if norms_of(stage, plan.network) and plan.micro_batches > 1]
 
 
 def _sums(plan, kind, s, algorithm):
-    """Allreduces of a stage's moments or sums over devices that have different micro-batches, of the same units."""
+    """Allreduces of a stage's moments or sums over devices with different micro-batches and the same units."""
     channels, split = norms_of(plan.stages[s], plan.network), splits_of(plan.network, plan.stages)[s]
     micro_batches = {}
     for action in itertools.chain(*plan.steps):
         if isinstance(action, Compute) and action.what in "FM" and action.stage == s:
             micro_batches.setdefault(action.device, set()).add(action.micro_batch)
-    alike = {}  # by part: by micro-batches: devices
+    alike = {}  # by part, by micro-batches: devices
     for device, own in micro_batches.items():
         parts = [part.params for part in plan.layout[device] if part.stage == s]
         bounds = norm_part(kind, channels, split, *parts[:1])
@@ -67,15 +67,15 @@ def _sums(plan, kind, s, algorithm):
     for bounds, groups in alike.items():
         if sorted(itertools.chain(*groups)) != list(range(plan.micro_batches)) or len({*map(len, groups.values())}) > 1:
             raise ValueError(
-                f"the plan {plan.name}: devices share the micro-batches of stage {s} so that its batch norm's sums "
-                "cannot be taken over all of them; give batch_statistics 'local'"
+                f"the plan {plan.name}: devices divide the micro-batches of stage {s} such that batch norm's sums over "
+                "all of them are impossible; give batch_statistics 'local'"
             )
         for group in zip(*groups.values(), strict=True):
             yield allreduce(algorithm, group, (kind, s), bounds)
 
 
 def _synchronised(plan, algorithm):
-    """The plan with its steps in an order in which statistics can be synchronised. ValueError if there is none."""
+    """The plan with its steps in an order that allows synchronised statistics. ValueError if there is none."""
     todo = [units for step in plan.steps for units in _halves(plan, _shared(plan), step)]
     steps, values, summed = [], dict.fromkeys(_added_to(todo)), set()
     while todo:
@@ -86,18 +86,18 @@ def _synchronised(plan, algorithm):
         if not done:
             raise ValueError(
                 f"the plan {plan.name} of {plan.micro_batches} micro-batches cannot synchronise batch norm's "
-                "statistics: it brings parameters for each micro-batch anew; take one for each device"
+                "statistics: it gathers parameters again for each micro-batch; take one micro-batch for each device"
             )
         steps += done
     return plan._replace(steps=steps)
 
 
 HALVES = {"F": "M", "B": "S"}
-"""What comes before the sums, of what is done in two."""
+"""The actions before the sums, for actions that are divided in two."""
 
 
 def _halves(plan, stages, step):
-    """A step as two: lists of (actions, the sums that they need, or None). Transfers of a value belong together."""
+    """A step as two: lists of (actions, the sums that they need, or None). Transfers of a value stay together."""
     moves, first, second = {}, [], []
     for action in step:
         if isinstance(action, Transfer):
@@ -113,18 +113,18 @@ def _halves(plan, stages, step):
 
 
 def _added_to(todo):
-    """The moments and sums to which what is to be done adds."""
+    """The moments and sums that the remaining actions add to."""
     actions = itertools.chain(*(actions for units in todo for actions, _ in units))
     return [action.adds_to for action in actions if isinstance(action, Compute) and action.what in HALVES.values()]
 
 
 def _what_can_be_done(todo, summed):
-    """Steps of what can be done, in order, and what is left of each.
+    """Steps of the actions that are possible, in order, and the remaining actions of each step.
 
-    Of what cannot be done yet it is noted what it reads and writes, (device, value): what comes later, and has to do
-    with that, waits as well.
+    For actions that must wait, we note what they read and write, (device, value): later actions that touch the same
+    values wait as well.
     """
-    reads, writes, busy = set(), set(), set()  # of what waits; and the devices that have to compute it
+    reads, writes, busy = set(), set(), set()  # of waiting actions; and the devices that will compute them
     steps, rest = [], []
     for units in todo:
         now, later = [], []
@@ -145,7 +145,7 @@ def _what_can_be_done(todo, summed):
 
 
 def _touched(action):
-    """What an action reads and writes, without moments and sums: two sets of (device, value)."""
+    """What an action reads and what it writes, except moments and sums: two sets of (device, value)."""
     if isinstance(action, Transfer):
         return {(action.source, action.value)}, {(action.destination, action.target or action.value)}
     reads, makes, adds = uses_of(action)

@@ -1,10 +1,10 @@
-"""A step of a plan as one `Batch` of work for its devices, which are all of this process.
+"""A step of a plan as one `Batch` of work for its devices, all in this process.
 
-receive       comes after the sender's work so far; then the device copies
-free          of what was sent comes after the copies
-collective    as collectives/execute.py does it, on arrays that come into being by the work before it
+receive       waits for the sender's work so far; then the device copies
+free          waits for copies, if the value was sent
+collective    as in collectives/execute.py, on arrays that earlier work creates
 
-What overlaps: see overlap.py.
+For overlapping exchanges, see overlap.py.
 """
 
 import functools
@@ -22,9 +22,9 @@ from .overlap import Overlap
 
 
 class Step(Overlap):
-    """A step of an `Execution` as a ``batch``, made in the constructor; ``minibatch``: for each device a `Minibatch`.
+    """A step of an `Execution` as a ``batch``, made in the constructor; ``minibatch``: a `Minibatch` for each device.
 
-    ``ends``: events, when each device is done with it.
+    ``ends``: events that happen when each device has finished the step.
     """
 
     make_batch = Chains
@@ -34,8 +34,8 @@ class Step(Overlap):
         self.tell = tell
         self.examples = next(iter(minibatch.values())).examples
         self.batch, self._lock = self.make_batch(), threading.Lock()
-        self.received = {}  # events of copies by (value, source)
-        self.final, self.exchanged = {}, {}  # with overlap: events by (device, gradients)
+        self.received = {}  # copies' events by (value, source)
+        self.final, self.exchanged = {}, {}  # for overlap: events by (device, gradients)
         for i, own in minibatch.items():
             self.kernels(execution.store[i], execution.store[i].begin, own)
         for number, action in execution.actions[: execution.before_updates]:
@@ -50,34 +50,35 @@ class Step(Overlap):
         return self.kernels(store, store.clear)
 
     def kernels(self, store, function, *args):
-        """The device does this next, which is no more than kernels and Python; returns the task."""
+        """Submit work for the device that consists only of kernels and Python; return the task."""
         return self.batch.chain(store.device, function, *args)
 
     def rows(self):
-        """When the step is done: for each device numbers, of each micro-batch the loss and the right answers, or 0.
+        """After the step: for each device a row of numbers, the loss and the correct answers of each micro-batch, or 0.
 
-        At last what its process had to ``tell``. Where several devices have computed a micro-batch, each has its own.
+        The last number is what its process had to ``tell``. If several devices computed a micro-batch, each has its own
+        numbers.
         """
         return [self._row(i, raw_result_to_host) for i in self.minibatch]
 
     def _row(self, i, to_host):
-        """Of a device; ``to_host(array, device)`` brings its sums."""
+        """A device's row; ``to_host(array, device)`` copies its sums."""
         row = [0.0] * (2 * len(self.examples)) + [self.tell]
         for m, sums in self.minibatch[i].sums.items():
             row[2 * m : 2 * m + 2] = to_host(sums, self.execution.store[i].device).tolist()
         return row
 
     def _before_updates(self):
-        """At the same place in all processes: losses are known, and who has not come here has updated nothing."""
+        """Called at the same point in all processes: losses are known, and nothing has been updated before it."""
         self._tell_others()
         if self.execution.mixed or self.execution.exact:
             self._agree()
 
     def _tell_others(self):
-        """Nobody, if all devices are of this process."""
+        """Do nothing: all devices are in this process."""
 
     def _add(self, number, action):
-        """Add the action ``number`` of the plan, in which devices of this process take part."""
+        """Add the plan's action ``number``, which involves devices of this process."""
         i = action.devices[0]
         if action.what == "collective":
             self._add_collective(number, action)
@@ -93,18 +94,18 @@ class Step(Overlap):
             self.kernels(store, self.do, store.do, action, *numbers)
 
     def _agree(self):
-        """In mixed precision: have all devices finite gradients? With exact sums: have all come here?"""
+        """In mixed precision: are all devices' gradients finite? With exact sums: have all devices got this far?"""
         stores = self.execution.stores
         self._await_exchanges(self.execution.store)
         makers = [functools.partial(self._finite, store) for store in stores]
         gathered = self._gathered("gradients", 1, makers)
-        if self.execution.everybody.is_elastic:  # nobody uses anything before all have everything of this step
+        if self.execution.everybody.is_elastic:  # use no results before all devices have all of this step
             self.batch.submit_to_all(self.execution.devices, self.do, self.execution.everybody.vote)
         for store, rows in zip(stores, gathered, strict=True):
             self.batch.chain(store.device, self.do, store.agree, rows)
 
     def _gathered(self, what, m, makers):
-        """As of `cluster.add_gather`."""
+        """As `cluster.add_gather`."""
         return add_gather(self.batch, self.execution.everybody, m, makers)
 
     def _finite(self, store):
@@ -118,7 +119,7 @@ class Step(Overlap):
         self.received.setdefault((action.value, action.devices[1]), []).append(copied)
 
     def _await_receipt(self, number, action):
-        """Of what was sent, before it is freed."""
+        """Wait until a value that was sent has been received, before it is freed."""
         (i,) = action.devices
         for copied in self.received.pop((action.value, i), ()):
             self.batch.wait(self.execution.store[i].device, copied)
@@ -140,9 +141,9 @@ class Step(Overlap):
         add_exchange(self.batch, program, queues, arrays, size, dtype.itemsize)
 
     def _prepare(self, action):
-        """Let the whole arrays be there that a collective is about.
+        """Prepare the whole arrays for a collective.
 
-        Of each of its devices that is here the `Store`, and the queue in which it is carried out.
+        Returns, for each of its devices in this process, the `Store` and the queue in which the collective runs.
         """
         here, value = [i for i in action.devices if i in self.execution.store], action.value
         stores, queues = [self.execution.store[i] for i in here], []
@@ -157,7 +158,7 @@ class Step(Overlap):
         return stores, queues
 
     def _extent(self, action, store):
-        """Of the flat arrays of a collective: the size, its first element in the schedule, elements for one of it."""
+        """For flat arrays in a collective: size, first element in its schedule, elements for each of the schedule's."""
         s = action.stage
         if action.value[0] in ("y", "dy"):
             size = self.bytes_of(action) // self.execution.dtype.itemsize
@@ -166,7 +167,7 @@ class Step(Overlap):
         return stop - start, start, 1
 
     def do(self, function, *args):
-        """Runs on a device: work that is left out if some other has failed."""
+        """Runs on a device: work that is skipped if another device has failed."""
         if self._has_failed():
             return None
         try:
@@ -176,7 +177,7 @@ class Step(Overlap):
             raise
 
     def _has_failed(self):
-        """Whether any device has, also in what is none of the plan's actions: a copy, or a wait."""
+        """Whether any device has failed, even outside the plan's actions, in a copy or a wait."""
         if self.execution.error is None:
             error = next((queue.failures.first for queue in self.execution.queues if queue.failures.first), None)
             if error is not None:
@@ -184,30 +185,30 @@ class Step(Overlap):
         return self.execution.error is not None
 
     def fail(self, error):
-        """A device has had this error."""
+        """Note a device's error."""
         with self._lock:
             self.execution.error = self.execution.error or error
 
     def bytes_of(self, action):
-        """What travels in a receive."""
+        """The bytes that a receive transfers."""
         return self.execution.sizes[action.stage].y(self.examples[action.micro_batch])
 
 
 class Exchanged:
-    """The plain arrays of a collective's devices: looked up when one is asked for, since earlier work makes them."""
+    """The plain arrays of a collective's devices: looked up only when used, since earlier work creates them."""
 
     def __init__(self, step, stores, action):
         self.step, self.stores, self.action = step, stores, action
 
     def __getitem__(self, i):
-        if self.step.execution.error is not None:  # there may be none
+        if self.step.execution.error is not None:  # there may be no array
             raise self.step.execution.error
         return self.stores[i].exchanged(self.action.value)
 
 
 @functools.lru_cache(maxsize=256)
 def compiled(schedule, k, staged, first, unit):
-    """The program of a schedule of arrays that begin with its element ``first``, and have ``unit`` for each."""
+    """The program of a schedule for arrays that begin at its element ``first`` and have ``unit`` elements for each."""
     placed = tuple(
         tuple(t._replace(start=(t.start - first) * unit, stop=(t.stop - first) * unit) for t in step)
         for step in schedule

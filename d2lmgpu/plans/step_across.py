@@ -1,13 +1,13 @@
-"""A step of a plan for the devices of one process of several.
+"""A step of a plan for the devices of one of several processes.
 
-Between devices of one process all is as in step.py. A collective is carried out as an allreduce is
-(cluster/exchange.py), among the devices of its group. A receive waits for the message, a free until what was sent has
-left; meanwhile the progress thread (cluster/progress.py) sees to what is under way. A device that waits too long can
-say for what: the plan is known beforehand.
+Devices of the same process work together as in step.py. A collective is done like an allreduce (cluster/exchange.py),
+among the devices of its group. A receive waits for the message, and a free until the message has been sent; meanwhile
+the progress thread (cluster/progress.py) handles messages under way. A device that waits too long can say what it waits
+for, because the plan is known beforehand.
 
-What a GPU sends and receives goes through the host's memory.
+GPUs send and receive through the host's memory.
 
-A value travels as it lies in memory, so that what is computed with it there has the same bits.
+A value is sent with its memory layout, so that computations with it give the same bits elsewhere.
 """
 
 import functools
@@ -26,7 +26,7 @@ from .step import Step, compiled
 
 
 class StepAcross(Step):
-    """`Step` for the devices of one process of several."""
+    """`Step` for the devices of one of several processes."""
 
     def __init__(self, execution, minibatch, lr, tell):
         self.across, self.progress = execution.across, execution.across.progress
@@ -34,10 +34,10 @@ class StepAcross(Step):
         super().__init__(execution, minibatch, lr, tell)
 
     def rows(self):
-        """As of `Step`, of all processes' devices."""
+        """As in `Step`, for all processes' devices."""
         return rows_of(self.told, self.everybody).tolist()
 
-    def _end(self, store):  # a step in vain counts for nothing
+    def _end(self, store):  # a failed step does not count
         return self.kernels(store, self.do, store.clear) if self.everybody.is_elastic else super()._end(store)
 
     def _tell_others(self):
@@ -48,7 +48,7 @@ class StepAcross(Step):
         return self.across.add_gather(self, what, m, makers)
 
     def fail(self, error):
-        """As of `Step`; no device of this process waits for messages any more."""
+        """As in `Step`; in addition, this process's devices stop waiting for messages."""
         super().fail(error)
         self.progress.give_up(error)
 
@@ -63,7 +63,7 @@ class StepAcross(Step):
             self.received.setdefault((action.value, source), []).append((done, tag, i))
             self.batch.chain(store.device, self._begin, done, self._send, store, action, tag, record)
             return
-        store, landing = self.execution.store[i], []  # the host's array of a GPU's message
+        store, landing = self.execution.store[i], []  # the host array for a GPU's message
         self.batch.chain(store.device, self._begin, done, self._receive, store, action, tag, record, landing)
         self._await(number, action, done, tag, source, "send")
         if store.device.kind == "gpu":
@@ -78,7 +78,7 @@ class StepAcross(Step):
                 self.batch.wait(device, sent)
 
     def _await(self, number, action, done, tag, other, what):
-        """The action's device waits until a message is ``done``, which device ``other`` is to "send" or to "take"."""
+        """Make the action's device wait until a message is ``done``, which device ``other`` should "send" or "take"."""
         device, order = self.execution.store[action.devices[0]].device, (self._order(number), tag)
         missing = functools.partial(self._missing, action, other, what)
         self.batch.chain(device, self.progress.await_event, done, missing, order)
@@ -99,14 +99,14 @@ class StepAcross(Step):
         exchange = Exchange(functools.partial(self._where, action), part, places, queues, dtype, *messages)
         add_staged(self.batch, queues, arrays, size, dtype, exchange.run, self.do)
 
-    # What a device waits for:
+    # Describing what a device waits for:
 
     def _order(self, number):
         """The number of an action among those of all steps."""
         return self.steps * self.across.count + number
 
     def _where(self, action, number=0):
-        """What the device ``number`` of an action is in, in words."""
+        """Where the device ``number`` of an action is in the plan, in words."""
         where = f"device {action.devices[number]}, step {action.step} ({action})"
         return f"training step {self.steps + 1} of plan {self.execution.plan.name}, {where}"
 
@@ -122,7 +122,7 @@ class StepAcross(Step):
     # On devices:
 
     def _begin(self, event, begin, *arguments):
-        """Begin a request; its ``event`` happens, whatever goes wrong."""
+        """Begin a request; its ``event`` happens even after an error."""
         if self.execution.error is None:
             self.progress.run(begin(*arguments), event, self.fail)
         else:

@@ -1,4 +1,4 @@
-"""What each action of a plan does on one device. It runs there, with plain arrays, in the device's turn."""
+"""What each action of a plan does on one device. It runs on the device, with plain arrays, in the device's turn."""
 
 import numpy as np
 
@@ -15,13 +15,13 @@ from .computing import Computing, add
 
 
 class Store(Computing):
-    """A device's part of a plan, as `Computing`, which see for the arguments."""
+    """A device's part of a plan: a `Computing`, with the same arguments, that does the plan's actions."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.accepted = True
-        self.steps = 0  # updates of the optimiser; in mixed precision there is not one in every step
-        self.begun = self.finished = 0  # steps in which it began to update, and those of them that are done
+        self.steps = 0  # updates of the optimiser; in mixed precision not every step has one
+        self.begun = self.finished = 0  # steps whose updates have begun, and those whose updates are finished
         self.half_way = {}  # after M and S: generators that do the rest
 
     def do(self, action, *more):
@@ -33,7 +33,7 @@ class Store(Computing):
                 getattr(self, f"_{action.what}")(action, *more)
 
     def _do_nothing(self, what, s, m, target):
-        """A computation where it has no examples, or no units."""
+        """A computation without examples or units."""
         if what in "MS":
             self._flat(("moments" if what == "M" else "sums", s))
         if what in "BW":
@@ -44,7 +44,7 @@ class Store(Computing):
             self._make_nothing("dy", s - 1, s, m)
 
     def _make_nothing(self, name, of, s, m):
-        """What stage s adds to the y or dy of stage ``of``, where it has no examples or no units; or a loss of 0."""
+        """Make the empty y or dy of stage ``of`` that stage s contributes without examples or units; or a loss of 0."""
         if of == len(self.layers) - 1:
             self.minibatch.sums[m] = array_module(self.flat).zeros(2, self.dtype)
             return
@@ -105,14 +105,14 @@ class Store(Computing):
         self._add_norms("sums", s, sync)
 
     def _places_of_half(self, action):
-        """Where a pass that pauses writes gradients, and pairs to be added; None: each to the stage's."""
+        """Where a pass that pauses writes gradients, and pairs to be added; None: directly to the stage's gradients."""
         params = self._params(action.stage)
         dtype = self.dtype_of(("grads", action.stage))
         return parts_of(self._zeros(sum(param.size for param in params), dtype), params), None
 
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
-        if self.is_exact:  # the same sums as elsewhere: what W adds is computed here
+        if self.is_exact:  # the same sums as elsewhere: the gradients that W adds are computed here
             places, _ = self._places_of_half(action)
             parts, _ = self._backward(s, m, KEPT, places)
             self._set("delta", s, m, places)
@@ -137,7 +137,7 @@ class Store(Computing):
         self._optimize(params, self._final(s), self.state[s], lr, batch_size)
 
     def _optimize(self, params, grads, state, lr, batch_size):
-        """A step of the optimiser for the elements that the device updates."""
+        """Do a step of the optimiser for the elements that the device updates."""
         if not self.accepted:
             return
         if self.is_exact:
@@ -156,18 +156,18 @@ class Store(Computing):
             optimize(self.optimizer.name, params, grads, state, rate, size, zero, one, zero, taken)
 
     def _final(self, s):
-        """The elements of a stage's gradients with which the device updates its own."""
+        """The elements of a stage's gradients that the device uses for its updates."""
         return self.elements(("grads", s), self.parts[s].state)
 
     def clear(self):
-        """A step ends. Forget what is of it alone."""
+        """End a step: forget everything that belongs only to it."""
         self.track()
         self.forget()
         self.steps += self.accepted
         self.finished = self.begun
 
     def track(self):
-        """All moments are final: running statistics follow them."""
+        """Update the running statistics; all moments are final."""
         for s, running in self.running.items():
             of_each = zip(running[::2], running[1::2], self.norm_views(("moments", s)), strict=True)
             for mean, variance, moments in of_each:
@@ -177,17 +177,17 @@ class Store(Computing):
         track_statistics(mean, variance, moments)
 
     def finite(self):
-        """In mixed precision: a row with a 1 if all final gradients are finite, or have been when they were added."""
+        """In mixed precision: a row with a 1 if all final gradients are finite, or were when they were added."""
         if self.is_exact:
             self.exact.check()
         return [float(not self.exact.overflow if self.is_exact else are_finite(self._all_final()))]
 
     def _all_final(self):
-        """Of each stage of which the device updates something."""
+        """The final gradients of each stage in which the device updates something."""
         return [self._final(s) for s, part in self.parts.items() if part.state[0] < part.state[1]]
 
     def agree(self, rows):
-        """All devices' rows are in this array: only if all gradients are finite, there is an update."""
+        """Decide from all devices' rows, in this array, whether to update: only if all gradients are finite."""
         if self.mixed:
             self.accepted = self.precision.adapt(rows.raw.view(np.float64).all())
 

@@ -1,4 +1,4 @@
-"""Between arrays in the layers' shapes and the stages' flat ones: parameters, and the optimiser's state as a whole."""
+"""Convert parameters and the whole optimiser state between arrays in layers' shapes and stages' flat arrays."""
 
 import numpy as np
 
@@ -8,10 +8,10 @@ from ..language.split import in_shapes, numbered, splits_of
 
 
 def whole_state(execution):
-    """For each of the optimiser's states a flat array on the host, with a number for each parameter, in their order.
+    """For each of the optimiser's states, a flat array on the host with one number per parameter, in order.
 
-    It is gathered from the devices that hold parts of it; so a checkpoint of it is that of any other split, and of
-    training without one. Of a `Cluster` all processes call it, and get the same.
+    It is gathered from the devices that hold parts of it, so a checkpoint is the same for any split, and without one.
+    On a `Cluster` all processes call this and get the same.
     """
     state = []
     for i in range(execution.optimizer.states):
@@ -21,7 +21,7 @@ def whole_state(execution):
 
 
 def give_back(execution, state):
-    """Put what `whole_state` gave where it belongs."""
+    """Put the result of `whole_state` back where it belongs."""
     plan = execution.plan
     shapes = [shape for stage in plan.stages for shape in shapes_of(stage, plan.network)]
     for i, whole in enumerate(state):
@@ -33,7 +33,7 @@ def give_back(execution, state):
 
 
 def numbered_stages(arrays, plan):
-    """For each stage the elements of its parameters, of which ``arrays`` are a list, as a flat array."""
+    """For each stage a flat array with the elements of its parameters, taken from the list ``arrays``."""
     rest, flats, none = iter(arrays), [], np.zeros(0, arrays[0].dtype)
     for stage, split in zip(plan.stages, splits_of(plan.network, plan.stages), strict=True):
         own = [next(rest) for _ in shapes_of(stage, plan.network)]

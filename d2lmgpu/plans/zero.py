@@ -1,19 +1,20 @@
-"""ZeRO: data parallelism in which no device keeps what another keeps already.
+"""ZeRO: data parallelism without redundant copies on the devices.
 
 With Adam, data parallelism holds four numbers for each of n parameters on every one of k devices: the parameter, its
-gradient, two of the optimiser's state. But a device can update one k-th of the parameters, and get the others
-updated. Each device then *owns* elements i·n/k to (i+1)·n/k of the parameters, of each stage:
+gradient, and two numbers of the optimiser's state. But a device can update one k-th of the parameters and receive the
+others already updated. Device i then *owns* elements i·n/k to (i+1)·n/k of each stage's parameters:
 
             holds between steps         sends, of n elements for one micro-batch
     data    n + state·n                 2(k-1)/k·n    allreduce the gradients
     zero1   n + state·n/k               2(k-1)/k·n    reduce-scatter the gradients, update, all-gather the parameters
     zero2   n + state·n/k               2(k-1)/k·n    the same, stage by stage; the rest of the gradients is freed
-    zero3   n/k + state·n/k             3(k-1)/k·n    parameters are gathered for each forward, and for each backward
+    zero3   n/k + state·n/k             3(k-1)/k·n    parameters are gathered for each forward and for each backward
 
-An allreduce is a reduce-scatter and an all-gather, so that zero1 sends no more than data parallelism. During a step,
-zero1 holds n gradients, zero2 n/k and those of the stage that goes backward, zero3 likewise one stage's parameters.
-With m micro-batches zero2 sends (m+1)(k-1)/k·n, zero3 3m(k-1)/k·n. A stage is as many layers as together have hardly
-more parameters than the largest has alone: smaller stages would save next to no memory, and each costs an exchange.
+An allreduce is a reduce-scatter and an all-gather, so zero1 sends no more than data parallelism. During a step, zero1
+holds n gradients; zero2 holds n/k and those of the stage that goes backward; zero3 also holds only one stage's
+parameters. With m micro-batches zero2 sends (m+1)(k-1)/k·n, zero3 3m(k-1)/k·n. A stage has as many layers as fit into
+little more than the parameters of the largest layer: smaller stages would save almost no memory, and each stage costs
+an exchange.
 
 Source: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models"; zero3 is what
 PyTorch calls "fully sharded data parallel".
@@ -28,9 +29,9 @@ from .cut import by_largest, cut, in_buckets
 
 
 def zero1(k, micro_batches=1, network=LENET, buckets=False):
-    """The plan for k devices with ``micro_batches`` each, whose optimiser state is sharded.
+    """The plan for k devices with ``micro_batches`` each and sharded optimiser state.
 
-    ``buckets``: cut the network into them, as in data.py.
+    ``buckets``: exchange gradients in buckets, as in data.py.
     """
     zero = _Zero(k, in_buckets(network) if buckets else cut(network, 1))
     for j in range(micro_batches):
@@ -45,7 +46,7 @@ def zero1(k, micro_batches=1, network=LENET, buckets=False):
 
 
 def zero2(k, micro_batches=1, network=LENET):
-    """The plan for k devices with ``micro_batches`` each, whose optimiser state and gradients are sharded."""
+    """The plan for k devices with ``micro_batches`` each, and sharded optimiser state and gradients."""
     zero = _Zero(k, by_largest(network))
     for j in range(micro_batches):
         for s in zero.each:
@@ -60,7 +61,7 @@ def zero2(k, micro_batches=1, network=LENET):
 
 
 def zero3(k, micro_batches=1, network=LENET):
-    """The plan for k devices with ``micro_batches`` each, whose state, gradients and parameters are sharded."""
+    """The plan for k devices with ``micro_batches`` each, and sharded optimiser state, gradients and parameters."""
     zero = _Zero(k, by_largest(network))
     for j in range(micro_batches):
         for s in zero.each:
@@ -75,7 +76,7 @@ def zero3(k, micro_batches=1, network=LENET):
 
 
 class _Zero:
-    """The steps so far of a plan of k devices, which all do the same at the same time, each for its micro-batches."""
+    """The steps so far of a plan for k devices that all do the same at the same time, with their own micro-batches."""
 
     def __init__(self, k, stages):
         self.k, self.stages, self.each, self.steps = k, stages, range(len(stages)), []
@@ -89,12 +90,12 @@ class _Zero:
         self.steps.append([Compute(what, i, s, i * micro_batches + j, into) for i in range(self.k)])
 
     def collective(self, algorithm, value):
-        """An algorithm of k devices and all elements of a value."""
+        """Add a collective of all k devices and all elements of a value."""
         n = self.stages[value[1]].params
         self.steps += without_nothing(place(algorithm(self.k, n), range(self.k), value=value))
 
     def backward_and_reduce(self, s, j, micro_batches):
-        """B, and each device adds the sum of all devices' gradients to its own part of them; the rest is gone."""
+        """Add B; each device then adds the sum of all devices' gradients to its own part, and the rest is freed."""
         if self.k == 1:
             self.compute("B", s, j, micro_batches)
             return
@@ -105,12 +106,12 @@ class _Zero:
         self.steps += without_nothing([kept])
 
     def update(self, s):
-        """Each device updates its own elements, unless it has none."""
+        """Let each device update its own elements, if it has any."""
         owners = [i for i in range(self.k) if self.own(s, i)[0] < self.own(s, i)[1]]
         self.steps.append([Compute("update", i, s) for i in owners])
 
     def plan(self, name, network, micro_batches, held):
-        """The plan, in which a device holds between steps what ``held(whole, own)`` says: params and state."""
+        """The finished plan; ``held(whole, own)``: the params and state that a device holds between steps."""
         layout = tuple(
             tuple(Part(s, *held(all_of(stage), self.own(s, i))) for s, stage in enumerate(self.stages))
             for i in range(self.k)
