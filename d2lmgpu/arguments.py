@@ -236,7 +236,7 @@ def check_path(name, value):
     if not isinstance(value, str) and not hasattr(value, "__fspath__"):
         raise ValueError(f"{name} is {shown(value)}; it should be the name of a file")
     if not str(value) or "\0" in str(value):
-        raise ValueError(f"{name} is {shown(value)}; it should be a file name that is not empty")
+        raise ValueError(f"{name} is {shown(value)}; it should be the name of a file, not an empty text")
 
 
 def in_a_clone(extra):

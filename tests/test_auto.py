@@ -92,7 +92,7 @@ def test_elsewhere_it_is_refused():
         lambda: d2l.allreduce(arrays, "auto"),
         lambda: measure_scaling([arrays[0].device], (1,), algorithm="auto"),
     ):
-        with pytest.raises(ValueError, match="allreduce 'auto' is for train; give a name"):
+        with pytest.raises(ValueError, match="allreduce 'auto' works only in train; give a name"):
             wrong()
 
 

@@ -291,7 +291,7 @@ def test_in_mixed_precision_what_does_not_fit_halves_the_scale(k, way):
 
 def test_settings_that_cannot_be_exact():
     for split in "channels", "channel-pairs", "data=2,channels=2":
-        with pytest.raises(ValueError, match="sums are exact, which split"):
+        with pytest.raises(ValueError, match="sums are exact, but split"):
             Settings(sums="exact", split=split)
     for kind in "local", "aggregated":
         with pytest.raises(ValueError, match="give batch_statistics='synchronised'"):

@@ -185,5 +185,5 @@ def test_arguments_that_do_not_fit():
         with pytest.raises(ValueError, match=f"^{message}"):
             animator.add(x, y)
     assert (animator.X, animator.Y) == ([], [])
-    with pytest.raises(ValueError, match="Animator.add: 0 numbers y, 0 x; there should be"):
+    with pytest.raises(ValueError, match="Animator.add: 0 numbers y, 0 x; give"):
         d2l.Animator().add(1, [])

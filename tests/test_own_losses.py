@@ -162,7 +162,7 @@ def test_a_loss_of_ones_own_resumed_and_loaded(numbers, tmp_path, steps):
     model = d2l.load_model(file)
     np.testing.assert_allclose(model.predict(X, cpus(2)), outputs(model.params, X), rtol=1e-4, atol=1e-4)
     assert 0 <= model.evaluate(X, np.zeros(30, int), cpus(1)) <= 1  # of classes
-    with pytest.raises(ValueError, match=r"the loss huber is a function .* give load_model\(FILE, loss=\(huber, "):
+    with pytest.raises(ValueError, match=r"the loss huber is a function .* call load_model\(FILE, loss=\(huber, "):
         model.evaluate(X, y, cpus(2))
     model.save(tmp_path / "model")
     again = d2l.load_model(tmp_path / "model", loss=HUBER)

@@ -102,7 +102,7 @@ def test_reading_pictures(tmp_path, rng):
     np.testing.assert_array_equal(read_images(paths[1:], (3, 56, 14))[0], colour.transpose(2, 0, 1))
     assert abs(float(images[1].mean()) - colour.mean()) < 5
     (tmp_path / "text.png").write_text("no picture")
-    with pytest.raises(ValueError, match="text.png is no picture"):
+    with pytest.raises(ValueError, match="text.png is not a readable picture"):
         read_images([tmp_path / "text.png"], (1, 28, 28))
     with pytest.raises(ValueError, match="takes 2 channels"):
         read_images(paths, (2, 28, 28))

@@ -302,7 +302,10 @@ def test_a_checkpoint_has_each_devices_statistics(data, tmp_path, split, statist
             "zero3 of 6 micro-batches cannot synchronise",
         ),
         ({"split": "zero3", "algorithm": "tree"}, "'zero3' has its own collectives"),
-        ({"split": "layers", "network": sequential((1, 28, 28), Flatten(), Dense(10))}, "3 stages of a network with 1"),
+        (
+            {"split": "layers", "network": sequential((1, 28, 28), Flatten(), Dense(10))},
+            "3 stages for a network with 1",
+        ),
         ({"width": 2, "network": NORM}, "width is 2, but the network is your own"),
         ({"width": 0}, "width is 0; it should be a finite number, at least 0.05"),
     ],
@@ -396,7 +399,7 @@ def test_a_plan_of_ones_own(data, tmp_path):
         ({"micro_batches": 2}, "micro_batches is 2, which cannot be combined with a plan of your own"),
         ({"pipeline": "gpipe"}, "pipeline is 'gpipe', which cannot"),
         ({"algorithm": "tree"}, "algorithm is 'tree', which cannot"),
-        ({"precision": "mixed"}, "precision is 'mixed', which does not"),
+        ({"precision": "mixed"}, "precision is 'mixed', which cannot"),
     ):
         with pytest.raises(ValueError, match=said):
             quick(cpus(4), some, **settings | {"split": plan} | wrong)
@@ -595,7 +598,7 @@ def test_a_network_in_a_file(tmp_path, capsys):
     "arguments, message",
     [
         ("--split rows", "split 'rows' is unknown"),
-        ("--split layers --devices 9", "9 stages of a network with 4 layers"),
+        ("--split layers --devices 9", "9 stages for a network with 4 layers"),
         ("--split data=2,zero3=2", "'zero3' is unknown"),
         ("--split zero3 --allreduce tree", "its own collectives"),
         ("--split data --pipeline gpipe", "is for a split over layers"),

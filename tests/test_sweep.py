@@ -80,7 +80,7 @@ def test_a_grid_is_all_combinations_in_order():
         ([{"network": "vgg"}], {}, "'vgg' is unknown"),
         ([{"network": len}], {}, "network is a builtin"),
         ([{"network": own_layer()}], {}, "layers that are functions of your own cannot be sent"),
-        ([{"network": {"layers": []}}], {}, "no description of a network: input_shape and layers"),
+        ([{"network": {"layers": []}}], {}, "not a description of a network, with input_shape and layers"),
         ([{"network": {"input_shape": [1, 28, 28], "layers": [["Sigmoid", {}]]}}], {}, "layer 'Sigmoid' is unknown"),
         ([{"network": linear()}, {"network": linear()}], {}, "trials 1 and 2 are the same"),
         (lambda: d2l.grid(network={"a": linear(), "b": linear()}), {}, "trials 1 and 2 are the same"),
