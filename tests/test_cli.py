@@ -246,7 +246,7 @@ def test_results_that_are_deep_json(capsys, tmp_path):
     for text in ("[" * 200_000, "[1]", '{"format": "d2lmgpu sweep", "version": "1"}', ""):
         file.write_text(text)
         code, err = failure(capsys, "sweep", "--results", str(file))
-        assert code == 2 and err.count("\n") == 1 and "no results file of a sweep" in err
+        assert code == 2 and err.count("\n") == 1 and "not a sweep's results file" in err
         assert file.read_text() == text
 
 

@@ -64,7 +64,7 @@ def test_training_in_turns(small, monkeypatch):
 
 
 def test_what_cannot_be_measured(known, small, capsys):
-    with pytest.raises(ValueError, match="of several processes: start them with mpiexec or srun"):
+    with pytest.raises(ValueError, match="needs several processes: start them with mpiexec or srun"):
         measure_cluster_scaling(d2l.cluster(), data=small)
     with pytest.raises(ValueError, match="different numbers of devices; to predict more of them, give each as many"):
         in_each((1, 2), lambda cluster: measure_cluster_scaling(cluster, data=small))

@@ -76,17 +76,17 @@ def test_a_grid_is_all_combinations_in_order():
         ),
         ([{"progress": True}], {}, "progress: no such setting"),
         ([{"lr": 0.1, "seed": 0}, {"lr": 0.2}, {"lr": 0.1}], {}, "trials 1 and 3 are the same"),
-        ([0.1], {}, "0.1 is no dict"),
+        ([0.1], {}, "0.1 is not a dict"),
         ([{"network": "vgg"}], {}, "'vgg' is unknown"),
         ([{"network": len}], {}, "network is a builtin"),
-        ([{"network": own_layer()}], {}, "layers that are functions of your own cannot be sent"),
+        ([{"network": own_layer()}], {}, "layers are your own functions cannot be sent"),
         ([{"network": {"layers": []}}], {}, "not a description of a network, with input_shape and layers"),
         ([{"network": {"input_shape": [1, 28, 28], "layers": [["Sigmoid", {}]]}}], {}, "layer 'Sigmoid' is unknown"),
         ([{"network": linear()}, {"network": linear()}], {}, "trials 1 and 2 are the same"),
         (lambda: d2l.grid(network={"a": linear(), "b": linear()}), {}, "trials 1 and 2 are the same"),
         (lambda: d2l.grid(network={"cnn": linear(), "b": "cnn"}), {}, "two different networks are both called 'cnn'"),
         (lambda: d2l.grid(network={}), {}, "the list of network is empty"),
-        ([{"network": linear(classes=9)}], {}, r"images of shape \(1, 28, 28\) into 9 classes; Fashion-MNIST has"),
+        ([{"network": linear(classes=9)}], {}, r"images of shape \(1, 28, 28\) and has 9 classes; Fashion-MNIST has"),
         ([{"optimizer": "rmsprop"}], {}, "choose from sgd, momentum, adam"),
         ([{"init": "zeros"}], {}, "normal, he"),
         ([{"algorithm": "none"}], {}, "drift apart"),
@@ -689,7 +689,7 @@ def test_results_of_other_data(monkeypatch, tmp_path, small):
         )
     before = file.read_bytes()
     for data in (None, [small[0][:-1], small[1][:-1], *small[2:]], [*small[:2], small[2][1:], small[3][1:]]):
-        with pytest.raises(ValueError, match="of other data"):
+        with pytest.raises(ValueError, match="for other data"):
             d2l.sweep([{"seed": 0}], mode="sequential", results=file, data=data, progress=False)
     assert file.read_bytes() == before
 
@@ -750,12 +750,12 @@ def test_rows_from_a_file_are_plotted(tmp_path, epochs):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("", "no results file of a sweep"),
-        (json.dumps(GOOD)[:-9], "no results file of a sweep"),
-        ("[1, 2]", "no results file of a sweep"),
-        ('{"devices": []}', "no results file of a sweep"),
-        (json.dumps(GOOD | {"version": "1"}), "no results file of a sweep"),
-        (json.dumps(GOOD | {"version": 2}), "no results file of a sweep, or damaged, or newer"),
+        ("", "not a sweep's results file"),
+        (json.dumps(GOOD)[:-9], "not a sweep's results file"),
+        ("[1, 2]", "not a sweep's results file"),
+        ('{"devices": []}', "not a sweep's results file"),
+        (json.dumps(GOOD | {"version": "1"}), "not a sweep's results file"),
+        (json.dumps(GOOD | {"version": 2}), "not a sweep's results file, or damaged, or of a newer"),
         (json.dumps(GOOD | {"rows": {}}), "its rows are damaged"),
         (json.dumps(GOOD | {"rows": [{"settings": {}}]}), "its rows are damaged"),
     ],
@@ -767,7 +767,7 @@ def test_a_file_of_something_else_stays_as_it_is(monkeypatch, tmp_path, content,
     with pytest.raises(ValueError, match=message):
         d2l.sweep(d2l.grid(lr=[0.1, 0.2]), mode="sequential", results=file)
     assert file.read_text() == content
-    with pytest.raises(ValueError, match="no file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         d2l.sweep(d2l.grid(lr=[0.1, 0.2]), results="/dev/null")
 
 
@@ -785,7 +785,7 @@ def test_a_trial_as_grid_makes_it(small):
     row, other = d2l.run_trial(trials[1], small), d2l.sweep(trials, mode="sequential", data=small, progress=False)[1]
     assert row["status"] == "done" and without_times(row["history"]) == without_times(other["history"])
     assert row["settings"] == other["settings"] == complete_trials(trials)[1] != trials[1]
-    for wrong, message in (({"lrr": 1}, "lrr: no such setting; choose from devices, "), (7, "7 is no dict of")):
+    for wrong, message in (({"lrr": 1}, "lrr: no such setting; choose from devices, "), (7, "7 is not a dict of")):
         row = d2l.run_trial(wrong, small)
         assert (row["status"], row["settings"], row["history"]) == ("failed", wrong, None) and message in row["message"]
 

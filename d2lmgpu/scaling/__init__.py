@@ -1,4 +1,4 @@
-"""Scaling experiments: training on 1, 2, 4, … devices, as measured, as predicted and as drawn."""
+"""Scaling experiments: measure, predict and plot training on 1, 2, 4, … devices."""
 
 from .machines import measure_cluster_scaling as measure_cluster_scaling
 from .measure import measure_compute as measure_compute, measure_scaling as measure_scaling

@@ -1,11 +1,11 @@
-"""Scaling on a cluster: training on all its devices, as measured, and as predicted there and on more machines.
+"""Scaling on a cluster: measure training on all its devices, and predict it for these and for more machines.
 
-    1   one device of rank 0 trains on whole minibatches, while all others rest
-    2   every device trains on its part of a minibatch, and exchanges nothing; on smaller parts, too, as more have them
+    1   one device of rank 0 trains on whole minibatches, while all others are idle
+    2   every device trains on its part of a minibatch without exchanging anything; also on the parts of larger clusters
     3   all train together
 
-Each of ``repeats`` rounds has 1, 2 and 3. From 1, 2 and messages (cluster/measure.py) a step is predicted as
-`predict_scaling` does it: of the devices that there are, to be compared with 3, and of more processes like these.
+Each of ``repeats`` rounds has 1, 2 and 3. From 1, 2 and messages (cluster/measure.py) `predict_scaling` predicts a step
+for the existing devices, to be compared with 3, and for more processes of the same kind.
 """
 
 import math
@@ -20,13 +20,13 @@ from .setup import batch_sizes, begin, check_steps
 from .turns import Contender
 
 MORE = (1, 2, 4, 8)
-"""Times as many processes as there are, for which a step is predicted."""
+"""Multiples of the number of processes for which a step is predicted."""
 
 
 def measure_cluster_scaling(cluster, more=MORE, steps=20, algorithm="ring", **what):
-    """Time training on a `Cluster` of several processes, predict it, and predict ``more`` times as many processes.
+    """Time training on a `Cluster` of several processes, predict it, and predict it for ``more`` times the processes.
 
-    ``what`` and the others are as of `measure_scaling`. All processes call it, and get the same `Scaling`.
+    The other arguments are as in `measure_scaling`. All processes call this and get the same `Scaling`.
     Raises ValueError for settings that make no sense, a single process, or processes with different numbers of devices.
     """
     d, per_host = _shape(cluster)
@@ -62,9 +62,9 @@ def measure_cluster_scaling(cluster, more=MORE, steps=20, algorithm="ring", **wh
 
 
 def _shape(cluster):
-    """Devices of a process, and processes of a host. Raises ValueError unless each has as many as the others."""
+    """Devices per process, and processes per host. Raises ValueError unless these are the same everywhere."""
     if cluster.size < 2:
-        raise ValueError("scaling on a cluster is of several processes: start them with mpiexec or srun")
+        raise ValueError("scaling on a cluster needs several processes: start them with mpiexec or srun")
     devices = {cluster.owners.count(rank) for rank in range(cluster.size)}
     if len(devices) > 1:
         raise ValueError("processes have different numbers of devices; to predict more of them, give each as many")
@@ -75,7 +75,7 @@ def _shape(cluster):
 
 
 def _in_turn(cluster, contender):
-    """Called in all processes, it waits for all, and trains in those that have a contender."""
+    """Wait for all processes, then train in those that have a contender; all processes call this."""
 
     def turn():
         gather(cluster, [[0.0]] * len(cluster.mine))

@@ -1,9 +1,9 @@
 """Scaling experiments: the same network trained on 1, 2, 4, … devices.
 
-    strong   the minibatch stays as it is, and each of k devices gets a k-th of it
-    weak     each device's part stays as it is, and the minibatch is k times as large
+    strong   the minibatch stays the same, and each of k devices gets a k-th of it
+    weak     each device's part stays the same, and the minibatch is k times as large
 
-Sources: Amdahl 1967 for what the first can reach, Gustafson 1988 for the second.
+Sources: Amdahl 1967 for the limits of strong scaling, Gustafson 1988 for weak scaling.
 """
 
 import math
@@ -17,18 +17,18 @@ from .setup import batch_sizes, begin, check_counts, check_steps, count_places, 
 from .turns import Contender, make_rows
 
 MOST_STEPS = 100
-"""Of a turn in `measure_compute`."""
+"""The most steps of a turn in `measure_compute`."""
 
 
 def measure_scaling(devices, counts=(1, 2, 4), mode="strong", algorithm="ring", steps=20, predict=False, **what):
-    """Time training on the first k of ``devices``, for each k in ``counts``, 1 among them; returns a `Scaling`.
+    """Time training on the first k of ``devices``, for each k in ``counts``, which includes 1; return a `Scaling`.
 
-    In each round each k trains ``steps`` whole steps, as `train` does
-    them (fewer where the data set has fewer minibatches); see `take_rounds`.
-    ``what`` is trained, and ``repeats``, the number of rounds: the other arguments of `setup.begin`.
+    In each round, each k trains for ``steps`` whole steps, as in `train` (fewer if the
+    data set has fewer minibatches); see `take_rounds`. The other arguments, such as what
+    is trained and the number of rounds, ``repeats``, are those of `setup.begin`.
 
-    ``predict``: the rows get predictions, too. For these, in the same rounds, as many
-    devices as k devices keep busy train without each other; then messages are timed.
+    ``predict``: add predictions to the rows. For these, as many devices as k devices keep
+    busy also train independently in the same rounds; then messages are timed.
 
     Raises ValueError, before anything is trained, for settings that make no sense.
     """
@@ -55,12 +55,12 @@ def measure_scaling(devices, counts=(1, 2, 4), mode="strong", algorithm="ring", 
 
 
 def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=5, data=None):
-    """Seconds of a step in which devices exchange nothing, for parts of all ``sizes``; returns a `Compute`.
+    """Seconds of a step in which devices exchange nothing, for parts of all ``sizes``; return a `Compute`.
 
-    On each of ``devices``, at the same time, a network is trained with minibatches of
-    so many examples; with one device it has the machine to itself. ``steps`` are of
-    the largest size; smaller ones have more, up to `MOST_STEPS`, so that no turn is
-    too short to be timed. The other arguments are those of `measure_scaling`.
+    Each of ``devices`` trains its own network at the same time, with minibatches of
+    these sizes; a single device has the machine to itself. ``steps`` is for the largest
+    size; smaller sizes take more steps, up to `MOST_STEPS`, so that no turn is too short
+    to be timed. The other arguments are those of `measure_scaling`.
 
     Raises ValueError for settings that make no sense.
     """
@@ -74,9 +74,9 @@ def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=
 
 
 def _predict(scaling, shards, turns, devices, epoch):
-    """Enter predictions, each round's from what devices needed in it without exchange.
+    """Add predictions; each round's come from the times that devices needed in it without an exchange.
 
-    ``shards``: for each number of devices how many are busy, and the examples on each, which names their turns.
+    ``shards``: for each number of devices, how many are busy, and the examples on each, which names their turns.
     """
     exchange, constants = fit_messages(devices, list(shards), scaling.allreduce, scaling.places)
     step = scaling.batch_size, scaling.parameters, exchange, scaling.mode, scaling.allreduce, scaling.places

@@ -1,4 +1,4 @@
-"""Scaling experiments as figures: what was measured, what was predicted, and what would be ideal."""
+"""Plot scaling experiments: measured, predicted and ideal results."""
 
 import numpy as np
 
@@ -8,14 +8,14 @@ from ..timing import PHASES
 from ..words import several
 
 STACKED = [name for name in PHASES if name != "data"]
-"""Phases of the devices, which add up to the step. "data" is the host program's, which goes on beside them."""
+"""The devices' phases, which add up to the step. "data" is the host program's work at the same time."""
 SHADES = PHASE_COLOURS | {"step": COLOURS[5], "waiting": "#D9D9D9"}
 
 
 def plot_scaling(scaling):
-    """A `Scaling` in four panels: seconds of an epoch, speed-up, efficiency, and where a step's time goes.
+    """A `Scaling` in four panels: seconds per epoch, speed-up, efficiency, and where a step's time goes.
 
-    Dots are medians over the rounds, bars go from the least to the most. Returns the matplotlib figure.
+    Dots are medians over the rounds; bars go from the least to the most. Returns the matplotlib figure.
     """
     figure, ((times, speedups), (efficiencies, phases)) = figure_of((11, 7.6), 2, 2)
     counts = [row.devices for row in scaling.rows]
@@ -40,10 +40,10 @@ def plot_scaling(scaling):
 
 
 def plot_phases(experiments):
-    """Where the time of a step goes, a panel for each of ``experiments``: {title: `Scaling`}; returns the figure.
+    """Where the time of a step goes, with a panel for each of ``experiments``: {title: `Scaling`}; return the figure.
 
     The phases of the devices are stacked. The narrow bar beside them is the host
-    program's work on the data, which goes on at the same time.
+    program's work on the data, which runs at the same time.
     """
     figure, panels = figure_of((3.2 * len(experiments) + 1.2, 3.8), 1, len(experiments), squeeze=False)
     for axes, (title, scaling) in zip(panels.flat, experiments.items(), strict=True):
@@ -54,9 +54,9 @@ def plot_phases(experiments):
 
 
 def plot_extrapolation(lines, published=()):
-    """Efficiency by the number of devices, a line for each of ``lines``: {label: list of `Prediction`}.
+    """Efficiency against the number of devices, with a line for each of ``lines``: {label: list of `Prediction`}.
 
-    ``published``: (devices, efficiency, label) of measurements by others, drawn as stars.
+    ``published``: (devices, efficiency, label) for published measurements, drawn as stars.
     Returns the matplotlib figure.
     """
     figure, axes = figure_of((9, 4.6))
@@ -90,7 +90,7 @@ def _draw_measure(axes, rows, measure, counts, ideal):
 
 
 def _draw_phases(axes, rows, labels):
-    """Stacked bars of milliseconds a step."""
+    """Draw stacked bars of milliseconds per step."""
     scales = np.array([1000 * row.seconds_per_step / row.seconds_per_epoch for row in rows])
     bottoms, places = np.zeros(len(rows)), np.arange(len(rows))
     for name in STACKED:

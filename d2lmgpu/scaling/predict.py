@@ -1,16 +1,15 @@
-"""Step times of k devices, predicted from one device's and from messages.
+"""Step times of k devices, predicted from the time of one device and from messages.
 
     step(k) = turns · compute(n) + allreduce(k)
 
-n           examples on the fullest device: ⌈b/k⌉ of a minibatch of b
+n           the most examples on a device: ⌈b/k⌉ for a minibatch of b
 compute     seconds of a device's own part of a step, by n; measured on devices that exchange nothing
-turns       ⌈k / places⌉: devices that outnumber cores or GPUs take turns; 1 where each has a place of its own
+turns       ⌈k / places⌉: devices take turns if there are more than cores or GPUs; otherwise 1
 allreduce   simulated: the algorithm's schedule on a network, see collectives/simulate.py
 
-What devices share (the memory, the caches, the interpreter's lock) is in
-``compute`` if it was measured on as many devices at the same time, each busy
-with a training of its own. Not in the model: that all must wait for the
-slowest in every step, and exchanges that go on beside the computation.
+The effect of shared resources (memory, caches, the interpreter's lock) is included in ``compute`` if it was measured on
+as many devices at the same time, each training on its own. The model ignores that all devices must wait for the slowest
+in every step, and that exchanges may overlap with computation.
 """
 
 import math
@@ -23,16 +22,15 @@ from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, si
 from .setup import batch_sizes
 
 MESSAGES = (2**12, 2**16, 2**20, 2**23)
-"""Bytes of the messages that are timed."""
+"""The sizes, in bytes, of the messages that are timed."""
 
 
 @dataclass
 class Compute:
-    """``seconds`` of a step without exchange, by the ``sizes`` of a device's part, ascending.
+    """``seconds`` of a step without exchange, for ascending ``sizes`` of a device's part.
 
-    ``busy``: how many devices worked at the same time. Called with n, it gives the
-    seconds for n examples: between two sizes a straight line a + b·n, which beyond
-    the first and the last goes on; with one size, in proportion to n.
+    ``busy``: how many devices worked at the same time. Called with n, it returns the seconds for n examples,
+    interpolated, and extrapolated, linearly between sizes; with only one size, in proportion to n.
     """
 
     sizes: list
@@ -50,13 +48,13 @@ class Compute:
         return max(0.0, t0 + (t1 - t0) * (n - n0) / (n1 - n0))
 
     def faster(self, times):
-        """The same for a device that is so many times as fast."""
+        """The same for a device that is ``times`` times as fast."""
         return Compute(self.sizes, [seconds / times for seconds in self.seconds], self.busy)
 
 
 @dataclass
 class Prediction:
-    """A step of ``batch_size`` examples on ``devices`` devices; seconds are of a step."""
+    """A step with ``batch_size`` examples on ``devices`` devices; seconds are per step."""
 
     devices: int
     batch_size: int
@@ -72,12 +70,10 @@ class Prediction:
 def predict_scaling(compute, counts, batch_size, elements, network, mode="strong", algorithm="ring", places=None):
     """A `Prediction` for each number of devices in ``counts``.
 
-    ``compute``: a `Compute`, or any function of n. ``elements``: the length of the
-    gradient, float32. ``network``: a function of k, as `collectives.network` has
-    them. ``mode``: "strong", where a minibatch has ``batch_size`` examples in all, or
-    "weak", where each device has so many. ``places``: how many devices can work at
-    the same time (None: all of them). Speed-up and efficiency are against one
-    device, for the same number of examples.
+    ``compute``: a `Compute`, or any function of n. ``elements``: the length of the gradient, float32. ``network``: a
+    function of k, as in `collectives.network`. ``mode``: "strong", with ``batch_size`` examples in the whole minibatch,
+    or "weak", with ``batch_size`` examples on each device. ``places``: how many devices can work at the same time
+    (None: all of them). Speed-up and efficiency compare with one device, for the same number of examples.
     """
     rows = []
     batches = batch_sizes(mode, counts, batch_size)
@@ -91,7 +87,7 @@ def predict_scaling(compute, counts, batch_size, elements, network, mode="strong
 
 
 def check_predictable(algorithm):
-    """Raise ValueError unless the allreduce has a schedule, which can be simulated."""
+    """Raise ValueError unless the allreduce has a schedule that can be simulated."""
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise ValueError(
             f"allreduce {shown(algorithm)} has no schedule to predict from; choose from {', '.join(ALGORITHMS)}"
@@ -99,7 +95,7 @@ def check_predictable(algorithm):
 
 
 def fit_messages(devices, counts, algorithm, places):
-    """Time messages of `MESSAGES` bytes on the first k of ``devices`` for all ``counts`` k; the network that fits them.
+    """Time messages of `MESSAGES` bytes on the first k of ``devices``, for all k in ``counts``; fit a network to them.
 
     Returns (a function of k, the constants of `fit_virtual_devices`).
     """

@@ -1,4 +1,4 @@
-"""What a scaling experiment is about: what is trained, checked before, and the machine on which it is trained."""
+"""The setup of a scaling experiment: what is trained, checked beforehand, and on which machine."""
 
 import platform
 from dataclasses import asdict, dataclass
@@ -18,23 +18,23 @@ from ..words import several
 
 MODES = ("strong", "weak")
 HOW = "optimizer weight_decay batch_statistics preprocess flat overlap prefetch graphs precision".split()
-"""Settings that decide how long a step takes, beside those that an experiment has as arguments."""
+"""Settings that affect the time of a step, besides those that an experiment has as arguments."""
 
 
 @dataclass
 class Scaling:
-    """A scaling experiment: what was trained, on what, and what was found.
+    """A scaling experiment: what was trained, on which devices, and the results.
 
     ``batch_size``: examples in all in mode "strong", on each device in mode "weak".
-    ``parameters``: how many numbers the network learns. ``steps`` of a turn. ``settings``: others that are not as by
-    default.
+    ``parameters``: how many numbers the network learns. ``steps``: steps per turn. ``settings``: others that differ
+    from the defaults.
 
-    Of `measure_scaling` there are ``rows``, a `Row` for each number of devices; ``places``: how many of the devices can
-    work at the same time, cores or GPUs; and ``model``: what predictions were made from, or None.
+    `measure_scaling` sets ``rows``, a `Row` for each number of devices; ``places``, how many of the devices can work at
+    the same time (cores or GPUs); and ``model``, the basis of predictions, or None.
 
-    Of `measure_cluster_scaling` there are ``measured``: seconds of a step, the median, the least and the most of the
-    rounds; and ``predicted``: `Prediction`s, the first of the cluster itself, the others of more processes. ``compute``
-    and ``wires`` are what they were made from.
+    `measure_cluster_scaling` sets ``measured``, the seconds of a step (the median, the least and the most over the
+    rounds), and ``predicted``, a list of `Prediction`: the first for the cluster itself, the others for more processes.
+    They are based on ``compute`` and ``wires``.
     """
 
     mode: str
@@ -61,20 +61,20 @@ class Scaling:
     devices_per_process: int = None
 
     def as_dict(self):
-        """As JSON has it: without what the other kind of experiment finds."""
+        """A dict for JSON, without the fields of the other kind of experiment."""
         return {name: value for name, value in asdict(self).items() if value is not None or name == "model"}
 
     def of_places(self):
-        """What the devices are, in words: "2 cores", "1 GPU"."""
+        """The processors, in words: "2 cores", "1 GPU"."""
         kinds = {name.partition("(")[0] for name in self.devices}
         kind = "/".join("core" if kind == "cpu" else "GPU" for kind in sorted(kinds))
         return several(self.places, kind)
 
 
 def find_subject(data, network, width, batch_statistics="local"):
-    """What is trained: the data (Fashion-MNIST for None), the network's name and its layers.
+    """What to train: the data (Fashion-MNIST for None), the network's name and its layers.
 
-    ``width``: times the usual channels of a network by name. Raises ValueError where these do not go together.
+    ``width``: a factor for the channels of a network given by name. Raises ValueError if these do not fit together.
     """
     data = load_fashion_mnist() if data is None else check_parts(data, least=2)
     return data, *network_for(data, network, width, batch_statistics=batch_statistics)
@@ -83,15 +83,15 @@ def find_subject(data, network, width, batch_statistics="local"):
 def begin(
     devices, algorithm, mode="strong", batch_size=256, network="lenet", width=1, repeats=5, data=None, settings=None
 ):
-    """A `Scaling` of which nothing is found yet, on a machine with these ``devices``; data; the network.
+    """A `Scaling` without results yet, on a machine with these ``devices``; the data; the network.
 
-    ``algorithm``: an allreduce by name. ``batch_size``: of the minibatch in mode "strong", of each device's part in
-    mode "weak". ``network``: a name, or what `networks.sequential` makes; ``width`` multiplies the channels of one by
-    name. ``repeats``: the rounds. ``data``: X_train, y_train and maybe more, as `train` takes it; Fashion-MNIST unless
-    given. ``settings``: a `Settings`, of which those in `HOW` are trained with, such as
+    ``algorithm``: an allreduce by name. ``batch_size``: the size of the minibatch in mode "strong", of each device's
+    part in mode "weak". ``network``: a name, or the result of `networks.sequential`; ``width`` multiplies the channels
+    of a network given by name. ``repeats``: the number of rounds. ``data``: X_train, y_train and optionally more, as in
+    `train`; by default Fashion-MNIST. ``settings``: a `Settings`, of which only those in `HOW` are used, such as
     ``Settings(preprocess="flip")``.
 
-    Raises ValueError where these do not go together, DeviceError for what the devices cannot do.
+    Raises ValueError if these do not fit together, DeviceError if the devices do not support them.
     """
     settings, usual = settings or Settings(), Settings()
     data, name, network = find_subject(data, network, width, settings.batch_statistics)
@@ -108,21 +108,21 @@ def check_counts(counts, devices=None):
     if any(not isinstance(k, (int, np.integer)) or k < 1 for k in counts) or len(set(counts)) < len(counts):
         raise ValueError(f"devices are {shown(counts)}; they should be different whole numbers, such as 1,2,4")
     if 1 not in counts:
-        raise ValueError(f"devices are {shown(counts)}; 1 should be among them, with which the others are compared")
+        raise ValueError(f"devices are {shown(counts)}; 1 should be among them, for comparison")
     if devices is not None and max(counts) > len(devices):
         raise ValueError(f"devices are {shown(counts)}, but only {len(devices)} were given")
     return sorted(counts)
 
 
 def batch_sizes(mode, counts, batch_size):
-    """Examples in a minibatch, for each number of devices. Raises ValueError for an unknown mode or no batch size."""
+    """Examples in a minibatch, for each number of devices. Raises ValueError for a wrong mode or batch size."""
     check_name("mode", mode, MODES)
     check_whole("batch_size", batch_size)
     return {k: batch_size * k if mode == "weak" else batch_size for k in counts}
 
 
 def check_steps(steps, repeats, batches, examples):
-    """How many steps a turn can have: ``steps``, or as many as the data set has minibatches of the largest size.
+    """How many steps a turn can have: ``steps``, but no more than the data set has minibatches of the largest size.
 
     Raises ValueError for numbers below 1, and for minibatches larger than the data set.
     """
@@ -135,14 +135,14 @@ def check_steps(steps, repeats, batches, examples):
 
 
 def count_places(devices):
-    """How many of the devices can work at the same time: different GPUs, and the cores for virtual devices."""
+    """How many of the devices can work at the same time: distinct GPUs, or cores for virtual devices."""
     cards = {device.card for device in devices if device.kind == "gpu"}
     virtual = sum(device.kind == "cpu" for device in devices)
     return len(cards) + min(virtual, count_cores())
 
 
 def _machine(devices):
-    """The processors behind the devices, in words, and the versions of what computes on them today."""
+    """The processors behind the devices, in words, and the versions of the software that computes on them."""
     kinds = {device.kind for device in devices}
     found = [row.description for row in device_table() if row.kind in kinds]
     names = ", ".join(f"{found.count(name)} × {name}" for name in dict.fromkeys(found))

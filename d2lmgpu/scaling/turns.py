@@ -1,13 +1,13 @@
-"""What takes turns in a scaling experiment, trainings; and from their times to speed-up and efficiency.
+"""Let trainings take turns in a scaling experiment, and turn their times into speed-up and efficiency.
 
-A contender trains some whole steps when its turn comes, while the others rest; see measuring.py.
+A contender trains for some whole steps in its turn, while the others are idle; see measuring.py.
 
     speed-up     S(k) = seconds of one device / seconds of k devices, for the same number of examples
-    efficiency   E(k) = S(k) / k, the part of the k devices' time that is well spent
+    efficiency   E(k) = S(k) / k, the fraction of the k devices' time that is well spent
 
-In weak scaling k devices do k times the work in a step, so that for the same
-number of examples S(k) = k · step time of one / step time of k, and E(k) is
-the ratio of the step times.
+In weak scaling, k devices do k times the work in a step, so for the same number of
+examples S(k) = k · step time of one / step time of k, and E(k) is the ratio of the
+step times.
 """
 
 import statistics
@@ -26,14 +26,14 @@ from ..training import Settings
 from ..training.runner import make_runner
 
 LR = 0.01
-"""Small enough that no run diverges, whatever its minibatch. Nothing else depends on it."""
+"""The learning rate: so small that no run diverges, whatever its minibatch. It affects nothing else."""
 
 
 class Turn(NamedTuple):
-    """``seconds`` of a turn, and of them those in each phase, as `Timeline.phases` counts them.
+    """``seconds`` of a turn, and how they divide into phases (see `Timeline.phases`).
 
-    ``cores``: how many cores' time this program was given, on average. It is less
-    than the devices could use where other programs want the machine, too.
+    ``cores``: how many cores this program had, on average; fewer than the devices
+    could use if other programs were running, too.
     """
 
     seconds: float
@@ -42,12 +42,11 @@ class Turn(NamedTuple):
 
 
 class Contender:
-    """Trains on each of ``groups`` of devices, all at the same time. Called, it trains on and gives a `Turn`.
+    """Trains on each of ``groups`` of devices, all at the same time. Each call continues training and returns a `Turn`.
 
-    One group of k devices, or a `Cluster`, is data-parallel training as `train` does it. Groups of
-    one device each are several trainings that have the machine in common and nothing
-    else: they exchange nothing. ``batch_size`` is a group's, ``how``: settings by name,
-    of `setup.HOW`. All devices are synchronised before and after the steps.
+    One group of k devices, or a `Cluster`, is data-parallel training as in `train`. Groups of one device each are
+    independent trainings on the same machine that exchange nothing. ``batch_size``: that of a group; ``how``: settings
+    from `setup.HOW`, by name. All devices are synchronised before and after the steps.
     """
 
     def __init__(self, groups, network, batch_size, steps, data, algorithm="ring", how=None):
@@ -83,13 +82,13 @@ def _runner(devices, network, batch_size, X, y, algorithm, how):
 
 @dataclass
 class Row:
-    """Training on ``devices`` devices. Seconds are of an epoch unless they say otherwise.
+    """Training on ``devices`` devices. Seconds are per epoch unless their name says otherwise.
 
-    Of each round there is a time, and a ratio to the same round's time on one
-    device; given are the median, the least and the most. ``phases``: the epoch's
-    seconds in each phase, of the round in the middle. ``cores``: how many cores' time
-    the program was given, the median. ``predicted_seconds_per_epoch``: see
-    `predict_scaling`; ``measured_over_predicted`` is the ratio of each round's two times.
+    Each round has a time, and its ratio to the same round's time on one device; the row
+    gives the median, the least and the most. ``phases``: the epoch's seconds in each
+    phase, in the median round. ``cores``: how many cores the program had, the median.
+    ``predicted_seconds_per_epoch``: see `predict_scaling`; ``measured_over_predicted``
+    is the ratio of the two times in each round.
     """
 
     devices: int
@@ -113,7 +112,7 @@ class Row:
     measured_over_predicted_max: float = None
 
     def enter_prediction(self, predicted, measured):
-        """Take the seconds of an epoch that were predicted and measured in each round."""
+        """Add the seconds per epoch that were predicted and measured in each round."""
         ratios = [found / said for said, found in zip(predicted, measured, strict=True)]
         self.predicted_seconds_per_epoch = statistics.median(predicted)
         vars(self).update(_spread("measured_over_predicted", ratios))
@@ -122,15 +121,15 @@ class Row:
 def make_rows(turns, batch_sizes, steps, epoch):
     """A `Row` for each number of devices.
 
-    ``turns``: {devices: its `Turn` of each round}, with 1 among the keys, each of ``steps`` steps
-    of ``batch_sizes[devices]`` examples. ``epoch``: the number of examples in an epoch.
+    ``turns``: {devices: a `Turn` for each round}, with 1 among the keys; each turn has ``steps`` steps of
+    ``batch_sizes[devices]`` examples. ``epoch``: the number of examples in an epoch.
     """
     seconds = {k: [turn.seconds / (steps * batch_sizes[k]) * epoch for turn in mine] for k, mine in turns.items()}
     return [_row(k, batch_sizes[k], seconds[k], seconds[1], turns[k], epoch) for k in turns]
 
 
 def _spread(name, values):
-    """The median, the least and the most of a round's values, as a `Row` calls them."""
+    """The median, the least and the most of the rounds' values, by their names in a `Row`."""
     return {name: statistics.median(values), f"{name}_min": min(values), f"{name}_max": max(values)}
 
 

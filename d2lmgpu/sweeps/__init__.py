@@ -1,7 +1,7 @@
-"""Many networks: a grid of settings, trained one network per core or GPU at a time, or each on all devices.
+"""Train many networks over a grid of settings: one network per core or GPU at a time, or each on all devices.
 
-A trial is plain data, from its settings to the row that it ends with, so that
-processes of this machine, MPI or Dask do it alike, through a `concurrent.futures.Executor`.
+A trial is plain data, from its settings to the resulting row, so that processes on this machine, MPI or Dask can do it
+in the same way, through a `concurrent.futures.Executor`.
 """
 
 from .plot import check_axes as check_axes, plot_curves as plot_curves, plot_sweep as plot_sweep

@@ -1,10 +1,10 @@
-"""A checkpoint for each trial: from it an interrupted trial goes on, and it is the model that is kept in the end.
+"""A checkpoint for each trial: an interrupted trial resumes from it, and in the end it is the model that is kept.
 
     models/                  keep_models, or sweep.json.trials beside the results sweep.json
-        3f2a91c4d0.ckpt      written after every epoch; its name follows from the trial's settings and the data
+        3f2a91c4d0.ckpt      written after every epoch; its name depends on the trial's settings and the data
 
-A file is removed when its trial has ended, unless models are kept. That of a trial that failed stays: the next
-sweep with it goes on from there.
+A file is removed when its trial has ended, unless models are kept. The file of a failed trial stays, and the next sweep
+with this trial resumes from it.
 """
 
 import contextlib
@@ -21,24 +21,24 @@ from .trials import identity
 
 
 class TrialFiles:
-    """The checkpoints of trials on ``data`` (their checksums, or None) in a ``folder``; None: there are none."""
+    """The checkpoints of trials on ``data`` (their checksums, or None) in a ``folder``, or None if there are none."""
 
     def __init__(self, folder, keep, data):
         self._folder, self._keep, self._data = folder, keep, data
 
     def path(self, settings):
-        """The path of the trial's file, absolute, since a worker may be in another folder; None if there is none."""
+        """The absolute path of the trial's file, since a worker may run in another folder; None if there is none."""
         return None if self._folder is None else os.path.abspath(self._file(settings))
 
     def with_model(self, row):
-        """The row of a trial that ended, with where its model is, if it is kept."""
+        """The row of a finished trial, with the location of its model if that is kept."""
         if not self._keep or row["status"] != "done":
             return row
         file = self._file(row["settings"])
         return row | {"model": str(file) if file.exists() else None}
 
     def lack(self, row):
-        """Whether a trial that was done before must be done again, for the model that is to be kept."""
+        """Whether a finished trial must be done again because its model should be kept."""
         return self._keep and row["status"] == "done" and self.with_model(row)["model"] is None
 
     def remove(self, row):
@@ -54,7 +54,7 @@ class TrialFiles:
 
 @contextlib.contextmanager
 def trial_files(keep_models, results, data):
-    """Yields the `TrialFiles` of a sweep that keeps its models in a folder, or its ``results`` in a file, or neither.
+    """Yield the `TrialFiles` of a sweep that keeps its models in a folder, or its ``results`` in a file, or neither.
 
     Raises OSError if the folder cannot be written, or is a file, or another sweep writes into it; ValueError if the
     folder is the file of results.
@@ -72,7 +72,7 @@ def trial_files(keep_models, results, data):
     with holding(folder / "sweep"):
         yield TrialFiles(folder, keep, data)
     if not keep:
-        with contextlib.suppress(OSError):  # it is not empty, but for what programs that were killed held
+        with contextlib.suppress(OSError):  # the folder is not empty, apart from files that killed programs left
             for file in folder.glob(".*"):
                 file.unlink()
             folder.rmdir()

@@ -1,4 +1,4 @@
-"""A sweep as a figure: what trials reached by one setting, a line for each value of another; and their curves."""
+"""A sweep as a figure: results against one setting, with a line for each value of another; and training curves."""
 
 import math
 
@@ -24,29 +24,29 @@ LABELS = {
     "training loss": "training loss per example, last epoch",
 }
 SCALED = {"lr": "learning rate / devices", "batch_size": "minibatch / devices (examples)"}
-"""Labels of what a trial's settings say with `scale_batch`, which multiplies it by the number of devices."""
+"""Labels of settings that `scale_batch` multiplies by the number of devices."""
 
 FACTS = {"network": show, "optimizer": str, "num_epochs": lambda epochs: several(epochs, "epoch")}
 FACTS |= {"batch_size": "batch {}".format, "lr": "lr {:g}".format, "init": "{} weights".format}
 FACTS |= {"limit": lambda examples: several(examples, "training example")}
-"""What the title says of settings that all trials share; `scale_batch` besides."""
+"""How the title describes settings that all trials share; `scale_batch` is treated separately."""
 
 LOST = ("diverged", "failed", "interrupted")
 WIDE = 5
-"""Times by which the largest number is the smallest from which on their axis is logarithmic."""
+"""The ratio of the largest to the smallest number from which on the axis is logarithmic."""
 
 TICKS = 12
-"""Numbers that are marked on an axis at most."""
+"""The most numbers that are marked on an axis."""
 
 MOST_NAMED = 20
-"""Lines that the legend names; of more it would be longer than the figure."""
+"""The most lines that the legend names; with more it would be longer than the figure."""
 
 CLIPPED = 1.5
-"""Times the largest loss of trials that did not diverge which is shown of those that did."""
+"""Losses of diverged trials are shown up to this many times the largest loss of the other trials."""
 
 
 def check_axes(x, y, by):
-    """Raise ValueError unless there are settings ``x`` and ``by``, two of them, and a measure ``y``."""
+    """Raise ValueError unless ``x`` and ``by`` are two different settings, and ``y`` is a measure."""
     for name, value, known in (("x", x, DEFAULTS), ("y", y, MEASURES), ("by", by, DEFAULTS)):
         check_name(name, value, known)
     if x == by:
@@ -54,13 +54,13 @@ def check_axes(x, y, by):
 
 
 def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
-    """A measure of trials by setting ``x``, a line for each value of setting ``by``; returns the matplotlib figure.
+    """Plot a measure of trials against setting ``x``, one line per value of setting ``by``; return a matplotlib figure.
 
-    ``rows`` as `sweep` returns them, ``y`` one of `MEASURES`. Where trials differ in
-    other settings, too, such as the seed, each is a dot, the line goes through the
-    medians, and bars go from the least to the most; lines then lie side by side, of
-    which the title tells. Below are the trials that have no result: they diverged,
-    failed or were interrupted.
+    ``rows``: from `sweep`; ``y``: one of `MEASURES`. If trials also differ in other
+    settings, such as the seed, each trial is a dot, the line goes through the medians,
+    and bars go from the least to the most; the lines are then drawn side by side, as
+    the title says. Trials without a result, because they diverged, failed or were
+    interrupted, are marked at the bottom.
     """
     lost = [status for status in LOST if any(row["status"] == status for row in rows)]
     heights = [4.0, 0.3 * len(lost)] if lost else [4.0]
@@ -93,7 +93,7 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
 
 
 def _label(name, trials):
-    """What an axis is called, which must say where a setting is not what was trained with."""
+    """An axis label; it must say if a setting is not the value that was trained with."""
     scaled = [settings["scale_batch"] for settings in trials]
     if name in SCALED and any(scaled):
         return SCALED[name] if all(scaled) else f"{LABELS[name]}, before scale_batch"
@@ -106,7 +106,7 @@ def _value(row, name):
 
 
 class _Axis:
-    """A setting's values along an axis: numbers by size, names one after the other. ``lines`` lie side by side."""
+    """A setting's values along an axis: numbers by size, names one after the other. ``lines`` are side by side."""
 
     def __init__(self, values, lines):
         self.values = list(dict.fromkeys(values))
@@ -120,12 +120,12 @@ class _Axis:
         self._shifts = gap * min(0.1, 0.6 / lines) * (np.arange(lines) - (lines - 1) / 2)
 
     def places(self, line):
-        """Where a line's values are: of several lines beside the value, by a small part of the way to the next."""
+        """The positions of a line's values; several lines are shifted slightly towards the neighbouring values."""
         units = self._units + self._shifts[line]
         return dict(zip(self.values, 10**units if self._log else units, strict=True))
 
     def label(self, axes, name):
-        """Name the axis, and mark the values unless there are too many numbers."""
+        """Label the axis, and mark the values unless there are too many numbers."""
         if self._log:
             axes.set_xscale("log")
         if not self.numeric or len(self.values) <= TICKS:
@@ -135,7 +135,7 @@ class _Axis:
 
 
 def _draw_results(axes, rows, x, y, places, style):
-    """Dots, and a line through the medians, which has a gap where no trial has a result."""
+    """Draw dots, and a line through the medians with a gap where no trial has a result."""
     spread = []
     for value, place in places.items():
         found = [measure(row, y) for row in rows if measure(row, y) is not None and _value(row, x) == value]
@@ -147,9 +147,9 @@ def _draw_results(axes, rows, x, y, places, style):
 
 
 def _draw_lost(axes, rows, x, lost, places, style, lift):
-    """A mark for the trials at each value that have no result, with their number if there are several.
+    """Draw a mark for the trials without a result at each value, with their number if there are several.
 
-    ``lift``: how far below its row, so that lines that lie at the same values do not hide each other's.
+    ``lift``: how far below its row, so that marks of lines at the same values do not hide each other.
     """
     for i, status in enumerate(lost):
         for value, place in places.items():
@@ -161,7 +161,7 @@ def _draw_lost(axes, rows, x, lost, places, style, lift):
 
 
 def _title(trials, axes, apart):
-    """What all trials share, what the dots differ in, and whether lines were moved ``apart``."""
+    """A title: what all trials share, what the dots differ in, and whether lines were moved ``apart``."""
     differ = varying(trials)
     shared = {name: trials[0][name] for name in FACTS if name not in (*differ, *axes)}
     facts = [FACTS[name](value) for name, value in shared.items() if value is not None]
@@ -174,14 +174,14 @@ def _title(trials, axes, apart):
 
 
 def plot_curves(rows):
-    """Test accuracy and training loss by epoch, a line for each trial; returns the matplotlib figure.
+    """Plot test accuracy and training loss by epoch, one line per trial; return the matplotlib figure.
 
-    ``rows`` as `sweep` returns them, or ``watch`` is given, or `load_sweep`. Lines of trials that have not ended are
+    ``rows``: from `sweep`, as passed to ``watch``, or from `load_sweep`. Lines of trials that have not ended are
     dashed.
     """
     longest = max(row["settings"]["num_epochs"] for row in rows)
     names = varying([row["settings"] for row in rows]) or ["devices", "lr"]
-    rows = [row for row in rows if row["history"]]  # trials that failed have none
+    rows = [row for row in rows if row["history"]]  # failed trials have none
     figure, (accuracy, loss) = figure_of((11, 4), 1, 2)
     for i, row in enumerate(rows):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": "-" if row["status"] == "done" else "--"}
@@ -192,7 +192,7 @@ def plot_curves(rows):
             axes.plot(epochs, values, marker="o", markersize=3, linewidth=1, label=label, **style)
     accuracy.set(ylabel="test accuracy", ylim=(0, 1))
     losses = [loss for row in rows if row["status"] != "diverged" for loss in row["history"]["train_loss"]]
-    most = max(filter(math.isfinite, losses), default=0)  # beyond it those of trials that diverged may go
+    most = max(filter(math.isfinite, losses), default=0)  # losses of diverged trials may exceed it
     loss.set(ylabel="training loss per example", ylim=(0, CLIPPED * most or None))
     for axes in (accuracy, loss):
         show_epochs(axes, 0.5, longest)

@@ -1,4 +1,4 @@
-"""What a sweep knows as it goes on, and the table that shows it: redrawn in a terminal, elsewhere a line a trial."""
+"""The progress of a sweep, and the table that shows it: redrawn in a terminal, elsewhere one line per trial."""
 
 import contextlib
 import os
@@ -13,15 +13,15 @@ from .results import FINISHED, STATUSES, measure
 from .trials import describe, show, varying
 
 MEASURED = {"best acc": "best accuracy", "last acc": "last accuracy", "loss": "training loss"}
-"""Columns of the table and what `measure` calls them."""
+"""Columns of the table, and their names for `measure`."""
 
 
 class Record:
     """A row for each trial in ``rows``, with the status "waiting", or "running" and the curves so far, until it ends.
 
-    A table shows them if they are to be ``visible``: a line for each trial with the settings in which they differ, and
-    how it went or goes. ``watch(rows)`` is called with the rows of all trials that do not wait, in order, after each
-    epoch and each trial.
+    If ``visible``, a table shows them: a line for each trial with the settings in which trials differ, and its outcome
+    or progress. After each epoch and each trial, ``watch(rows)`` is called with the rows of all trials that have begun,
+    in order.
     """
 
     def __init__(self, rows, kept, visible=True, watch=None):
@@ -34,19 +34,19 @@ class Record:
         self._say(several(len(rows), "trial") + (f", {done} of them done before" if done else ""))
 
     def runs(self, number, curves):
-        """A trial runs, with these `CURVES` so far."""
+        """Note that a trial runs, with these `CURVES` so far."""
         row = self.rows[number]
-        if row["status"] not in ("waiting", "running"):  # a report that comes after the trial's end
+        if row["status"] not in ("waiting", "running"):  # a report that arrives after the trial's end
             return
         row |= {"status": "running", "message": "running", "history": curves}
         self._show()
         if curves["train_loss"]:
-            with contextlib.suppress(OSError):  # the next row that is to be kept will say so
+            with contextlib.suppress(OSError):  # the next row to be kept will report it
                 self._kept.show(self._of("running"))
             self._tell()
 
     def end(self, number, row):
-        """A trial ended with this row."""
+        """Note that a trial ended with this row."""
         self.rows[number] = row
         if row["status"] != "interrupted":
             self._kept.add(row, self._of("running"))
@@ -54,7 +54,7 @@ class Record:
         self._tell()
 
     def complete(self):
-        """The rows, now that no more will be done. Prints them all, how many trials ended how, and how to go on."""
+        """Return the rows when no more will be done. Prints them all, the numbers of outcomes, and how to continue."""
         for row in self._of("waiting", "running"):
             row |= {"status": "interrupted", "message": "not begun", "history": None}
         if self._visible:
@@ -62,14 +62,14 @@ class Record:
         statuses = [row["status"] for row in self.rows]
         self._say(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
         tested = [row for row in self.rows if measure(row, "best accuracy") is not None]
-        if tested:  # of equals the first
+        if tested:  # the first of equals
             self._say(self._told("best", max(tested, key=lambda row: measure(row, "best accuracy"))))
         if self._kept.path and 0 < len(self._of(*FINISHED)) < len(statuses):
             self._say(f"{self._kept.path} has what was done; the same sweep, started again with it, does the rest")
         return self.rows
 
     def _of(self, *statuses):
-        """The rows of these statuses."""
+        """The rows with these statuses."""
         return [row for row in self.rows if row["status"] in statuses]
 
     def _tell(self):
@@ -82,7 +82,7 @@ class Record:
             say(f"watch failed ({one_line(error)}); the sweep goes on without it")
 
     def _show(self, ended=None):
-        """Draw the table in a terminal, elsewhere print a line if a trial has ``ended``, of its row."""
+        """Draw the table in a terminal; elsewhere print the line of a trial that has ``ended``."""
         if self._live:
             self._draw(self._what_fits())
         elif ended:
@@ -99,7 +99,7 @@ class Record:
         return f"{len(self._of(*STATUSES))}/{len(self.rows)}"
 
     def _lines(self):
-        """Headings, and a line for each trial."""
+        """The headings, and a line for each trial."""
         cells = [self._names] + [[show(row["settings"][name]) for name in self._names] for row in self.rows]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         results = ["  ".join([*MEASURED, "seconds"]), *map(_columns, self.rows)]
@@ -108,7 +108,7 @@ class Record:
         return ["  ".join([*map(str.rjust, line, widths), result]) for line, result in zip(cells, results, strict=True)]
 
     def _what_fits(self):
-        """Lines that fit the terminal: those of trials that go on, and as many around them as there is room for."""
+        """The lines that fit into the terminal: those of running trials, and as many around them as possible."""
         columns, height = shutil.get_terminal_size()
         head, *lines = self._lines()
         room = max(1, height - 3)
@@ -117,7 +117,7 @@ class Record:
         return [line[: columns - 1] for line in (head, *lines[start : start + room], f"{self._count()} trials ended")]
 
     def _draw(self, lines):
-        """Print lines, in a terminal in place of those printed before."""
+        """Print lines; in a terminal they replace those printed before."""
         if self._live and self._drawn:
             say(f"\x1b[{self._drawn}F\x1b[J", end="")  # to the beginning of the first of them; clear all below
         say("\n".join(lines))
@@ -125,7 +125,7 @@ class Record:
 
 
 def _columns(row):
-    """What stands beside a trial's settings."""
+    """The columns after a trial's settings."""
     if row["status"] != "done":
         return outcome(row)
     cells = [_shown(measure(row, name)).rjust(len(heading)) for heading, name in MEASURED.items()]
@@ -134,7 +134,7 @@ def _columns(row):
 
 
 def outcome(row):
-    """How a trial ended or goes, in a few words."""
+    """A trial's outcome or progress, in a few words."""
     if row["status"] == "done":
         listed = [f"{heading} {_shown(measure(row, name))}" for heading, name in MEASURED.items()]
         return ", ".join([*listed, f"{seconds(row['seconds'])} s"])

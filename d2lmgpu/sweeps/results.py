@@ -1,10 +1,9 @@
-"""The file that keeps a sweep's rows, so that the same sweep goes on where it was left.
+"""The file that keeps a sweep's rows, so that the same sweep can continue where it stopped.
 
     {"format": "d2lmgpu sweep", "version": 1, "data": null, "rows": [...], "running": [...]}
 
-A row belongs to its settings, all of them. Rows of other settings stay in the file,
-so that a grid can grow. ``data`` is null for Fashion-MNIST, otherwise checksums.
-``running``: while trials run, rows with their curves so far.
+A row is identified by all its settings. Rows of other settings stay in the file, so a grid can grow. ``data`` is null
+for Fashion-MNIST, otherwise checksums. ``running``: while trials run, rows with their curves so far.
 """
 
 import contextlib
@@ -21,19 +20,19 @@ FORMAT = "d2lmgpu sweep"
 VERSION = 1
 STATUSES = ("done", "diverged", "interrupted", "failed")
 FINISHED = STATUSES[:2]
-"""Statuses of trials that would end as they did if they were run again."""
+"""Statuses of trials that would end the same way if they were run again."""
 
 ROW = {"settings": dict, "status": str, "message": str | None, "seconds": float | None, "history": dict | None}
 ROW |= {"model": str | None}
 CONTENT = {"format": str, "version": int, "data": list[str] | None, "rows": list[ROW], "running": list[ROW]}
-"""The kinds of what a row tells, as `make_row` makes it, and a file."""
+"""The kinds of values in a row, as `make_row` makes it, and in a file."""
 
 
 class Results:
-    """The rows of a file, which is rewritten with every new one; with ``path`` None they are kept here only.
+    """The rows of a file, which is rewritten with every new row; with ``path`` None they are kept only in memory.
 
-    Raises ValueError for a file that is of something else, damaged, of another
-    version or of other data (it stays as it is), OSError if it could not be written.
+    Raises ValueError for a file that is not a sweep's, is damaged, or is for another version
+    or other data (it stays unchanged), OSError if it could not be written.
     """
 
     def __init__(self, path, data=None):
@@ -46,7 +45,7 @@ class Results:
         if Path(path).exists():
             content = read_results(path)
             if content["data"] != self.data:
-                raise ValueError(f"results {path} are of other data; give another file")
+                raise ValueError(f"results {path} are for other data; give another file")
             self._rows = content["rows"]
 
     def finished(self, settings):
@@ -55,18 +54,18 @@ class Results:
         return rows[0] | {"settings": settings} if rows else None
 
     def add(self, row, running=()):
-        """Keep a row, instead of an older one with its settings; ``running``: rows of trials that go on."""
+        """Keep a row, replacing an older one with the same settings; ``running``: rows of running trials."""
         self._rows = [old for old in self._rows if not _same(old["settings"], row["settings"])] + [row]
         self._write(running)
 
     def show(self, running):
-        """Write rows of trials that go on, too, unless this was just done."""
+        """Write the rows of running trials, too, unless this was done just before."""
         if self._sparingly.due():
             self._write(running)
 
     def close(self):
-        """No trial goes on any more."""
-        with contextlib.suppress(OSError):  # the rows are there, and maybe more
+        """Note that no trial is running any more."""
+        with contextlib.suppress(OSError):  # the rows are there, perhaps with extra ones
             if self._shown:
                 self._write(())
 
@@ -82,20 +81,20 @@ def _same(settings, others):
 
 
 def document(rows, data=None, running=()):
-    """Rows as they are written to a file."""
+    """The content of a file with these rows."""
     content = {"format": FORMAT, "version": VERSION, "data": data, "rows": rows}
     return content | ({"running": running} if running else {})
 
 
 def read_results(path):
-    """What is in a results file, a dict as above; ValueError if it is none that this version can read."""
+    """The content of a results file, a dict as above; ValueError if this version cannot read it."""
     check_path("results", path)
     path = Path(path)
     if path.exists() and not path.is_file():  # such as /dev/zero
-        raise ValueError(f"results {path}: this is no file; rows are kept in a file that can be read again")
+        raise ValueError(f"results {path}: this is not a regular file; give one that can be read again")
     content = read_json(path.read_bytes())
     if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):
-        raise ValueError(f"results {path}: no results file of a sweep, or damaged, or newer than this; give another")
+        raise ValueError(f"results {path}: not a sweep's results file, or damaged, or of a newer version; give another")
     content.setdefault("running", [])
     try:
         check_kind("content", content, CONTENT)
@@ -109,7 +108,7 @@ def read_results(path):
 
 
 def _check_row(row, statuses):
-    """Raise ValueError unless it is such as `make_row` makes, and has what the measures of `MEASURES` are of."""
+    """Raise ValueError unless the row is like those of `make_row`, and has the data for `MEASURES`."""
     row["settings"] = complete_trial(row["settings"])
     status, history = row["status"], row["history"] or {}
     if status not in statuses:
@@ -125,7 +124,7 @@ def _check_row(row, statuses):
 def load_sweep(path, running=False) -> list[dict]:
     """The rows that a sweep has kept in a file, in the order in which the trials ended.
 
-    ``running``: and after them rows of the trials that were running when it was written, with their curves.
+    ``running``: add the rows of trials that were running when the file was written, with their curves so far.
 
     Raises ValueError for a file that is not a sweep's results file, OSError if it cannot be read.
     """
@@ -141,7 +140,7 @@ MEASURES = {
     "training loss": lambda history: history["train_loss"][-1],
     "seconds per epoch": lambda history: sum(history["seconds_per_epoch"]) / len(history["seconds_per_epoch"]),
 }
-"""What is asked of a trial's history: of all epochs, or after the last; None if it has none."""
+"""Measures of a trial's history: over all epochs, or after the last; None if there are none."""
 
 
 def measure(row, name):

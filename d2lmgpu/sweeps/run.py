@@ -1,4 +1,4 @@
-"""Train many networks: trials go to an executor, rows come back, and each is kept as soon as it is there."""
+"""Train many networks: send trials to an executor, and keep each resulting row as soon as it arrives."""
 
 import contextlib
 import functools
@@ -21,7 +21,7 @@ from .workers import cards_of_workers, on_workers
 
 MODES = ("simultaneous", "sequential")
 PATIENCE = 0.2
-"""Seconds after which a sweep that waits looks up: was Ctrl-C pressed?"""
+"""Seconds after which a waiting sweep checks whether Ctrl-C was pressed."""
 
 
 def sweep(
@@ -36,37 +36,32 @@ def sweep(
     progress=True,
     watch=None,
 ) -> list[dict]:
-    """Train a network for each of the ``trials``; returns a row for each, in their order, as `run_trial` makes it.
+    """Train a network for each of the ``trials``; return a row for each, in their order, as `run_trial` makes it.
 
-    ``trials``: dicts of settings, from `grid` or your own; see `trials.DEFAULTS`.
-    ``mode``: "simultaneous" trains ``workers`` networks at a time, each in a process
-    that has a core or a GPU for itself, as many as there are unless told how many; a
-    trial of several devices shares that core or GPU among them. "sequential" trains
-    one after another in this process, each on all of its devices. ``executor``: a
-    `concurrent.futures.Executor` that does the trials instead, on whatever machines;
-    it is not shut down. However a trial is done, its history is that of `train`, bit
-    for bit (seconds aside).
+    ``trials``: dicts of settings, from `grid` or your own; see `trials.DEFAULTS`. ``mode``: "simultaneous" trains
+    ``workers`` networks at a time (by default one per core or GPU), each in a process that has a core or a GPU to
+    itself; a trial with several devices shares that core or GPU among them. "sequential" trains one network after
+    another in this process, each on all of its devices. ``executor``: a `concurrent.futures.Executor` that does the
+    trials instead, on any machines; it is not shut down. Whichever way a trial is done, its history is the same as from
+    `train`, bit for bit (except for the seconds).
 
-    ``results``: a file that at any time has the rows so far. A trial with a
-    result in it is not done again, one that failed is. While a sweep uses it another is
-    refused. ``keep_models``: a folder where each trial that is done leaves a checkpoint,
-    which `load_model` opens; its row says under "model" where it is. With either, a trial
-    that was interrupted goes on where it was, the next time, and ends as it would have
-    without the break. (With an ``executor`` this needs ``keep_models``, a folder that all
-    its workers find under the same name.)
+    ``results``: a file that always has the rows so far. A trial with a result in it is not repeated; a failed trial is.
+    While a sweep uses the file, other sweeps are refused. ``keep_models``: a folder in which each finished trial leaves
+    a checkpoint for `load_model`; its row says under "model" where it is. With either of them, an interrupted trial
+    resumes the next time, and ends as it would have without the break. (With an ``executor`` this needs
+    ``keep_models``, a folder that all its workers find under the same name.)
 
-    ``data``: as of `train`, which are sent with every trial (workers find Fashion-MNIST
-    themselves). ``invert``: as of `train`. ``progress``: show a table. ``watch``: a function
-    that is called after each epoch and each trial with the rows so far, as `plot_curves`
-    draws them: those of trials that run have status "running" and in ``history`` their
-    curves. (Those that an ``executor``'s processes do are reported when they end.)
+    ``data``: as in `train`; they are sent with every trial (workers find Fashion-MNIST themselves). ``invert``: as in
+    `train`. ``progress``: show a table. ``watch``: a function that is called after each epoch and each trial with the
+    rows so far, as `plot_curves` takes them: running trials have the status "running" and their curves in ``history``.
+    (Trials in an ``executor``'s processes are reported only when they end.)
 
-    A trial that fails gets a row that says why, and the others go on. Ctrl-C ends
-    trials after their current step; those and what was not begun are "interrupted".
+    If a trial fails, its row says why, and the others go on. Ctrl-C ends trials after their current step; these, and
+    trials that have not begun, are "interrupted".
 
-    Raises ValueError for trials that make no sense and for a file of something
-    else, DeviceError for devices that this machine does not have, OSError if the file or the folder
-    cannot be written, another sweep uses it, or no process can be started.
+    Raises ValueError for trials that make no sense, or a file with other contents; DeviceError for devices that this
+    machine does not have; OSError if the file or the folder cannot be written, another sweep uses it, or no process can
+    be started.
     """
     _check_ways(executor, mode, workers)
     trials = complete_trials(trials, mode if executor is None else None)
@@ -102,11 +97,11 @@ def _check_ways(executor, mode, workers):
     if workers is not None and mode == "sequential":
         raise ValueError("mode 'sequential' trains in this process; leave out workers")
     if executor is not None and (mode == "sequential" or workers is not None):
-        raise ValueError("an executor decides by itself what runs where; leave out mode and workers")
+        raise ValueError("an executor decides what runs where; leave out mode and workers")
 
 
 def _check_data(data, trials):
-    """Raise ValueError unless the data, for None Fashion-MNIST, fit all networks."""
+    """Raise ValueError unless the data (Fashion-MNIST for None) fit all networks."""
     ways = [(settings["network"], settings["loss"], settings["width"]) for settings in trials]
     for setting, loss, width in (way for i, way in enumerate(ways) if way not in ways[:i]):
         network = network_of(setting)
@@ -114,41 +109,41 @@ def _check_data(data, trials):
             network_for(check_parts(data), network, width, find_loss(loss))
         elif isinstance(network, Network) and (network.input_shape != FASHION_MNIST or network.classes < 10):
             raise ValueError(
-                f"network {show(setting)} puts images of shape {network.input_shape} into {network.classes} classes; "
-                f"Fashion-MNIST has {FASHION_MNIST} and 10: give data, too"
+                f"network {show(setting)} takes images of shape {network.input_shape} and has {network.classes} "
+                f"classes; Fashion-MNIST has {FASHION_MNIST} and 10: give data, too"
             )
 
 
 def _known(settings, kept, files):
-    """The row of a trial that need not be done again, or else one that says that it waits."""
+    """The row of a trial that need not be done again, or else a row with the status "waiting"."""
     row = kept.finished(settings)
     if row is None or files.lack(row):
         return make_row(settings, "waiting", "waiting")
-    files.remove(row)  # of a program that was killed
+    files.remove(row)  # left by a killed program
     return files.with_model(row)
 
 
 def _in_turn(to_do, record, stop):
-    """Do the trials here, one after another; yields a trial's number and its row as it ends.
+    """Do the trials here, one after another; yield each trial's number and its row when it ends.
 
-    ``to_do``: what `run_trial` is given, by the trials' numbers, but for ``stop`` and ``report``.
+    ``to_do``: the arguments of `run_trial`, by the trials' numbers, except ``stop`` and ``report``.
     """
     for i, given in to_do.items():
         if stop.requested:
             return
         report = functools.partial(record.runs, i)
-        yield i, run_trial(*given, lambda: stop.requested, report)  # which hears Ctrl-C itself
+        yield i, run_trial(*given, lambda: stop.requested, report)  # `train` handles Ctrl-C itself
 
 
 def _through(executor, to_do, record, stop):
-    """Let an executor do the trials; yields a trial's number and its row as it ends, in whatever order."""
-    numbers, events = {}, queue.SimpleQueue()  # of futures that are done, and of reports of trials that go on
+    """Let an executor do the trials; yield each trial's number and its row when it ends, in any order."""
+    numbers, events = {}, queue.SimpleQueue()  # finished futures, and reports of running trials
     try:
         for i, given in to_do.items():
             report = OnlyHere(lambda curves, i=i: events.put((i, curves)))
             try:
                 future = executor.submit(run_trial, *given, OnlyHere(lambda: stop.requested), report)
-            except BrokenExecutor as error:  # it can do nothing any more
+            except BrokenExecutor as error:  # the executor is unusable now
                 yield i, make_row(given[0], "failed", one_line(error))
                 continue
             numbers[future] = i
@@ -162,7 +157,7 @@ def _through(executor, to_do, record, stop):
                     i = numbers.pop(event)
                     yield i, _row(event, to_do[i][0])
     finally:
-        stop.wanted = True  # for what is still running in threads of this process
+        stop.wanted = True  # for trials still running in threads of this process
         for future in numbers:
             future.cancel()
 

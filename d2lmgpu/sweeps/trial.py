@@ -1,4 +1,4 @@
-"""One trial, from settings to a row: plain data in, plain data out, so that it can be done anywhere."""
+"""One trial, from settings to a row: plain data in, plain data out, so that it can run anywhere."""
 
 import functools
 import os
@@ -15,17 +15,17 @@ from ..training import load_run, train
 from .trials import complete_trial, network_of
 
 _turns = {}
-"""A lock by process: trials in threads of one would train on the same devices, in the same memory.
+"""One lock per process: trials in several threads would train on the same devices, in the same memory.
 
-A forked process has a lock of its own: one that another thread of the parent holds would never be released.
+A forked process gets a new lock: one held by another thread of the parent would never be released.
 """
 
 CURVES = ("train_loss", "test_accuracy", "seconds_per_epoch")
-"""What is reported of a trial as it goes on, by epoch."""
+"""What is reported about a running trial, by epoch."""
 
 
 class OnlyHere:
-    """A ``function`` that is called in this process only: a copy in another process gives None."""
+    """A ``function`` that can be called only in this process: a copy in another process is None."""
 
     def __init__(self, function=None):
         self._function = function
@@ -38,24 +38,22 @@ class OnlyHere:
 
 
 def run_trial(settings, data=None, invert=False, checkpoint=None, stop=None, report=None) -> dict:
-    """Train as ``settings`` say, a trial of `grid`; returns a row, a dict that JSON can hold.
+    """Train with these ``settings``, a trial of `grid`; return a row, a dict that JSON can represent.
 
-    The row has the ``settings`` with the defaults of those that were not given, a
-    ``status``, a ``message`` (None, or one line on why it is not "done"), ``seconds``,
-    the ``history`` of `train` as a dict, and where its ``model`` is kept (None, unless
-    a sweep keeps it).
-    "done": trained to the end; "diverged": given up by `train`; "interrupted":
-    stopped from outside; "failed": an error, and no history. ``data``: as of
-    `train`; else Fashion-MNIST, read once in each process. ``invert``: as of `train`.
-    ``checkpoint``: a file that is written as that of `train`;
-    if it is there, the trial goes on from it, and ends as it would have without a break.
-    ``stop()``: whether to end after the current step. ``report(curves)`` is called as
-    it begins and after each epoch, with lists of all values of `CURVES` so far, a dict.
+    The row has the complete ``settings``, with defaults for those that were not given, a ``status``, a ``message``
+    (None, or one line on why the status is not "done"), ``seconds``, the ``history`` of `train` as a dict, and where
+    its ``model`` is kept (None unless a sweep keeps it). The status is "done" (trained to the end), "diverged" (given
+    up by `train`), "interrupted" (stopped from outside) or "failed" (an error, without a history).
 
-    Whatever is wrong is in the row.
+    ``data``: as in `train`; by default Fashion-MNIST, read once in each process. ``invert``: as in `train`.
+    ``checkpoint``: a file, written as by `train`; if it exists, the trial resumes from it and ends as it would have
+    without the break. ``stop()``: whether to end after the current step. ``report(curves)`` is called at the beginning
+    and after each epoch with a dict of lists, all values of `CURVES` so far.
+
+    It raises nothing: the row reports any error.
     """
     with _turns.setdefault(os.getpid(), threading.Lock()), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy, about runs that diverge
+        warnings.simplefilter("ignore", RuntimeWarning)  # from NumPy, about diverging runs
         begin = time.perf_counter()
         try:
             settings = complete_trial(settings)
@@ -83,7 +81,7 @@ def _train(settings, data, watch, invert, checkpoint):
 
 
 def _to_go_on_from(checkpoint):
-    """The checkpoint, if it is there. A run that had diverged is not gone on with, but done again."""
+    """The checkpoint, if it exists. A run that diverged is not resumed but done again."""
     if checkpoint is None or not os.path.exists(checkpoint):
         return None
     if load_run(checkpoint).state["history"]["diverged"]:
@@ -110,6 +108,6 @@ _fashion_mnist = functools.cache(load_fashion_mnist)
 
 
 def make_row(settings, status, message=None, seconds=None, history=None):
-    """What is known of a trial, as `run_trial` describes it."""
+    """A row as `run_trial` describes it."""
     row = {"settings": settings, "status": status, "message": message, "seconds": seconds, "history": history}
     return row | {"model": None}

@@ -1,6 +1,6 @@
-"""What a sweep consists of: trials, each a dict of settings, all checked before the first is trained.
+"""The trials of a sweep: dicts of settings, all checked before the first one is trained.
 
-A network of your own is data in a trial, with a name, so that other processes can make it anew and files can keep it:
+Your own network becomes data in a trial, with a name, so that other processes can rebuild it and files can keep it:
 
     {"name": "small", "input_shape": [1, 28, 28], "layers": [["Flatten", {}], ["Dense", {"outputs": 10}]]}
 """
@@ -22,17 +22,17 @@ from ..training.splits import check_number_of_devices
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None}
 DEFAULTS |= {about.name: about.default for about in fields(Settings)}
-"""All settings of a trial: `Settings`, how many devices (or which), their environment, and `limit`."""
+"""All settings of a trial: those of `Settings`, the number of devices (or which), their environment, and `limit`."""
 
 
 def grid(**values) -> list[dict]:
-    """All combinations of the values, as a list of dicts: the last name's values change fastest.
+    """All combinations of the values, as a list of dicts: the values of the last name change fastest.
 
     ``grid(devices=[1, 2], lr=[0.1, 0.2], num_epochs=3)`` makes four trials: a value
-    that is not a list stands for itself. Networks of your own may have names, with which
-    tables and plots tell them: ``grid(network={"small": network, "LeNet": "lenet"})``.
+    that is not a list is the same in all trials. You may name your own networks for
+    tables and plots: ``grid(network={"small": network, "LeNet": "lenet"})``.
 
-    Raises ValueError for an empty list, and for networks with layers of functions of your own.
+    Raises ValueError for an empty list, and for networks whose layers are your own functions.
     """
     lists = {name: _values(name, value) for name, value in values.items()}
     for name, value in lists.items():
@@ -50,12 +50,12 @@ def _values(name, value):
 
 
 def complete_trials(trials, mode=None):
-    """Each trial with all its settings, `DEFAULTS` where it gives none.
+    """Each trial with all its settings, with `DEFAULTS` for those that it does not give.
 
-    ``mode``: that of `sweep` in which they will be done on this machine, or None if
-    somewhere else. Raises ValueError for an unknown setting, for values
-    with which nothing can be trained, and for a trial that is there twice;
-    DeviceError for devices that are not here.
+    ``mode``: the mode of `sweep` for trials on this machine, or None if they run
+    elsewhere. Raises ValueError for an unknown setting, for values that cannot be
+    trained with, and for duplicate trials; DeviceError for devices that do not exist
+    on this machine.
     """
     complete, identities = [], []
     for number, trial in enumerate(check_list("trials", trials, of="dicts of settings"), 1):
@@ -79,12 +79,12 @@ def complete_trials(trials, mode=None):
 
 
 def complete_trial(trial):
-    """A trial with all its settings, on whatever machine.
+    """A trial with all its settings, for any machine.
 
-    Raises ValueError or TypeError for an unknown setting, and for values with which nothing can be trained.
+    Raises ValueError or TypeError for an unknown setting, and for values that cannot be trained with.
     """
     if not isinstance(trial, dict):
-        raise ValueError(f"{shown(trial)} is no dict of settings, such as {{'lr': 0.1, 'devices': 2}}")
+        raise ValueError(f"{shown(trial)} is not a dict of settings, such as {{'lr': 0.1, 'devices': 2}}")
     trial = by_own_names(trial, others=trial)
     strangers = [str(name) for name in trial if name not in DEFAULTS]
     if strangers:
@@ -103,7 +103,7 @@ def complete_trial(trial):
 
 
 def _plain(name, value):
-    """As JSON knows it, since trials go to other processes and to files."""
+    """The value in a form for JSON, since trials go to other processes and to files."""
     if name == "network" and isinstance(value, Network):
         return _as_data(value)
     if name == "network" and isinstance(value, dict):
@@ -117,12 +117,12 @@ def _plain(name, value):
 
 
 def _as_data(network, name=None):
-    """A `Network` as a trial has it; ``name``: what tables and plots call it, otherwise one that its layers decide."""
+    """A `Network` as data in a trial; ``name``: for tables and plots, by default derived from its layers."""
     description = described(network)
     if description is None:
         raise ValueError(
-            "a network with layers that are functions of your own cannot be sent to other processes or kept in a "
-            "file; compose it of the library's layers, or train it with train"
+            "a network whose layers are your own functions cannot be sent to other processes or kept in a file; "
+            "build it from the library's layers, or train it with train"
         )
     if name is None:
         name = f"custom-{hashlib.sha256(json.dumps(description).encode()).hexdigest()[:6]}"
@@ -130,12 +130,12 @@ def _as_data(network, name=None):
 
 
 def network_of(setting):
-    """What `Settings` takes as the network that a trial's setting tells: the name of one, or what the data describe."""
+    """The network for `Settings` from a trial's setting: a name, or the network that the data describe."""
     return restored(_without_name(setting)) if isinstance(setting, dict) else setting
 
 
 def _without_name(setting):
-    """What decides which network it is."""
+    """The network without its name, which does not decide which network it is."""
     return {name: setting[name] for name in setting if name != "name"} if isinstance(setting, dict) else setting
 
 
@@ -145,8 +145,8 @@ def _check_devices(settings, mode):
     _, indices = choose_indices(settings["environment"], settings["devices"])
     if mode == "simultaneous" and isinstance(settings["devices"], list):
         raise ValueError(
-            f"devices {settings['devices']}: trials that are done at the same time have a core or GPU each; "
-            "give how many devices are to share it, or let one trial follow the other (mode 'sequential')"
+            f"devices {settings['devices']}: trials that run at the same time have a core or GPU each; "
+            "give how many devices should share it, or run one trial after the other (mode 'sequential')"
         )
     check_number_of_devices(settings["split"], len(indices))
     if settings["loads"] not in (None, "auto"):
@@ -154,23 +154,23 @@ def _check_devices(settings, mode):
 
 
 def identity(settings):
-    """What decides how a trial ends: its settings that are not as by default, and of its network all but the name."""
+    """What decides a trial's result: its settings that differ from the defaults, with the network but not its name."""
     unnamed = settings | {"network": _without_name(settings["network"])}
     return {name: value for name, value in unnamed.items() if value != DEFAULTS[name]}
 
 
 def varying(trials):
-    """Names of the settings in which trials differ, in the order of `DEFAULTS`."""
+    """The names of the settings in which trials differ, in the order of `DEFAULTS`."""
     return [name for name in DEFAULTS if any(settings[name] != trials[0][name] for settings in trials)]
 
 
 def describe(settings, names):
-    """``devices 2, lr 0.1``: the settings of these names in a line."""
+    """``devices 2, lr 0.1``: the settings with these names on a line."""
     return ", ".join(f"{name} {show(settings[name])}" for name in names)
 
 
 def show(value):
-    """A setting's value as a person writes it, a network of one's own by its name."""
+    """A setting's value as a person would write it, and your own network by its name."""
     if isinstance(value, dict):
         return value["name"]
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,12 +1,12 @@
-"""What does trials at the same time where no executor is given: a process for each core or GPU.
+"""Do trials at the same time without an executor: one process for each core or GPU.
 
     program ─┬─ pipe ── process on core 0, or with GPU 0 as its only one
              ├─ pipe ── process on core 1, or GPU 1
              └─ ...
 
-Each process asks for a trial, reports how it goes, gives its row, and asks for the next. One that
-dies takes one trial with it and no other, and another takes its place. Processes are
-started afresh ("spawn"): a copy of one that has threads ("fork") may hang.
+Each process asks for a trial, reports progress, returns its row, and asks for the next. If a process dies, only its
+current trial is lost, and a new process replaces it. Processes are started from scratch ("spawn"), because a copy of a
+process with threads ("fork") may hang.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from .trial import make_row
 
 CONTEXT = multiprocessing.get_context("spawn")
 LOOK = 1.0
-"""Seconds after which the program looks up from waiting: was Ctrl-C pressed, is a process stopped?"""
+"""Seconds after which the waiting program checks whether Ctrl-C was pressed or a process is stopped."""
 
 NO_WORKER = (
     "no worker process can be started; a program that calls sweep should be a file, and do so under "
@@ -33,10 +33,10 @@ NO_WORKER = (
 
 
 def on_workers(function, to_do, cards, record, stop):
-    """Do trials in processes, one for each of ``cards``, the GPU that it sees or None; yields numbers and rows.
+    """Do trials in processes, one for each of ``cards`` (the GPU that it sees, or None); yield numbers and rows.
 
-    ``to_do``: by the trials' numbers what ``function``, `run_trial`, is given, but for ``stop`` and ``report``. When
-    ``stop`` is requested trials end after their current step, and no other begins. Raises OSError if no process can
+    ``to_do``: by the trials' numbers, the arguments of ``function``, `run_trial`, except ``stop`` and ``report``. When
+    ``stop`` is requested, trials end after their current step, and no new ones begin. Raises OSError if no process can
     be started.
     """
     ending, to_do, workers = CONTEXT.Event(), list(to_do.items()), []
@@ -59,11 +59,11 @@ def on_workers(function, to_do, cards, record, stop):
                 elif event == "row":
                     number, worker.number = worker.number, None
                     yield number, *what
-                else:  # there is no more to do, or it has died
+                else:  # there is nothing left to do, or it has died
                     workers.remove(worker)
                     worker.end()
                     if event == "death" and (worker.number is not None or to_do):
-                        why = worker.death()  # of one that was killed as it started the next trial is lost
+                        why = worker.death()  # if it was killed while it started, the next trial is lost
                         number = to_do.pop(0)[0] if worker.number is None else worker.number
                         yield number, make_row(record.rows[number]["settings"], "failed", why)
                         workers += [_Worker(worker.card, ending)] if to_do else []
@@ -76,31 +76,31 @@ def on_workers(function, to_do, cards, record, stop):
 
 
 class _Worker:
-    """A process that sees the GPU ``card`` only, if any; ``number``: of the trial that it does, or None."""
+    """A process that sees only the GPU ``card``, if any; ``number``: that of its current trial, or None."""
 
     def __init__(self, card, ending):
         self.card, self.number, self._ending, self._told = card, None, ending, False
         self.line, other = CONTEXT.Pipe()
         self._process = CONTEXT.Process(target=work, args=(card, ending, other))
-        with ThreadPoolExecutor(1, initializer=_block_ctrl_c) as thread:  # whose mask the process inherits
+        with ThreadPoolExecutor(1, initializer=_block_ctrl_c) as thread:  # the process inherits its signal mask
             try:
                 thread.submit(self._process.start).result()
-            except RuntimeError:  # this process is itself being started
+            except RuntimeError:  # this process is itself still being started
                 raise OSError(NO_WORKER) from None
-        other.close()  # the process has its own, whose end is the end of the line
+        other.close()  # the process has its own copy; when that closes, the pipe ends
 
     def begin(self, function, number, given):
-        """Let it do a trial."""
+        """Start a trial in the process."""
         self.number = number
-        with contextlib.suppress(OSError):  # it has died, which is heard next
+        with contextlib.suppress(OSError):  # it has died, which will be noticed next
             self.line.send((function, given))
 
     def look(self):
-        """Say that it is stopped by a signal, if it is; continue it when all are to end."""
-        import psutil  # which takes a while
+        """Report it if the process is stopped by a signal; continue it when all should end."""
+        import psutil  # importing it takes a while
 
         pid, stopped = self._process.pid, False
-        with contextlib.suppress(psutil.Error):  # it ended just now
+        with contextlib.suppress(psutil.Error):  # it has just ended
             stopped = psutil.Process(pid).status() == psutil.STATUS_STOPPED
         if stopped and self._ending.is_set():
             os.kill(pid, signal.SIGCONT)
@@ -109,14 +109,14 @@ class _Worker:
         self._told = stopped
 
     def end(self):
-        """Wait until it has ended."""
+        """Wait until the process has ended."""
         self.line.close()
         while self._process.exitcode is None:
             self.look()
             self._process.join(LOOK)
 
     def death(self):
-        """How it died, in a line. Raises OSError if it was not killed, but ended before it had a trial."""
+        """How the process died, in a line. Raises OSError if it was not killed but ended before it got a trial."""
         code = self._process.exitcode
         if self.number is None and code >= 0:
             raise OSError(NO_WORKER)
@@ -130,11 +130,11 @@ def _block_ctrl_c():
 
 
 def work(card, ending, line):
-    """What a process does. Ctrl-C is left to the program; when that is no more, reports fail, and so this ends, too."""
+    """What a process does. The program handles Ctrl-C; when the program is gone, reports fail, and this ends, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where there are no masks
     if card is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = card  # read when CuPy is first used
-    with contextlib.suppress(EOFError, OSError):  # there is no more to do
+    with contextlib.suppress(EOFError, OSError):  # there is nothing left to do
         while True:
             line.send(("ask",))
             function, given = line.recv()
@@ -142,9 +142,9 @@ def work(card, ending, line):
 
 
 def cards_of_workers(count, trials):
-    """A list with the GPU that each process for the trials sees, by name, or None; ``count`` processes unless None.
+    """A list with the GPU, by name or None, that each process for the trials sees; ``count`` processes if given.
 
-    One for each GPU if a trial uses them, otherwise one for each core; no more than there are trials.
+    By default there is a process for each GPU if a trial uses GPUs, otherwise for each core, but no more than trials.
     """
     uses_gpus = any(choose_indices(settings["environment"])[0] != "cpu" for settings in trials)
     cards = visible_cards(find_gpus()[0]) if uses_gpus else []
@@ -153,6 +153,6 @@ def cards_of_workers(count, trials):
 
 
 def visible_cards(count):
-    """The names by which CUDA_VISIBLE_DEVICES knows the ``count`` GPUs of this process."""
+    """The names of this process's ``count`` GPUs for CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible.split(",")[:count] if visible else [str(i) for i in range(count)]
