@@ -1,10 +1,10 @@
-"""Which allreduce is the fastest on these devices? That is what ``allreduce="auto"`` asks, once, before it trains.
+"""Find the fastest allreduce on these devices: ``allreduce="auto"`` does this once before training.
 
-    1  messages between devices are measured (measure.py): the wires
-    2  all known allreduces are simulated on these wires, and one is invented for them (collectives/invent.py)
-    3  the few that are the fastest in simulation, and what libraries there are, are measured
+    1  measure messages between devices (measure.py), which gives the wires
+    2  simulate all known allreduces on these wires, and invent one for them (collectives/invent.py)
+    3  measure the few that are fastest in the simulation, and the libraries that are available
 
-Simulation saves the time to measure those that are slow; what is taken is what was measured.
+The simulation saves measuring the slow ones; the choice depends on the measurements.
 """
 
 import functools
@@ -19,17 +19,17 @@ from .gather import gather
 from .measure import measure_across, measure_wires, wiring_of
 
 FEW = 3
-"""So many are measured, and the invented one."""
+"""How many are measured, besides the invented one."""
 
 SIZES = 2**12, 2**16, 2**18
-"""Bytes of the messages that are timed: few, since between hosts a wire may be slow."""
+"""The sizes, in bytes, of the messages that are timed: small ones, since wires between hosts may be slow."""
 
 
 def choose(cluster, n):
     """The fastest allreduce of n float32 elements over the devices of a `Cluster`.
 
-    Returns its name, seconds as measured by name, and the wiring that was found, a text for `on_wiring`. All processes
-    call it, and get the same.
+    Returns its name, the measured seconds by name, and the wiring that was found, a text for `on_wiring`. All processes
+    call this and get the same result.
     """
     wiring = wiring_of(cluster, measure_wires(cluster, SIZES, hosts=True))
     network, k = read_wires(wiring), len(cluster)
@@ -47,9 +47,9 @@ def choose(cluster, n):
 
 @functools.lru_cache
 def on_wiring(name, wiring):
-    """The allreduce that `choose` has found, from what it has told: a name, or a function of k and n.
+    """The allreduce that `choose` found, given the name and wiring that it returned: a name, or a function of k and n.
 
-    It is remembered, so that one that is invented to be measured is not invented again to train.
+    It is cached, so that an invented allreduce is not invented again for training.
     """
     if name != "invented":
         return name
@@ -57,7 +57,7 @@ def on_wiring(name, wiring):
 
 
 def _libraries(cluster):
-    """Those that work in all processes; each is tried."""
+    """The libraries that work in all processes; each is tried."""
     for name in ("mpi", "nccl"):
         here = [[_works(cluster, name)]] * len(cluster.mine)
         if gather(cluster, here).all():

@@ -33,7 +33,7 @@ def most_tags(comm):
 
 
 class HangError(RuntimeError):
-    """Another process did not come, or did not answer. Raised only in interactive processes (`ending.lives_on`)."""
+    """Another process did not arrive or did not answer. Raised only in interactive processes (`ending.lives_on`)."""
 
 
 class Waiting(NamedTuple):

@@ -1,15 +1,15 @@
-"""Processes of which some may die: the others agree on it, and go on without them.
+"""Elastic clusters: when some processes die, the others agree on it and go on without them.
 
-Whatever all processes do together is a *round*: sums, and after them a vote. Only if all have their sums does any of
-them use its own; otherwise all begin the round anew, without the dead:
+Everything that all processes do together is a *round*: sums, followed by a vote. A process uses its sums only if all
+processes have theirs; otherwise all repeat the round without the dead processes:
 
     rank 0    sum ✓ │ vote: not all ►│ shrink │ sum ✓ │ vote: all ► update
     rank 1    sum ✗ │ revoke, vote ► │ shrink │ sum ✓ │ vote: all ► update
     rank 2    dies
 
-A sum may have arrived in one process and not in another; what was voted is the same in all that live. So all are at the
-same step, and know it. Who waits for a dead process learns it from MPI; for another that has learned it already, by the
-revoked communicator.
+A sum may have arrived in one process and not in another, but all living processes have the same result of the vote. So
+all know that they are at the same step. A process that waits for a dead one learns of the death from MPI; one that
+waits for a process that already knows learns of it from the revoked communicator.
 
 Source: Bland et al. 2013, "Post-failure recovery of MPI communication capability" (ULFM), of which Open MPI 5 has
 Revoke, Agree and Shrink.
@@ -35,7 +35,7 @@ START = "mpiexec --with-ft ulfm -n 4 d2lmgpu train --environment parallel --elas
 
 
 class DeathError(DeviceError):
-    """A process of an elastic cluster has died, and so a round was in vain, in all others."""
+    """A process of an elastic cluster has died, so the round failed in all other processes."""
 
 
 def check_survival():
@@ -49,9 +49,9 @@ def check_survival():
 
 
 class Elastic(Communicator):
-    """The communicator of an elastic cluster, for all that is exchanged; ``numbers``: the ranks as they once were.
+    """The communicator for all exchanges of an elastic cluster; ``numbers``: the original ranks.
 
-    It is in the place of a cluster's watch, too: if a round takes longer than ``patience``, this process ends the job.
+    It also replaces the cluster's watch: if a round takes longer than ``patience``, this process ends the job.
     """
 
     def __init__(self, world, patience):
@@ -69,13 +69,13 @@ class Elastic(Communicator):
         self._do(super().all_reduce, array)
 
     def exchange(self, here):
-        """A round by itself: what all processes give as ``here``, by rank."""
+        """A round on its own: return the ``here`` of all processes, by rank."""
         found = self._do(self.comm.allgather, here)
         self.vote()
         return found
 
     def vote(self, mine=True):
-        """The end of a round; DeathError, in all processes, unless in all of them everything went well."""
+        """End a round; raise DeathError in all processes unless everything went well in all of them."""
         from mpi4py import MPI
 
         self.look()
@@ -90,7 +90,7 @@ class Elastic(Communicator):
             raise self.error
 
     def shrink(self):
-        """Leave the dead; returns what the others call them. All that live call it, after a `DeathError`."""
+        """Go on without the dead processes; return their names. All living processes call this after a `DeathError`."""
         with self._waiting():
             self.comm.Revoke()
             everybody, self.comm = self.comm.Get_group(), self.comm.Shrink()
@@ -129,7 +129,7 @@ class Elastic(Communicator):
             with self._waiting():
                 return function(*args)
         except MPI.Exception:
-            self.comm.Revoke()  # wakes whoever waits for those who will not come
+            self.comm.Revoke()  # wakes processes that wait for others that will not come
         self.vote(False)
 
     @contextlib.contextmanager

@@ -36,7 +36,7 @@ def gather(cluster, rows):
 
 
 def unite(cluster, array):
-    """Put together, in every process, a flat array of the host, of which each has some elements, and zeros elsewhere.
+    """Assemble, in every process, a flat host array from each process's elements; the rest of its ``array`` is zero.
 
     All processes call this.
     """

@@ -1,9 +1,9 @@
-"""How fast is an allreduce across processes? Like collectives/measure.py, but all processes get the same times.
+"""How fast is an allreduce across processes? This is like collectives/measure.py, but all processes get the same times.
 
-And what does a message cost? Between two devices of one process, of two processes of a host, and of two hosts.
+And what does a message cost, between two devices of one process, of two processes on a host, or on two hosts?
 
-For this only messages are measured, no collectives, since it is used to predict collectives. In each round two devices
-send each other, at the same time, the n bytes that they received in the round before. So no round begins early:
+Only messages are measured for this, not collectives, since the costs are used to predict collectives. In each round two
+devices send each other, at the same time, the n bytes that they received in the round before. So no round begins early:
 
     device i ◄──► device j      startup + rounds·(α + β·n) seconds (Hockney 1994)
 
@@ -97,7 +97,7 @@ def measure_wires(cluster, sizes=SIZES, hosts=False):
             tries = [(nbytes, rounds) for nbytes in sizes for rounds in (1, ROUNDS)]
             # Arrays of nbytes / 2 elements of 4 bytes: each message is one half of an array.
             seconds = [_time_messages(cluster, i, j, nbytes // 2, rounds) for nbytes, rounds in tries]
-            # The robust fit hardly heeds a few outliers, as on a network that does not limit the first bytes' rate.
+            # The robust fit almost ignores a few outliers, as on a network that does not limit the first bytes' rate.
             terms = [(1.0, rounds, rounds * nbytes) for nbytes, rounds in tries]
             startup, latency[level], per_byte[level] = fit(terms, seconds, robust=True).tolist()
             startups.append(startup)
@@ -119,10 +119,10 @@ def _measure_hosts(cluster, nbytes, latency):
 
 
 def wiring_of(cluster, wires):
-    """A text as `read_wires` takes it: the devices of a `Cluster`, joined as measured ``wires`` say.
+    """A text for `read_wires`: the devices of a `Cluster`, connected according to the measured ``wires``.
 
-    Those of a process have a wire each to a switch, which stands for its memory, the processes of a host to another,
-    and the hosts to one that joins them.
+    Each device of a process has a wire to a switch that stands for the process's memory; the processes of a host have
+    wires to a second switch, and the hosts to a third.
     """
 
     def line(a, b, seconds_per_byte):

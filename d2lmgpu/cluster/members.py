@@ -1,4 +1,4 @@
-"""A cluster: the devices of all processes in order, of which this process has some."""
+"""A cluster: the devices of all processes, in order."""
 
 import atexit
 import contextlib
@@ -53,7 +53,7 @@ class Cluster(Sequence):
         here = [str(device) for device in mine], socket.gethostname()
         present = rendezvous(world, here, patience) if world else [here]
         self.hosts = [host for _, host in present]
-        named = getattr(world, "numbers", range(self.size))  # as they were before some died
+        named = getattr(world, "numbers", range(self.size))  # the ranks before any process died
         each = [(rank, device) for rank, (devices, _) in enumerate(present) for device in devices]
         self.places = [Place(device, named[rank], self.hosts[rank]) for rank, device in each]
         self.owners = tuple(rank for rank, _ in each)
@@ -75,13 +75,13 @@ class Cluster(Sequence):
 
     @property
     def is_elastic(self):
-        """Whether it outlives some of its processes."""
+        """Whether the cluster can go on when some of its processes die."""
         return isinstance(self.world, Elastic)
 
     def become_elastic(self):
-        """From now on this cluster, in all processes, outlives some of them: see elastic.py, and `surely`.
+        """From now on, let this cluster survive the death of processes: see elastic.py, and `surely`. All call this.
 
-        Raises DeviceError where MPI cannot do that.
+        Raises DeviceError if MPI does not support this.
         """
         if self.is_elastic:
             return
@@ -92,14 +92,14 @@ class Cluster(Sequence):
         atexit.register(self.world.leave)
 
     def vote(self):
-        """Of an elastic cluster the end of a round, as `Elastic.vote`; with another nothing."""
+        """End a round of an elastic cluster, as `Elastic.vote`; do nothing in other clusters."""
         if self.is_elastic and self.size > 1:
             self.world.vote()
 
     def surely(self, work, *args, again=lambda: None):
-        """``work(*args)``, which all processes do; after a death ``again()`` and the work once more, without the dead.
+        """Do ``work(*args)`` in all processes; after a death call ``again()`` and repeat the work without the dead.
 
-        Then this cluster has fewer devices, and maybe another rank here.
+        Then this cluster has fewer devices, and this process may have another rank.
         """
         dead, has_failed = [], False
         while True:
@@ -128,7 +128,7 @@ class Cluster(Sequence):
         return f"<cluster of {self.size}: {listed(self.places)}; this is rank {self.rank}>"
 
     def part(self, items):
-        """Those of ``items``, a list with one for each device of the cluster, that are for this process's devices."""
+        """The part of ``items``, a list with one item per device of the cluster, for this process's devices."""
         return items[self.first : self.first + len(self.mine)]
 
     def across(self, algorithm):
@@ -146,7 +146,7 @@ class Cluster(Sequence):
             raise DeviceError("allreduce 'mpi' needs several processes with devices: use mpiexec -n 2, or 'ring'")
         if algorithm != "mpi":
             check_algorithm(algorithm)
-        if self.size == 1 or hasattr(algorithm, "add_to"):  # what this method has made
+        if self.size == 1 or hasattr(algorithm, "add_to"):  # an object that this method made earlier
             return algorithm
         if algorithm == "nccl":
             check_nccl(self)
@@ -164,9 +164,9 @@ class Cluster(Sequence):
         return functools.partial(hierarchical, groups=groups)
 
     def failed(self, error):
-        """To be called if an ``error`` has ended this process's work: ends all processes, unless all of them call it.
+        """Call this if an ``error`` has ended this process's work: it ends all processes, unless all of them call it.
 
-        They have a few seconds for that (`ending.FAIRNESS`).
+        They have a few seconds to do so (`ending.FAIRNESS`).
         """
         if self.world:
             ending.unless_all_failed(self.world, self.hosts[self.rank], error)

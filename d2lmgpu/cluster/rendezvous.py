@@ -1,6 +1,6 @@
-"""All processes meet and tell each other something; one that does not come in time is named.
+"""All processes exchange something, with a time limit; a process that does not arrive in time is named.
 
-What each of them runs, its code, settings and data, is compared in this way before they begin.
+In this way the processes compare their code, settings and data before they begin.
 """
 
 import functools
@@ -29,7 +29,7 @@ def rendezvous(world, here, patience, where="d2l.cluster()"):
 
     All processes call it in the same order. If nothing new comes for ``patience`` seconds, an error text names the
     missing processes and the place ``where`` the others wait, and all processes end; an interactive process
-    (`lives_on`) raises a HangError instead. Missing is also a process that has not taken this one's message. The
+    (`lives_on`) raises a HangError instead. A process that has not taken this one's message also counts as missing. The
     messages have the two largest tags, since the program may use the communicator, too.
     """
     if hasattr(world, "exchange"):  # an `Elastic` communicator

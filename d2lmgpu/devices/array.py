@@ -1,4 +1,4 @@
-"""`DeviceArray`: an array that knows on which device it is.
+"""`DeviceArray`: an array that knows which device it is on.
 
 `DeviceArray` holds a plain NumPy or CuPy array and the device in whose memory it lies. Everything that NumPy can do
 with it (operators, functions such as ``np.concatenate``, ``out=``, indexing, assignment) passes one check: *all arrays
@@ -65,7 +65,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
             function = getattr(function, method)
         if out is None:
             return apply(ufunc.__name__, function, *inputs, **kwargs)
-        target = out[0] if len(out) == 1 else out  # of divmod and others two
+        target = out[0] if len(out) == 1 else out  # divmod and some others have two
         result = apply(ufunc.__name__, function, *inputs, out=target, **kwargs)
         return result if target is out else target
 

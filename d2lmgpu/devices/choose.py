@@ -62,7 +62,7 @@ def _admit(gpu):
         gpu.make_current()  # for what the program itself asks of CUDA
 
 
-# What `pickle` and `copy` make of a device is the device.
+# `pickle` and `copy` return the device itself.
 copyreg.pickle(CPU, lambda device: (cpu, (device.index,)))
 copyreg.pickle(GPU, lambda device: (gpu, (device.index,)))
 
@@ -82,12 +82,12 @@ def try_all_gpus() -> list[Device]:
 
 
 def num_gpus() -> int:
-    """How many GPUs the machine has that can be used; 0 where there is none, or no CuPy. The textbook's name."""
+    """The number of usable GPUs; 0 if there are none, or without CuPy. The name is the textbook's."""
     return find_gpus()[0]
 
 
 def can_use_gpu() -> bool:
-    """Whether there is a GPU that can be used: MATLAB's ``canUseGPU``."""
+    """Whether there is a usable GPU, like MATLAB's ``canUseGPU``."""
     return num_gpus() > 0
 
 
@@ -95,9 +95,9 @@ def choose_devices(environment="auto", devices=None) -> tuple[str, list[Device]]
     """The environment and the devices for a request, as a pair (environment, list of devices).
 
     ``environment``: "auto" takes GPUs if there are any and CPU devices otherwise; "cpu"; "gpu"; "multi-gpu" takes all
-    GPUs unless told how many. ``devices``: how many (1 unless given), a list of indices such as [0, 2], or a list of
-    names such as ["gpu:0", "cpu:0"]; or all that as a text, as on the command line. With names ``environment`` must be
-    "auto"; they may be of both kinds, and the environment returned is then "gpu+cpu".
+    GPUs unless ``devices`` gives a number. ``devices``: how many (default 1), a list of indices such as [0, 2], or a
+    list of names such as ["gpu:0", "cpu:0"]; or any of these as a text, as on the command line. With names,
+    ``environment`` must be "auto"; the names may be of both kinds, and the environment returned is then "gpu+cpu".
 
     Raises ValueError for a request that makes no sense and DeviceError for one that this machine cannot serve.
     """
@@ -163,10 +163,10 @@ def kinds_of(devices):
 
 
 def check_devices(devices):
-    """The list of devices, checked; of a number, names or indices those of `choose_devices`; of one device a list.
+    """``devices`` as a checked list; a number, names or indices go to `choose_devices`; one device becomes a list.
 
-    A text is read as on the command line. Raises ValueError if it is empty, or has a device twice or what is not a
-    device, and whatever `choose_devices` does.
+    A text is read as on the command line. Raises ValueError if the list is empty, has a device twice, or contains
+    anything but devices, and whatever `choose_devices` raises.
     """
     if are_asked_for(devices):
         return choose_devices(devices=devices)[1]
@@ -183,7 +183,7 @@ def check_devices(devices):
 
 
 def are_asked_for(devices):
-    """Whether they are to be chosen: a number of them, indices, or names."""
+    """Whether ``devices`` is a request for `choose_devices`: a number, indices or names."""
     if isinstance(devices, (list, tuple)) and devices:
         return all(type(device) in (int, str) for device in devices)
     return is_number(devices) or isinstance(devices, str)
@@ -192,7 +192,7 @@ def are_asked_for(devices):
 def synchronize(devices=None):
     """Wait until every device has done all its work; raise the first error not raised yet, and forget the others.
 
-    ``devices``: all that the program has used, unless given.
+    ``devices``: by default all that the program has used.
     """
     finish(list(_devices.values()) if devices is None else devices)
 

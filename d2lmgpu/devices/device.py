@@ -50,7 +50,7 @@ class Device(Queue):
         finish([self])
 
     def set_up(self):
-        """To be called first: prepare the device for work; returns the device."""
+        """Prepare the device for work and return it; call this first."""
         self.submit(self._set_up).result()
         return self
 
@@ -83,7 +83,7 @@ class Device(Queue):
 
     @contextlib.contextmanager
     def with_buffers(self, buffers):
-        """Within the block `buffer` has its memory in ``buffers``, a dict, of whoever is to keep it."""
+        """Within the block `buffer` takes its memory from ``buffers``, a dict that the caller keeps."""
         before, self._buffers = self._buffers, buffers
         try:
             yield
@@ -100,7 +100,7 @@ class Device(Queue):
         return self._comm_stream
 
     def queues(self):
-        """Its own queue, and those beside it that are in use: its comm stream, and a GPU's `Staging`."""
+        """Its own queue and any others in use: its comm stream, and a GPU's `Staging`."""
         beside = [vars(self)[name] for name in ("_comm_stream", "_staging") if name in vars(self)]
         return [self, *(queue for other in beside for queue in other.queues())]
 

@@ -13,7 +13,7 @@ from .workers import THREADS
 
 CUDA_IS_GONE = "this process is a fork of one that used CUDA, which does not survive that; start it with 'spawn'"
 GLANCE = 0.1
-"""For how many seconds the use of the cores is measured."""
+"""How many seconds the use of the cores is measured."""
 
 _has_cuda = None  # the number of the process that has found GPUs: this one, or one from which it was forked
 
@@ -29,8 +29,8 @@ def find_gpus():
     """The number of GPUs that CuPy can use, and the reason if there is none.
 
     CuPy can be installed and imported without a GPU or a driver, so the devices must be counted. Raises DeviceError in
-    a process that was forked from one that has found GPUs: they cannot be used there, and falling back to CPUs without
-    a word would mislead.
+    a process that was forked from one that has found GPUs: they cannot be used there, and falling back to CPUs silently
+    would mislead.
     """
     global _has_cuda
     if _has_cuda not in (None, os.getpid()):
@@ -56,10 +56,10 @@ LEAST_OF_UUID = 8
 
 
 def identities_of_cards():
-    """Of each GPU that CuPy can use a text that no other card has, in any process on any machine.
+    """For each GPU that CuPy can use, a text that identifies the card in any process on any machine.
 
-    Its UUID, which slices of a card (MIG) have, too, and its place on the bus. CuPy gives the UUID only up to its first
-    zero byte; if that comes early, the host's name tells cards of two machines apart.
+    It has the UUID, which slices of a card (MIG) have, too, and the place on the bus. CuPy gives the UUID only up to
+    its first zero byte; if that comes early, the host's name distinguishes cards of two machines.
     """
     count, _ = find_gpus()
     if count == 0:
@@ -78,7 +78,7 @@ def identities_of_cards():
 class DeviceRow:
     """A row of the device table. Memory is in bytes; ``card`` and ``compute_capability`` are for GPUs only.
 
-    ``busy``: the device's use just now by all programs together, in per cent of the time; None if unknown.
+    ``busy``: the device's current use by all programs together, in per cent of the time; None if unknown.
     """
 
     name: str
@@ -118,7 +118,7 @@ def _memory_and_busy():
 
 
 def _gpu_row(index, used):
-    """Asks nothing for which CUDA would make a context, half a gigabyte on a card that somebody else may use alone."""
+    """A GPU's row, without queries that create a CUDA context: half a gigabyte on a card that others may be using."""
     import cupy
 
     name, runtime = f"gpu({index})", cupy.cuda.runtime
@@ -134,7 +134,7 @@ def _gpu_row(index, used):
 
 
 def _gpus_in_use():
-    """What ``nvidia-smi`` tells, by place on the bus: free bytes and the use in per cent, each or None."""
+    """What ``nvidia-smi`` reports, by place on the bus: free bytes and the use in per cent, or None for each."""
     query = ["--query-gpu=pci.bus_id,memory.free,utilization.gpu", "--format=csv,noheader,nounits"]
     try:
         lines = subprocess.run(["nvidia-smi", *query], capture_output=True, text=True, check=True, timeout=10).stdout
@@ -145,7 +145,7 @@ def _gpus_in_use():
 
 
 def _short(place):
-    """A place on the bus without the zeros at its beginning, of which CUDA and nvidia-smi write different numbers."""
+    """A place on the bus without leading zeros, since CUDA and nvidia-smi write different numbers of them."""
     return place.strip().lower().lstrip("0")
 
 

@@ -1,4 +1,4 @@
-"""Flat buffers: several arrays as consecutive parts of one buffer, so that they travel as one message.
+"""Flat buffers: several arrays as consecutive parts of one buffer, so that they are sent as one message.
 
 Each message has a fixed cost, however short it is. As views of one buffer, LeNet's eight gradients are one message of
 516 kB instead of eight messages, six of them tiny.

@@ -1,8 +1,8 @@
-"""Work for several GPUs that one thread does at once for all of them, so that what it launches can be a CUDA graph.
+"""Let one thread do the work of several GPUs immediately, so that its launches can become a CUDA graph.
 
-A graph records what streams are given, and which of them wait for which. When each device's own thread gives its
-stream work at its own time, nothing can be recorded as a whole. Here the thread that adds work to the batch also does
-it, device by device, and a wait is that of the streams:
+A graph records what streams are given, and which of them wait for which. If each device's own thread gave work to its
+stream at its own time, nothing could be recorded as a whole. Here the thread that adds work to the batch also does it,
+device by device, and the streams wait for each other:
 
     Batch       submit to gpu(0)  ─►  queue ─►  thread of gpu(0) ─►  stream 0
                 submit to gpu(1)  ─►  queue ─►  thread of gpu(1) ─►  stream 1
@@ -36,10 +36,10 @@ class Recording(Batch):
 
 
 class GraphMemory:
-    """The memory of a graph's arrays, which nobody else is given as long as this object is there.
+    """The memory of a graph's arrays, reserved as long as this object exists.
 
-    A graph keeps no memory: it writes to addresses. What is freed while work is recorded goes back to a pool of the
-    graph's own, from which the rest of the recording may take it again, in the order of the streams, and nobody else.
+    A graph does not own memory: it writes to addresses. Memory that is freed during the recording returns to the
+    graph's own pool; only the rest of the recording can take it again, in the order of the streams.
 
     Source: PyTorch's private pools for graphs, torch.cuda.graph, "CUDA semantics".
     """
@@ -52,9 +52,9 @@ class GraphMemory:
 
     @contextlib.contextmanager
     def in_use(self):
-        """Within the block this thread's arrays, and the buffers of the queues, lie in this memory; nothing is noted.
+        """Within the block this thread's arrays and the queues' buffers are in this memory; transfers are not recorded.
 
-        What was in use on the queues' devices must be done with.
+        Earlier work on the queues' devices must be finished.
         """
         import cupy
 

@@ -25,8 +25,8 @@ from .records import note_transfer, timed
 def put(x, device) -> DeviceArray:
     """A copy of ``x`` in the memory of ``device``.
 
-    ``x`` is an array of any device, or anything from which NumPy makes an array. A copy from a device of the same kind
-    may still be under way when `put` returns; work submitted to either device afterwards comes after it.
+    ``x`` is an array on any device, or anything that NumPy can convert to an array. A copy from a device of the same
+    kind may still be under way when `put` returns; work submitted to either device afterwards comes after it.
 
     Call it in the host program, not in work that runs on a device.
 
@@ -69,7 +69,7 @@ def result_to_host(x):
 
 
 def raw_result_to_host(raw, device):
-    """Like `result_to_host`, of a plain array, which no limit counts."""
+    """Like `result_to_host`, for a plain array, which does not count towards a memory limit."""
     done = note_transfer(device, HOST, raw.nbytes)
     return timed(done, raw.copy) if device.kind == "cpu" else copy_to_host(DeviceArray(raw, device), done)
 

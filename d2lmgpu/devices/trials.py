@@ -1,6 +1,6 @@
-"""Fast ways are tried before they are used; if one fails, a note says why, and a slower way is taken.
+"""Try fast methods before they are used; if one fails, a note says why, and a slower method is used.
 
-A card may be too old, a driver too new, a cable missing. Code that has a fast way tries it once, through `works`, which
+A card may be too old, a driver too new, a cable missing. Code with a fast method tries it once, through `works`, which
 remembers the outcome and prints a note about a failure. `trials` lists all outcomes.
 """
 
@@ -43,7 +43,7 @@ def works(device, tried, instead, attempt):
             begin, why = time.perf_counter(), None
             try:
                 attempt()
-            except Exception as error:  # whatever it is, this way is not taken
+            except Exception as error:  # whatever the error, this method is not used
                 why = one_line(error)
                 if not _silent:
                     tell(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")

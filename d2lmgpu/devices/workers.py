@@ -9,9 +9,9 @@ all the time, every exchange would wake threads, and the threads would push each
 Instead a thread takes a device, does its work until none is left or it must wait for another device, and takes the next
 device.
 
-Where there can be no threads, as in a browser's tab, whoever submits work to virtual devices does it: the same tasks by
-the same rules, but nothing happens at the same time, and there are no GPUs. The environment variable D2LMGPU_THREADS=0
-has the same effect anywhere.
+Where there can be no threads, as in a browser tab, the thread that submits work to virtual devices also does it: the
+same tasks by the same rules, but nothing happens at the same time, and there are no GPUs. The environment variable
+D2LMGPU_THREADS=0 has the same effect anywhere.
 """
 
 import _thread
@@ -188,5 +188,5 @@ no_threads = NoThreads()
 
 
 def make_workers(count):
-    """Of virtual devices: `Workers`, or what takes their place where there are no threads."""
+    """The workers of virtual devices: `Workers`, or a replacement where there are no threads."""
     return Workers(count) if THREADS else no_threads

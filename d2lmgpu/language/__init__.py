@@ -1,1 +1,1 @@
-"""The language in which collectives and training steps are written, and its readers."""
+"""The language for collectives and training steps, and the modules that read it."""

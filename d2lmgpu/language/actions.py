@@ -1,17 +1,17 @@
-"""The language in which collectives and training steps are written: plain data, of two words.
+"""The language for collectives and training steps: plain data with two kinds of actions.
 
-    Transfer    elements of a value go from a device to another, and are added or copied there
+    Transfer    elements of a value go from one device to another, and are added or copied there
     Compute     a device computes: forward or backward of a stage for a micro-batch, or the update of a stage
 
-Whatever the devices do is a list of *steps*; a step is a list of these that happen at the same time: all transfers
-of a step read what their sources held when it began, as messages on a wire do, so that two devices may exchange the
-same slice. A *schedule*, an allreduce for example, has transfers alone, of one array that each device has, named
-("x",). A *plan* (plan.py) has both.
+Everything that devices do is a list of *steps*; a step is a list of actions that happen at the same time. All transfers
+of a step read what their sources held when it began, as messages on a wire do, so two devices may exchange the same
+slice. A *schedule*, such as an allreduce, has only transfers, of one array that each device has, named ("x",). A *plan*
+(plan.py) has both kinds of actions.
 
-Nobody waits by hand, and nothing is freed by hand: who reads a value waits for who wrote it, and who writes it for who
-still reads it; what no later step reads is gone. Both follow from the list.
+You need not write down waiting or freeing, since both follow from the list: a device that reads a value waits until it
+is written, one that overwrites a value waits until it has been read, and a value that no later step reads is freed.
 
-The readers of steps, which prove, order, time, execute and draw them, need no more than this.
+The modules that prove, order, time, execute and draw steps need no more than this.
 """
 
 import functools
@@ -19,17 +19,17 @@ import itertools
 from typing import NamedTuple
 
 MOST_ELEMENTS = 2**50
-"""Of an array, which would be petabytes."""
+"""The most elements of an array, which would be petabytes."""
 
 ALONE = ("x",)
-"""The value of a schedule: the one array that each device has."""
+"""The value in a schedule: the one array that each device has."""
 
 
 class Transfer(NamedTuple):
     """Elements ``start`` to ``stop`` of ``value`` go from device ``source`` to device ``destination``.
 
-    There they are added to what is in the same place (``op="add"``), or replace it (``op="copy"``): of the same value,
-    or of the ``target``, if that is another.
+    There they are added to the elements at the same position (``op="add"``), or replace them (``op="copy"``), in the
+    same value or in the ``target``, if that is different.
     """
 
     source: int
@@ -42,11 +42,11 @@ class Transfer(NamedTuple):
 
     @property
     def size(self):
-        """The number of elements that travel."""
+        """The number of elements that are sent."""
         return self.stop - self.start
 
     def __repr__(self):
-        """As of any named tuple, without a value and a target that are the usual ones."""
+        """As for any named tuple, but without the value and the target if they have their defaults."""
         fields = zip(self._fields, self, strict=True)
         said = [f"{name}={field!r}" for name, field in fields if field != self._field_defaults.get(name, "")]
         return f"Transfer({', '.join(said)})"
@@ -68,21 +68,21 @@ def name_of(value):
 def chunk_bounds(n, k) -> list[tuple[int, int]]:
     """Split n elements into k chunks whose sizes differ by at most one: k pairs (start, stop).
 
-    The first n mod k chunks get one element more; where n < k the last are empty.
+    The first n mod k chunks have one element more; if n < k, the last ones are empty.
     """
     return [chunk_bound(n, k, chunk) for chunk in range(k)]
 
 
 def chunk_bound(n, k, chunk):
-    """The (start, stop) of one of the chunks."""
+    """The (start, stop) of one of these chunks."""
     size, rest = divmod(n, k)
     start = chunk * size + min(chunk, rest)
     return start, start + size + (chunk < rest)
 
 
 def place(schedule, members, start=0, value=ALONE):
-    """A schedule for others: device i becomes ``members[i]``, element e is element ``start + e`` of ``value``."""
-    members, moved = list(members), functools.cache(lambda element: start + element)  # a number is made only once
+    """The schedule for other devices: device i becomes ``members[i]``, element e becomes ``start + e`` of ``value``."""
+    members, moved = list(members), functools.cache(lambda element: start + element)  # each number is created only once
     return [
         [
             Transfer(members[source], members[destination], moved(first), moved(last), op, value)
@@ -93,10 +93,10 @@ def place(schedule, members, start=0, value=ALONE):
 
 
 def way_back(schedule):
-    """The steps backwards: who has received elements gives them back, to replace what they came from."""
+    """The steps backwards: a device that received elements sends them back, to replace the originals."""
     return [[Transfer(t.destination, t.source, t.start, t.stop, "copy") for t in step] for step in reversed(schedule)]
 
 
 def together(*schedules):
-    """One schedule that carries out several at the same time, step by step; shorter ones end earlier."""
+    """One schedule that does several at the same time, step by step; shorter ones end earlier."""
     return [list(itertools.chain(*steps)) for steps in itertools.zip_longest(*schedules, fillvalue=())]

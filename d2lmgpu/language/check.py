@@ -1,6 +1,6 @@
-"""What is a plan, and what is none: every action is about stages, micro-batches, devices and values that there are.
+"""Check the form of a plan: all its actions must use stages, micro-batches, devices and values that exist.
 
-Whether a plan does what it should is another question, which prove.py answers.
+Whether a plan does what it should is another question, which prove_plan.py answers.
 """
 
 from ..arguments import check_list, check_whole, shown
@@ -11,7 +11,7 @@ from .split import ROWS, splits_of, units_of_outputs
 
 
 def check_stages(stages, network):
-    """The stages as a tuple. Raises ValueError unless each is a `Stage`, and together they make up the network."""
+    """The stages as a tuple. Raises ValueError unless each is a `Stage` and together they form the network."""
     stages = tuple(check_list("stages", stages, of="stages"))
     if not stages or not all(isinstance(stage, Stage) for stage in stages):
         raise ValueError(f"stages are {shown(stages)}; give at least one Stage(first, stop, params), as `cut` does")
@@ -32,7 +32,7 @@ def check_stages(stages, network):
 def check_plan(plan):
     """The plan's steps as pairs (computations, list of `Moves`).
 
-    Raises ValueError unless it is a `Plan` whose every action is one, and no device computes two things in a step.
+    Raises ValueError unless it is a `Plan` with valid actions, in which no device computes two things in a step.
     """
     if not isinstance(plan, Plan):
         raise ValueError(f"plan is {shown(plan)}; give one, such as PLANS['gpipe'](4, 8)")
@@ -62,14 +62,14 @@ def check_plan(plan):
 
 
 class Sizes:
-    """How many elements, or of y and dy units, the values of a plan have."""
+    """How many elements, or units for y and dy, the values of a plan have."""
 
     def __init__(self, plan):
         self.plan, self.units = plan, units_of_outputs(plan.network, plan.stages)
         self.channels = [sum(norms_of(stage, plan.network)) for stage in plan.stages]
 
     def of(self, value):
-        """The size of what transfers can be about; None of anything else."""
+        """The size of a value that can be transferred; None for anything else."""
         kind, *numbers = value if isinstance(value, tuple) and value else (None,)
         bounds = len(self.plan.stages), self.plan.micro_batches
         count = {"params": (1,), "grads": (1, 2), "y": (2,), "dy": (2,), "moments": (1,), "sums": (1,)}.get(kind, ())
@@ -123,7 +123,7 @@ def _check_compute(compute, plan):
 
 
 def ends_with_norm(stage, plan):
-    """Whether batch norm is the last of the stage's layers that have parameters."""
+    """Whether batch norm is the last layer with parameters in the stage."""
     with_parameters = [layer for layer in plan.network[stage.first : stage.stop] if layer.shapes]
     return bool(with_parameters) and with_parameters[-1].channels > 0
 

@@ -1,4 +1,4 @@
-"""What becomes of one element, with every share counted: for pictures, and to say since when something is wrong."""
+"""Follow one element with every share counted, for pictures and to say in which step something went wrong."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -8,11 +8,11 @@ import numpy as np
 from .actions import ALONE, Transfer
 
 MOST = 100
-"""For pictures a share that is in a sum more often is counted as so often."""
+"""The largest count of a share in pictures."""
 
 
 class Write(NamedTuple):
-    """In step ``number`` what ``had`` been there, a `Counter`, met what ``came``, by a transfer or a computation."""
+    """In step ``number``, a transfer or a computation combined the shares ``came`` with ``had``, both a `Counter`."""
 
     number: int
     action: tuple
@@ -21,10 +21,10 @@ class Write(NamedTuple):
 
 
 def follow(steps, held, element, is_about=lambda action: True):
-    """Go through the steps with one element: yields, at the start and after each step, what is held and its writes.
+    """Follow one element through the steps: yield what is held, and its writes, at the start and after each step.
 
-    ``held``: by (device, value) a `Counter` of shares; each time a new dict. ``is_about(action)`` says of transfers
-    and computations whether they are to be followed; a computation adds its micro-batch.
+    ``held``: by (device, value), a `Counter` of shares; a new dict each time. ``is_about(action)`` says which transfers
+    and computations to follow; a computation adds its micro-batch.
     """
     yield held, []
     for number, step in enumerate(steps, 1):
@@ -44,7 +44,7 @@ def follow(steps, held, element, is_about=lambda action: True):
 
 
 def shares_alone(k):
-    """What k devices hold at the start of a schedule: each its own share."""
+    """What k devices hold at the start of a schedule: each has its own share."""
     return {(device, ALONE): Counter([device]) for device in range(k)}
 
 
@@ -59,10 +59,10 @@ def counted(schedule, k, cuts):
 
 
 def diagnosis(found, right, place, what, of):
-    """What is wrong with an element in a ``place`` (device, value), and the step that made it so.
+    """What is wrong with an element in a ``place`` (device, value), and the step that caused it.
 
-    ``found``: what `follow` yields, so far. ``right``: the shares that should be there, a set. They are called ``what``
-    and the number that they are ``of``: "the shares of device 1, 2 are lacking."
+    ``found``: what `follow` has yielded so far. ``right``: the set of shares that should be there. ``what`` and ``of``
+    name the shares and their numbers: "the shares of device 1, 2 are lacking."
     """
     states, each_steps_writes = zip(*found, strict=True)
     history = [write for writes in each_steps_writes for where, write in writes if where == place]

@@ -1,10 +1,10 @@
-"""What a collective is for: which devices must hold what at its end.
+"""The goals of collectives: what devices must hold at the end.
 
-allreduce         every device the sum of all
-reduce_scatter    device i the sum of all in chunk i
-all_gather        every device chunk i as device i had it
-broadcast         every device what the root had
-all_to_all        device j block i·k + j of k·k, as device i had it: each has something for each other
+allreduce         every device: the sum over all devices
+reduce_scatter    device i: the sum over all devices in chunk i
+all_gather        every device: each chunk i as device i had it
+broadcast         every device: what the root had
+all_to_all        device j: block i·k + j of k·k, as device i had it, for each i
 """
 
 from .actions import chunk_bound
@@ -25,7 +25,7 @@ GOALS = {
     "broadcast": lambda k, n, root: [(device, 0, n, 1 << root) for device in range(k)],
     "all_to_all": _all_to_all,
 }
-"""Functions of k devices, n elements and the root, which give lists of (device, start, stop, shares).
+"""Functions of k devices, n elements and the root that return lists of (device, start, stop, shares).
 
-These elements on that device must be the sum of the shares, an int, whose bit i says that device i's is in it.
+These elements on that device must be the sum of the shares, an int whose bit i stands for device i's share.
 """

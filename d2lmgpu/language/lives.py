@@ -1,14 +1,14 @@
-"""When values live: nothing is freed by hand, since what no later step reads is gone.
+"""When values exist on devices: a value is freed when no later step reads it.
 
-A value begins to live on a device in the step that first writes it there, and ends with the last that reads it. Some
-things are less simple:
+A value exists on a device from the step that first writes it there to the last step that reads it. There are special
+cases:
 
-    parameters that the layout gives a device live always; what transfers bring beside them is gone when the device has
-        computed with it, also if they bring it once more: so ZeRO-3 gathers for forward, and again for backward
-    a cache is gone if forward is computed again before backward
-    what another device reads last stays for one more computation of this device, so that a reader that is a little
-        late delays no other
-    moments live to the step's end, when running statistics are moved
+    parameters that the layout gives a device exist always; other parameters are freed once the device has computed
+        with them, even if they will be sent again: so ZeRO-3 gathers for forward, and again for backward
+    a cache is freed if forward is computed again before backward
+    a value that another device reads last stays for one more computation of this device, so that a slightly late
+        reader delays no other device
+    moments exist until the end of the step, when running statistics are updated
 """
 
 import bisect
@@ -27,7 +27,7 @@ BEGIN, END, SENT, USED, MOVED = range(5)
 class Life(NamedTuple):
     """The value is on the device from step ``begin`` to step ``end``, from 1, both included.
 
-    ``moved``: the first step in which it takes part in a transfer of it, `NEVER` if in none.
+    ``moved``: the first step in which the device takes part in a transfer of it, or `NEVER`.
     """
 
     device: int
@@ -38,7 +38,7 @@ class Life(NamedTuple):
 
 
 def lives_of(plan, columns):
-    """A list of `Life`, in the order of their ends; ``columns``: the plan's steps as `check_plan` gives them."""
+    """A list of `Life`, sorted by their ends; ``columns``: the plan's steps as `check_plan` returns them."""
     return _Lives(plan, columns).lives
 
 
@@ -88,24 +88,24 @@ class _Lives:
             self._write(value, device, number)
 
     def _is_own(self, each):
-        """Whether transfers of parameters are of some that their source always has."""
+        """Whether the transferred parameters are ones that their source always has."""
         first, last = self.own[each.value[1]].T[:, each.source]
         return (first <= each.start) & (each.stop <= last)
 
     def _is_nothing(self, value):
-        """Whether it is what stages before the first or after the last would exchange, or is of no batch norm."""
+        """Whether there is no such value: before the first stage, after the last, or for one without batch norm."""
         kind, s = value[:2]
         if kind in ("y", "dy"):
             return not 0 <= s < len(self.plan.stages) - 1
         return kind in ROWS and not norms_of(self.plan.stages[s], self.plan.network)
 
     def _read(self, value, devices, number):
-        """Devices read the value, those that have it; parameters may be some that they always have."""
+        """Note that devices read the value, if they have it; they may always have parameters."""
         begin, end, *_ = self.rows[value]
         end[devices[begin[devices] != NEVER]] = number
 
     def _write(self, value, devices, number, again=False):
-        """Devices write the value; ``again``: what is written there does not depend on what was."""
+        """Note that devices write the value; ``again``: the result does not depend on the old contents."""
         if self._is_nothing(value):
             return
         begin, end, _, used, _ = self.rows[value]

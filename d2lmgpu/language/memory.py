@@ -1,6 +1,6 @@
-"""How much memory a plan takes: what each device holds in each step, by kind, and the most that it comes to.
+"""How much memory a plan takes: what each device holds in each step, by kind, and the peak.
 
-Which values live when, lives.py says; here are their bytes. Left out is what a computation needs only while it goes on.
+lives.py says when values exist; this module counts their bytes, except for temporary memory within a computation.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from .split import ROWS, held_units, units_of_outputs
 from .ways import KEPT, Ways
 
 WIDE_ITEMSIZE = 8
-"""Bytes of a number of moments and sums, float64 whatever the parameters are, and of gradients in exact sums."""
+"""Bytes per number in moments and sums, which are always float64, and in gradients for exact sums."""
 
 KINDS = ("parameters", "gradients", "state", "examples", "activations", "messages")
 """Parameters: with batch norm's running statistics. Gradients: with moments and sums. State: the optimiser's.
@@ -27,7 +27,7 @@ Messages: y and dy that came from other devices, or in which transfers put parts
 """
 
 OF_VALUES = {"params": "parameters", "grads": "gradients", "moments": "gradients", "sums": "gradients"}
-"""What kinds the memory of values is; of all others it is activations, unless they came from other devices."""
+"""The memory kind of each value; all others are activations, unless they came from other devices."""
 
 
 class Held(NamedTuple):
@@ -43,7 +43,7 @@ class Held(NamedTuple):
 
 
 def held_in_steps(plan, columns, batch_size, states, dtype, objective=CLASSES, kernels=True, exact=False):
-    """For each device its `Held`, for ``batch_size`` examples and an optimiser with ``states`` arrays."""
+    """The `Held` of each device, for ``batch_size`` examples and an optimiser with ``states`` arrays."""
     facts, ways = Facts(plan, columns), Ways(plan, columns, kernels, exact)
     memories = [
         _Memory(plan, device, batch_size, states, np.dtype(dtype), objective, facts, ways) for device in range(plan.k)
@@ -70,7 +70,7 @@ def unit_bytes(plan, batch_size, dtype, exact=False):
 
 
 def joined_values(plan, columns):
-    """Those y and dy that are moved in parts or shares. All others are handed on whole, as they lie in memory."""
+    """The y and dy that are sent in parts or shares. All others are sent whole, with their memory layout."""
     units, found = units_of_outputs(plan.network, plan.stages), set()
     for each in itertools.chain(*(moves for _, moves in columns)):
         if each.value[0] in ("y", "dy"):
@@ -145,7 +145,7 @@ class _Memory:
                 self.always["examples"] += objective.zeros(1).nbytes * self.examples[m]
 
     def begin(self, value, begin, end, moved):
-        """A value begins to live: maybe in parts, which are put together in a whole array when it is ``moved``."""
+        """A value begins to exist, possibly in parts, which are joined into a whole array when it is ``moved``."""
         came = value[0] in ("y", "dy") and moved == begin
         nbytes, shared = (self._whole(value), None) if came else self._own_and_shared(value)
         own = _Piece("messages" if came else OF_VALUES.get(value[0], "activations"), nbytes, begin, end)

@@ -1,6 +1,6 @@
-"""A step's transfers as columns of numbers, which all readers go through: of 1,024 devices a ring has two million.
+"""A step's transfers as columns of numbers, for speed: a ring of 1,024 devices has two million transfers.
 
-Transfers that follow each other in a step, and are alike but for devices and elements, become one `Moves`.
+Consecutive transfers in a step that differ only in devices and elements become one `Moves`.
 """
 
 import itertools
@@ -14,11 +14,11 @@ from .actions import MOST_ELEMENTS, Transfer
 
 
 class Wrong(ValueError):
-    """What is wrong in a step; who calls adds its number."""
+    """What is wrong in a step; the caller adds the step's number."""
 
 
 class Moves(NamedTuple):
-    """Transfers of ``value`` to ``target`` by ``op``; the other fields are arrays of int64, a number each."""
+    """Transfers of ``value`` to ``target`` by ``op``; the other fields are int64 arrays with a number for each."""
 
     value: tuple
     target: tuple
@@ -35,12 +35,12 @@ class Moves(NamedTuple):
 
     @property
     def size(self):
-        """Of each the number of elements that travel."""
+        """The number of elements that each transfer sends."""
         return self.stop - self.start
 
 
 def moves_of(transfers):
-    """The list of `Moves` of a step's ``transfers``, a list, in its order. Raises ValueError for what is none."""
+    """The list of `Moves` for a step's list of ``transfers``, in order. Raises ValueError for anything else."""
     if not transfers:
         return []
     try:
@@ -68,7 +68,7 @@ def _is_transfer(t):
 
 
 def check_steps(schedule):
-    """Yield each step of a schedule, as a list of transfers and as one of `Moves`. Raises ValueError if it is none."""
+    """Yield each step of a schedule as a list of transfers and as a list of `Moves`. Raises ValueError if wrong."""
     for number, step in enumerate(check_list("schedule", schedule, of="steps, which are lists of transfers"), 1):
         step = check_list(f"schedule: step {number}", step, of="transfers")
         try:
@@ -79,9 +79,9 @@ def check_steps(schedule):
 
 
 def check_moves(moves, k, size_of):
-    """Raise `Wrong` unless they are all between two of k devices, within the value, to add or to copy.
+    """Raise `Wrong` unless all transfers are between two of k devices, within the value, and add or copy.
 
-    ``size_of(value)``: how many elements it has, None for what is no value.
+    ``size_of(value)``: how many elements it has, or None if there is no such value.
     """
     for each in moves:
         n = size_of(each.value)
@@ -100,7 +100,7 @@ def check_moves(moves, k, size_of):
 
 
 def sent_by(columns, k, bytes_of=lambda value: 1):
-    """How many elements each of k devices sends to others, or bytes: ``bytes_of(value)`` are those of one element."""
+    """How many elements each of k devices sends to others, or bytes, with ``bytes_of(value)`` bytes per element."""
     sent = np.zeros(k, np.int64)
     for each in itertools.chain.from_iterable(columns):
         np.add.at(sent, each.source, bytes_of(each.value) * each.size * (each.source != each.destination))
@@ -108,7 +108,7 @@ def sent_by(columns, k, bytes_of=lambda value: 1):
 
 
 def cuts_of(columns, edges):
-    """Where a value is cut so that all `Moves` in ``columns``, lists of them, move whole pieces, and at ``edges``."""
+    """Where to cut a value, besides ``edges``, so that all `Moves` in the lists ``columns`` send whole pieces."""
     found = {*edges}
     for each in itertools.chain.from_iterable(columns):
         found.update(each.start.tolist(), each.stop.tolist())

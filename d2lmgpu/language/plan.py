@@ -1,9 +1,9 @@
-"""What a plan is: a whole training step as a list of steps of transfers and computations.
+"""The definition of a plan: a whole training step as a list of steps of transfers and computations.
 
-A network is cut into *stages*, runs of its layers, and a minibatch into *micro-batches*, numbered through over all
-devices, so that a number says which examples something is about. A *layout* says what each device holds between steps.
+A network is cut into *stages* of consecutive layers, and a minibatch into *micro-batches*, numbered across all devices,
+so that a number identifies the examples. A *layout* says what each device holds between steps.
 
-Actions are about *values*, each with a name:
+Actions use *values*, each with a name:
 
     ("params", s)       the parameters of stage s, one after the other in one flat array
     ("grads", s)        their gradients, summed over micro-batches: they begin as zeros
@@ -26,27 +26,26 @@ Actions are about *values*, each with a name:
     S  s m         params s, dy s m, cache s m     delta s m, and adds to sums s
 
 B does what I and W do together. F of the first stage takes the examples, which are on the devices before the step
-begins. Parameters may be held in part between steps: then transfers bring the rest, which is gone when nobody reads it
-any more.
+begins. A device may hold only a part of the parameters between steps: then transfers bring the rest, which is freed
+after its last use.
 
-A stage may be *split* by its units, channels or a dense layer's outputs: of its parameters the layout gives a device a
-part, and with that alone it computes. What it has of y and dy is then not all:
+A stage may be *split* by its units, which are channels or a dense layer's outputs: the layout gives each device a part
+of the parameters, and the device computes with this part alone. Its y and dy are then incomplete:
 
     "columns"  its y is a part, the units that are its own; its dy of the stage before is a share, one summand
                (Megatron's column-parallel layers)
     "rows"     from its part of y of the stage before it makes a share of y; its dy of the stage before is a part
                (Megatron's row-parallel layers)
 
-and B takes what of dy is its own. All others need the whole: transfers of y and dy, whose elements are units (of all
-examples of the micro-batch), gather parts and add shares. The last stage may be without layers: the loss alone.
+and B uses its own part of dy. All other computations need whole values: transfers of y and dy, whose elements are units
+(of all examples of the micro-batch), gather parts and add shares. The last stage may have no layers, only the loss.
 
-Batch norm needs sums over images in the midst of a stage. F takes those of its own micro-batch, and adds them to
-moments, with which a device's running statistics are moved when the step ends. Transfers may sum them over devices
-before. Where statistics are to be *synchronised*, M does what of F comes before batch norm, and S what of B does:
-then F reads moments, and B sums, of all micro-batches. Such a stage has one batch norm layer, and no parameters after
-it.
+Batch norm needs sums over images in the middle of a stage. F takes those of its own micro-batch and adds them to
+moments, which update a device's running statistics when the step ends. Transfers may sum them over devices first. If
+statistics are *synchronised*, M does the part of F before batch norm, and S the part of B; then F reads the moments,
+and B the sums, of all micro-batches. Such a stage has one batch norm layer and no parameters after it.
 
-A plan is right if each device ends with the parameters that *one* device has which does everything.
+A plan is right if each device ends with the same parameters as *one* device that does everything.
 """
 
 import math
@@ -57,16 +56,16 @@ from ..networks import Network
 
 MOST_MICRO_BATCHES = 2**12
 MOST_DEVICES = 2**10
-"""Of a plan: an allreduce of k devices alone has some 2k² transfers."""
+"""The most devices of a plan: even an allreduce of k devices has about 2k² transfers."""
 
 COMPUTES = ("F", "B", "I", "W", "M", "S")
-"""Computations of a stage and a micro-batch."""
+"""Computations for a stage and a micro-batch."""
 
 
 class Compute(NamedTuple):
-    """``what`` (F, B, I, W or "update") a ``device`` computes, of a stage, and of a micro-batch unless it is an update.
+    """A ``device`` computes ``what`` (F, B, I, W or "update") for a stage and, except in an update, for a micro-batch.
 
-    ``into``: of B and W the value to which gradients are added, if it is not ("grads", stage).
+    ``into``: for B and W, the value that gradients are added to, if not ("grads", stage).
     """
 
     what: str
@@ -82,19 +81,19 @@ class Compute(NamedTuple):
 
     @property
     def grads(self):
-        """The value to which gradients are added."""
+        """The value that gradients are added to."""
         return self.into or ("grads", self.stage)
 
     @property
     def adds_to(self):
-        """The value to which its micro-batch's contribution is added."""
+        """The value that the micro-batch's contribution is added to."""
         return uses_of(self)[-1][0]
 
 
 def uses_of(compute):
-    """The values that a computation reads, those that it makes anew, and those to which it adds: three tuples.
+    """Three tuples: the values that a computation reads, those that it creates, and those that it adds to.
 
-    They are told as if there were stages before and after, batch norm, and its sums.
+    They assume that there are stages before and after, batch norm, and its sums.
     """
     what, _, s, m, _ = compute
     params, grads, moments, sums = ("params", s), compute.grads, ("moments", s), ("sums", s)
@@ -124,9 +123,9 @@ class Stage(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a device holds of a stage between steps: elements (start, stop) of parameters, and of the optimiser's state.
+    """The part of a stage that a device holds between steps: elements (start, stop) of parameters and optimiser state.
 
-    To hold the state is to have to update those elements, also where the optimiser has no state.
+    A device that holds the state must update those elements, even if the optimiser has no state.
     """
 
     stage: int
@@ -137,8 +136,8 @@ class Part(NamedTuple):
 class Plan(NamedTuple):
     """A training step of a ``network``, cut into ``stages``, on a minibatch that is cut into ``micro_batches``.
 
-    ``layout[i]`` lists the `Part` of each stage that device i holds between steps. ``steps``: lists of what happens at
-    the same time, `Transfer` and `Compute`.
+    ``layout[i]`` lists the `Part` of each stage that device i holds between steps. ``steps``: lists of the `Transfer`
+    and `Compute` actions that happen at the same time.
     """
 
     name: str
@@ -155,7 +154,7 @@ class Plan(NamedTuple):
 
     @property
     def actions(self):
-        """For each device what it takes part in, in order: computations, and transfers from and to it."""
+        """For each device, its actions in order: computations, and transfers from and to it."""
         lists = [[] for _ in self.layout]
         for step in self.steps:
             for action in step:
@@ -170,7 +169,7 @@ class PlanError(ValueError):
 
 
 def synchronised_stages(columns):
-    """Those whose statistics are synchronised: there is an M. ``columns``: a plan's steps, as of `check_plan`."""
+    """The stages with synchronised statistics, which have an M. ``columns``: a plan's steps from `check_plan`."""
     return {compute.stage for computes, _ in columns for compute in computes if compute.what == "M"}
 
 
@@ -180,13 +179,13 @@ def all_of(stage):
 
 
 def part_updated(plan, device, s):
-    """How much of a stage's elements is the device's to update, of 1."""
+    """The fraction of a stage's elements that the device updates."""
     held = sum(part.state[1] - part.state[0] for part in plan.layout[device] if part.stage == s)
     return held / plan.stages[s].params if plan.stages[s].params else 1
 
 
 def norms_of(stage, network):
-    """How many channels each of the stage's batch norm layers has."""
+    """The number of channels of each batch norm layer in the stage."""
     return [layer.channels for layer in network[stage.first : stage.stop] if layer.channels]
 
 

@@ -1,8 +1,8 @@
-"""One reader of schedules: prove that a schedule is right, without running it.
+"""Prove that a schedule is right, without running it.
 
-It is replayed with sets for numbers (replay.py): at first each device holds its own share of each piece. The schedule
-is an allreduce exactly if at the end every device holds every share of every piece once. For other goals it is to hold
-other shares (goals.py).
+The schedule is replayed with sets instead of numbers (replay.py): at first each device holds its own share of each
+piece. The schedule is an allreduce exactly if, at the end, every device holds every share of every piece once. Other
+goals require other shares (goals.py).
 """
 
 from dataclasses import dataclass, field
@@ -26,10 +26,9 @@ class ScheduleError(ValueError):
 class Proof:
     """What a proof found out about a right schedule.
 
-    ``sent`` counts the elements that each device sends. ``ratio`` is the largest
-    of them divided by the lower bound of an allreduce, 2(k-1)/k·n (Patarasuk and
-    Yuan 2009): 1 means that no allreduce sends less. It is None where the bound
-    is zero, and for other goals. ``wasted``: sentences about transfers that nobody needs; of many the first few.
+    ``sent`` counts the elements that each device sends. ``ratio`` is the largest of these counts divided by the lower
+    bound for an allreduce, 2(k-1)/k·n (Patarasuk and Yuan 2009): 1 means that no allreduce sends less. It is None if
+    the bound is zero, and for other goals. ``wasted``: sentences about unnecessary transfers, at most the first few.
     """
 
     steps: int
@@ -39,11 +38,12 @@ class Proof:
 
 
 def prove(schedule, k, n, goal="allreduce", root=0):
-    """Prove that a schedule for k devices and n elements is an allreduce: all end with the sum of all. A `Proof`.
+    """Prove that a schedule for k devices and n elements is an allreduce: all end with the full sum; return a `Proof`.
 
-    Or that it reaches another ``goal``, one of `goals.GOALS`; ``root``: the device that a broadcast begins at.
+    ``goal``: another goal to prove, one of `goals.GOALS`; ``root``: the device where a broadcast begins.
 
-    Raises ScheduleError if it does not; ValueError for an unknown goal, or a root that is none of the devices.
+    Raises ScheduleError if the schedule does not reach the goal; ValueError for an unknown goal, or a root that is not
+    one of the devices.
     """
     check_name("goal", goal, GOALS)
     steps, columns = check_form(schedule, k, n)
@@ -55,7 +55,7 @@ def prove(schedule, k, n, goal="allreduce", root=0):
     held[...] = np.array([1 << device for device in range(k)], object)[:, None]
     for moves in columns:
         replay.step(moves)
-    should = held.copy()  # elsewhere anything is right
+    should = held.copy()  # elsewhere, anything is right
     for device, start, stop, shares in wanted:
         should[device, slice(*np.searchsorted(cuts, (start, stop)))] = shares
     wrong = np.not_equal(held, should).astype(bool)
@@ -72,8 +72,8 @@ def prove(schedule, k, n, goal="allreduce", root=0):
 def check_form(schedule, k, n):
     """The steps of a schedule as lists of transfers, and as lists of `Moves`.
 
-    Raises ScheduleError unless all transfers are between two of k devices, of elements 0 to n of one value, to add or
-    copy; ValueError for what is no schedule, or no number of devices or elements.
+    Raises ScheduleError unless all transfers are between two of k devices, of elements 0 to n of one value, and add or
+    copy; ValueError for anything but a schedule, or for invalid numbers of devices or elements.
     """
     check_whole("k, the number of devices,", k, most=MOST_DEVICES)
     check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)

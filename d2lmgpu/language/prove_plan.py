@@ -1,9 +1,10 @@
-"""One reader of plans: prove that a plan is right, without computing.
+"""Prove that a plan is right, without computing.
 
-It is replayed with sets for numbers (plan_replay.py). A plan is right if whatever is used is there and right, each
-update finds every micro-batch's contribution once, and at the end each device holds what the layout says, updated.
+The plan is replayed with sets instead of numbers (plan_replay.py). It is right if every value that is used is there and
+right, each update finds every micro-batch's contribution exactly once, and at the end each device holds updated values
+according to the layout.
 
-With the proof comes what the plan takes: memory (memory.py), and bytes that are sent.
+The proof also reports the plan's cost: memory (memory.py) and the bytes that are sent.
 """
 
 from dataclasses import dataclass, field
@@ -21,11 +22,11 @@ from .sizes import whole_granules
 
 @dataclass
 class PlanProof:
-    """What a proof found out about a right plan: in bytes, with an entry for each device.
+    """What a proof found out about a right plan, in bytes, with an entry for each device.
 
-    ``peak``: the most that it holds at a time; ``peak_of``: what that consists of, a dict of `memory.KINDS`.
-    ``between``: what it holds between steps. ``sent``: what it sends. ``wasted``: sentences about what nobody needs,
-    the first few.
+    ``peak``: the most that the device holds at a time; ``peak_of``: how this divides into `memory.KINDS`, a dict.
+    ``between``: what it holds between steps. ``sent``: what it sends. ``wasted``: sentences about unnecessary actions,
+    at most the first few.
     """
 
     peak: list
@@ -36,14 +37,14 @@ class PlanProof:
 
 
 def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective=CLASSES, kernels=True, exact=False):
-    """Prove that each device ends with what one device has that does everything; a `PlanProof`.
+    """Prove that each device ends with the same values as one device that does everything; return a `PlanProof`.
 
-    Memory and bytes are those of a minibatch of ``batch_size`` examples, a number or a tuple with that of each
-    micro-batch; with targets and a loss as the `Objective` says. Without ``kernels`` layers compute as they are
-    written, and all that forward keeps is a device's memory (see ways.py). ``exact``: sums are, micro-batches are whole
-    granules, and gradients int64.
+    Memory and bytes are for a minibatch of ``batch_size`` examples, a number, or a tuple with the size of each
+    micro-batch, and for the targets and loss of the `Objective`. Without ``kernels``, layers compute as they are
+    written, and everything that forward keeps counts as memory (see ways.py). ``exact``: sums are exact, micro-batches
+    consist of whole granules, and gradients are int64.
 
-    Raises PlanError, which names step, device and micro-batch, if the plan is wrong; ValueError for what is no plan.
+    Raises PlanError, which names step, device and micro-batch, if the plan is wrong; ValueError for anything else.
     """
     replay = replayed(plan)
     check_minibatch(plan, batch_size, optimizer, dtype)
@@ -56,7 +57,7 @@ def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective
 
 
 def replayed(plan):
-    """The `PlanReplay` of a right plan, whose steps are its ``columns``. Raises PlanError for a plan that is wrong."""
+    """The `PlanReplay` of a right plan; its ``columns`` are the plan's steps. Raises PlanError for a wrong plan."""
     columns = check_plan(plan)
     try:
         replay = PlanReplay(plan, columns)
@@ -67,7 +68,7 @@ def replayed(plan):
 
 
 def check_minibatch(plan, batch_size, optimizer, dtype):
-    """Raise ValueError unless memory can be counted for these."""
+    """Raise ValueError unless memory can be counted for these arguments."""
     if isinstance(batch_size, tuple):
         check_list("batch_size", batch_size, of="numbers, one for each micro-batch", length=plan.micro_batches)
         for size in batch_size:

@@ -1,16 +1,16 @@
-"""What all devices hold while steps are replayed, with sets for numbers: the heart of the prover.
+"""Replay what all devices hold, with sets instead of numbers: the heart of the prover.
 
-A value is cut into pieces wherever some transfer starts or stops, so that each transfer moves whole pieces, and a proof
-takes the same time for 100 elements as for a million. Each piece on each device is a *sum of shares*:
+A value is cut into pieces wherever a transfer starts or stops, so each transfer sends whole pieces, and a proof takes
+the same time for 100 elements as for a million. Each piece on each device is a *sum of shares*:
 
     None        it is not there
-    a set       whose shares are in the sum, once each: an int, whose bit i says that share i is in it
-    TWICE       some share is in it more than once; no addition mends that
+    a set       the shares that are in the sum once: an int whose bit i says that share i is in it
+    TWICE       some share is in it more than once, which no addition can repair
 
-A transfer with "add" unites two sets, and if they have a share in common, the sum has it twice; "copy" replaces. What
-holds for sets holds for all numbers: a sum is right, whatever its shares are, if each is in it once.
+A transfer with "add" unites two sets; if they have a share in common, the sum has it twice. "copy" replaces the set.
+What holds for sets holds for all numbers: a sum is right, whatever its shares are, if each is in it once.
 
-Beside that a replay notes what nobody needed: what was there already, and what nobody has read.
+A replay also notes unnecessary actions: values that were there already, and values that are never read.
 """
 
 import numpy as np
@@ -21,10 +21,10 @@ from .moves import Wrong
 TWICE = -1
 
 SUMMED = ("grads", "moments", "sums")
-"""Values that begin as zeros."""
+"""Values that start as zeros."""
 
 MOST_WASTED = 20
-"""So many things that nobody needed are noted."""
+"""How many unnecessary actions are noted."""
 
 
 class Replay:

@@ -1,4 +1,4 @@
-"""The rules of computations: what each must find right, and what it makes then."""
+"""The rules of computations: which values each needs, and what it makes from them."""
 
 import numpy as np
 

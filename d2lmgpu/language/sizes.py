@@ -1,7 +1,7 @@
 """How much memory the values of a plan take, found by sending one and two zero images through each stage.
 
-The cache of a stage may hold its input, or what it hands on, or neither; what is in several values is in
-memory once. So a value is described by *pieces of memory*: what it has of its own, and what it shares.
+The cache of a stage may hold its input, its output, or neither; data that belong to several values are in memory only
+once. So a value is described by *pieces of memory*: its own ones, and those that it shares.
 """
 
 import functools

@@ -1,17 +1,17 @@
-"""Splitting a stage among devices by its units: a convolution's channels, a dense layer's outputs.
+"""Split a stage among devices by its units: a convolution's channels, a dense layer's outputs.
 
 A layer's work is a matrix product, y = x @ weight, and a matrix can be cut in two ways:
 
     columns    each device has some of the outputs:  its part of y = x @ some columns
     rows       each device has some of the inputs:   its share of y = its part of x @ some rows; y is the sum of shares
 
-which Megatron calls column-parallel and row-parallel.
+Megatron calls these column-parallel and row-parallel.
 
-A device's part is to be a run of the stage's flat array. So the parameters of a split stage are numbered unit by unit:
-with columns an output's weights and then its bias, with rows an input's weights, and all biases after the last one.
-With u units and parameters p for each, units a to b are the elements a·p to b·p; with rows the biases belong to the
-device that has the last unit, so that they are added once. After a convolution and `flatten`, a unit of a dense layer's
-input is a channel, all of its pixels.
+A device's part should be contiguous in the stage's flat array. So the parameters of a split stage are ordered by units:
+for columns, an output's weights and then its bias; for rows, an input's weights, with all biases after the last unit.
+With p parameters per unit, units a to b are the elements a·p to b·p; for rows, the biases belong to the device with the
+last unit, so that they are added only once. After a convolution and `flatten`, a unit of a dense layer's input is a
+channel with all its pixels.
 """
 
 import functools

@@ -1,14 +1,14 @@
-"""How each stage of a plan is computed: in which way forward keeps what backward needs.
+"""How each stage of a plan is computed, and how forward keeps what backward needs.
 
-    scratch    Backward of a micro-batch follows forward at once, on the same device: both are done together, for as
-               many examples at a time as stay in a core's cache. Nothing is kept. So are several stages whose F's lead
-               to the loss and whose B's lead back: F0 F1 F2 B2 B1 B0 is one *run*, and what stages hand on within it
-               is no value either.
-    kept       Something comes between them: what the kernels hold is the device's memory.
+    scratch    Backward of a micro-batch follows forward immediately on the same device: both are done together, for as
+               many examples at a time as fit into a core's cache, and nothing is kept. This also works for several
+               stages whose F's lead to the loss and whose B's lead back: F0 F1 F2 B2 B1 B0 is one *run*, and the data
+               that stages exchange within it are not values of the plan.
+    kept       Something comes in between: the data that the kernels keep count as the device's memory.
     written    Stages without kernels, with I and W, or computed more than once: layer by layer, as they are written.
-               Without ``kernels`` all are.
+               Without ``kernels``, all stages are computed this way.
 
-Source: that a pipeline's last stage needs no cache is in Huang et al. 2019, "GPipe", as is the price of the others.
+Source: Huang et al. 2019, "GPipe", which shows that a pipeline's last stage needs no cache, and what the others cost.
 """
 
 import functools
