@@ -201,7 +201,7 @@ def test_environments_choose(small, monkeypatch):
         ({"num_gpus": True}, ValueError, "whole number"),
         ({"devices": 0}, ValueError, "at least 1"),
         ({"devices": ["cuda:0"]}, ValueError, "a name such as cpu:0"),
-        ({"devices": [d2l.cpu(0), "cpu:1"]}, ValueError, "'cpu:1' is no device"),
+        ({"devices": [d2l.cpu(0), "cpu:1"]}, ValueError, "'cpu:1' is not a device"),
         ({"epochs": 1, "num_epochs": 2}, TypeError, "epochs and num_epochs are the same"),
     ],
 )

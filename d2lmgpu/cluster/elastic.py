@@ -65,7 +65,7 @@ class Elastic(Communicator):
         return getattr(self.comm, name)  # rank and size, and what the job's end needs
 
     def all_reduce(self, array):
-        """As of `Communicator`, until the next `vote`; DeathError if this process knows of a death."""
+        """As in `Communicator`, until the next `vote`; DeathError if this process knows of a death."""
         self._do(super().all_reduce, array)
 
     def exchange(self, here):
@@ -103,7 +103,7 @@ class Elastic(Communicator):
         return dead
 
     def tell_over(self, how):
-        """As of `Watch`. MPI ends the others; of the last one mpiexec heeds only its own exit code."""
+        """As in `Watch`. MPI ends the others; of the last one mpiexec heeds only its own exit code."""
         tell(over=True)
         if self.comm.size > 1:
             time.sleep(APART * min(self.comm.rank, 4))

@@ -89,7 +89,7 @@ class Wires:
 def measure_wires(cluster, sizes=SIZES, hosts=False):
     """The `Wires` of a `Cluster` of at least two devices, from messages of these ``sizes`` in bytes.
 
-    All processes call it, and get the same. ``hosts``: measure each host's wire, of which one may be slower.
+    All processes call this and get the same. ``hosts``: measure each host's wire, since one may be slower.
     """
     startups, latency, per_byte = [], {}, {}
     with nothing_left_behind(cluster.mine):

@@ -46,7 +46,7 @@ HANG = "this cluster ends (call d2l.cluster() in all processes for a new one)"
 class State(NamedTuple):
     """A process's answer: the seconds of its longest wait, what is missing in words, and the rank it should come from.
 
-    ``order``: as of `Waiting`, to find the earliest of several waits. Without a wait
+    ``order``: as in `Waiting`, to find the earliest of several waits. Without a wait
     ``seconds`` is None, and ``text`` says where the program is. ``heard``: for each rank the seconds since its last
     message. ``then``: the time by this process's `time.monotonic` when the state was made, or arrived here.
     """

@@ -207,7 +207,7 @@ def first_device(values):
 
 
 def wrap(value, device):
-    """``value`` (maybe nested) with its plain arrays and NumPy scalars as arrays of ``device``."""
+    """``value`` (possibly nested) with its plain arrays and NumPy scalars as arrays of ``device``."""
 
     def wrap_leaf(leaf):
         if isinstance(leaf, np.generic):  # NumPy's sums return scalars where CuPy's return 0-d arrays
@@ -218,7 +218,7 @@ def wrap(value, device):
 
 
 def unwrap(value, device, operation):
-    """``value`` (maybe nested) with the arrays of ``device`` replaced by their plain arrays.
+    """``value`` (possibly nested) with the arrays of ``device`` replaced by their plain arrays.
 
     Raises DeviceMismatchError if it has arrays of another device, or of the host.
     """

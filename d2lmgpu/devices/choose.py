@@ -174,7 +174,7 @@ def check_devices(devices):
     devices = check_list("devices", devices, of="devices, such as [cpu(0), cpu(1)]")
     strangers = [device for device in devices if not isinstance(device, Device)]
     if strangers:
-        raise ValueError(f"devices: {shown(strangers[0])} is no device; make one with cpu(i), gpu(i) or try_gpu(i)")
+        raise ValueError(f"devices: {shown(strangers[0])} is not a device; make one with cpu(i), gpu(i) or try_gpu(i)")
     if not devices:
         raise ValueError("devices: the list is empty; at least one device is needed")
     if len(set(devices)) < len(devices):

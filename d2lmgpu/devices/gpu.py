@@ -51,7 +51,7 @@ class GPU(Device):
         self.stream.__enter__()  # and never left; a stream made current by `use` is forgotten after any `with stream`
 
     def set_up(self):
-        """As of `Device`. Raises DeviceError for what CUDA says against it."""
+        """As in `Device`. Raises DeviceError for what CUDA says against it."""
         try:
             return super().set_up()
         except errors_of_cuda() as error:

@@ -153,7 +153,7 @@ class Queue:
             return None, error
 
     def after_fork(self):
-        """In a forked process, without the parent's threads: start anew; what was under way is never done here."""
+        """In a forked process, without the parent's threads: start again; work under way is never done here."""
         for task in self.tasks:
             if not task.done():
                 task.abandon()

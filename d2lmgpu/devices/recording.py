@@ -21,7 +21,7 @@ class Recording(Batch):
     """A `Batch` of GPUs whose work is done when it is added. `commit` has nothing left to do."""
 
     def submit_to_all(self, devices, function, *args):
-        """As of `Batch`, for a single device. Raises what the work raises."""
+        """As in `Batch`, for a single device. Raises what the work raises."""
         (device,) = devices
         task = Task((device,), function, args, self._after.pop(device, ()))
         with device.as_current(), working_for(device):
@@ -30,7 +30,7 @@ class Recording(Batch):
         return task
 
     def chain(self, device, function, *args):
-        """As of `plans.chains.Chains`: every piece of work is a task by itself."""
+        """As in `plans.chains.Chains`: every piece of work is a task by itself."""
         self.submit(device, function, *args)
         return self.record(device)
 

@@ -79,7 +79,7 @@ class _Lives:
         reads, makes, adds = uses_of(compute)
         if compute.what == "update":  # of parameters that the device always has
             reads, makes = [compute.grads], ()
-        for value in filter(self.rows.__contains__, reads):  # what nobody has written is not there
+        for value in filter(self.rows.__contains__, reads):  # a value that was never written is not there
             self._read(value, device, number)
             self.rows[value][USED, device] = number
         for value in makes:

@@ -123,7 +123,7 @@ class _Piece:
 
 
 class _Memory:
-    """Of one device, of which values `begin` to live, one after the other, and then all is `held`."""
+    """One device's memory: values `begin` to exist, one after the other, and at the end `held` adds them up."""
 
     def __init__(self, plan, device, batch_size, states, dtype, objective, facts, ways):
         self.plan, self.device, self.itemsize, self.facts, self.ways = plan, device, dtype.itemsize, facts, ways

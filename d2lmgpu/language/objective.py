@@ -1,4 +1,4 @@
-"""What a plan's last stage ends with, of which memory depends: the loss and its targets."""
+"""What a plan's last stage ends with, which affects memory: the loss and its targets."""
 
 from typing import NamedTuple
 

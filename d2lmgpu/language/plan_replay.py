@@ -1,14 +1,14 @@
-"""What all devices hold while a plan is replayed: transfers (replay.py), and computations by their rules (rules.py).
+"""Replay what all devices hold during a plan: transfers (replay.py), and computations by their rules (rules.py).
 
-Instead of numbers there are sets. What they say depends on the value:
+Sets stand for numbers. Their meaning depends on the value:
 
     params                  OLD or NEW: before or after the update
     grads, moments, sums    which micro-batches' contributions are in the sum
     y, dy                   which shares are in the sum: where a stage is split so that it makes shares, one for each
                             device's part of it; else there is one alone, the whole
 
-Whatever a computation reads must be right: the sum of all shares, each once. So what it makes is what one device would
-make that does everything, and a mistake is found where it is used first.
+Everything that a computation reads must be right: the sum of all shares, each once. So its results are the same as
+those of one device that does everything, and a mistake is found where it is first used.
 """
 
 import collections
@@ -28,7 +28,7 @@ from .split import ROWS, norm_part, splits_of
 
 
 class PlanReplay(Rules, Replay):
-    """Of a ``plan``, of whose steps ``columns`` are what `check_plan` gives."""
+    """The replay of a ``plan``; ``columns``: its steps as `check_plan` returns them."""
 
     def __init__(self, plan, columns):
         self.plan, self.columns, self.splits = plan, columns, splits_of(plan.network, plan.stages)
@@ -61,7 +61,7 @@ class PlanReplay(Rules, Replay):
                 raise Wrong(f"the layout: element {element} of the parameters of stage {s} is held by no device")
 
     def write(self, moves, number, pieces, sums):
-        """As of `Replay`."""
+        """As in `Replay`."""
         used = self.used[moves.target][moves.destination[number]]
         if used.any() and moves.target in self.joined:  # caches have this very array
             t = moves.transfer(number[np.argmax(used)])

@@ -30,9 +30,9 @@ MOST_WASTED = 20
 class Replay:
     """``k`` devices. ``cuts(value)``: where that value is cut, an ascending array of elements, first and last included.
 
-    ``held[value]``, (k, pieces): the sums, as above. ``fresh[value]``, (k, pieces): of what nobody has read yet the
-    number of the step that wrote it, negative if that was a computation; 0 of all else. ``wasted``: sentences.
-    ``number``: of the step, from 1.
+    ``held[value]``, (k, pieces): the sums, as above. ``fresh[value]``, (k, pieces): for pieces that have not been read
+    yet, the number of the step that wrote them, negative if that was a computation; otherwise 0. ``wasted``: sentences.
+    ``number``: the number of the step, from 1.
     """
 
     def __init__(self, k, cuts):

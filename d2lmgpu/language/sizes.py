@@ -56,9 +56,9 @@ class StageSizes(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def stage_sizes(network, stages, dtype, held=None, objective=CLASSES):
-    """The `StageSizes` of each stage, for arrays of ``dtype``, of which the last ends with the ``objective``.
+    """The `StageSizes` of each stage, for arrays of ``dtype``; the last stage ends with the ``objective``.
 
-    ``held``: for each stage how many units of it a device has, see `held_units`; all unless given.
+    ``held``: for each stage, how many of its units a device has, see `held_units`; by default all.
     """
     if held is None or not any(stage.split for stage in stages):
         stages, held = tuple(stage._replace(split=None) for stage in stages), [None] * len(stages)
@@ -81,9 +81,9 @@ def output_shapes(network, stages):
 
 
 def examples_of(batch_size, micro_batches, m):
-    """The examples (start, stop) of micro-batch m: as even as can be, the last ones may be empty.
+    """The examples (start, stop) of micro-batch m: as even as possible; the last ones may be empty.
 
-    ``batch_size``: a number; or a tuple, of each micro-batch.
+    ``batch_size``: a number, or a tuple with the size of each micro-batch.
     """
     if isinstance(batch_size, tuple):
         return sum(batch_size[:m]), sum(batch_size[: m + 1])
@@ -108,7 +108,9 @@ def whole_granules(batch_size, micro_batches):
 def memory_of(array):
     """The array whose memory it is: itself, or what it is a view of."""
     owner = array
-    while (array := getattr(array, "base", None)) is not None:  # of NumPy's strided views the first is no array
+    while (
+        array := getattr(array, "base", None)
+    ) is not None:  # the first base of a strided view is not an array
         if hasattr(array, "nbytes"):
             owner = array
     return owner

@@ -40,7 +40,7 @@ class Split(NamedTuple):
     shapes: tuple
 
     def part(self, k, i):
-        """The elements (start, stop) of part i of k: as even as can be, the last ones may be empty."""
+        """The elements (start, stop) of part i of k: as even as possible; the last ones may be empty."""
         a, b = chunk_bound(self.units, k, i)
         ends = self.params if b == self.units else b * self.size
         return (self.params if a == self.units else a * self.size), ends
@@ -60,7 +60,7 @@ class Split(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def splits_of(network, stages):
-    """For each stage its `Split`, None where it has none. Raises ValueError for a stage that cannot be split so."""
+    """The `Split` of each stage, None if it has none. Raises ValueError for a stage that cannot be split this way."""
     units, found = units_of_outputs(network, stages), []
     for s, stage in enumerate(stages):
         if stage.split is None:
@@ -137,9 +137,9 @@ def views(flat, split, shapes, part):
 
 
 def norm_views(flat, rows, channels, split):
-    """Of ``flat``, moments or sums, a view (``rows``, C) for each batch norm layer, of which ``channels`` tells C.
+    """Views (``rows``, C) of ``flat``, moments or sums, for each batch norm layer; ``channels`` lists their C.
 
-    Of a split stage the numbers of a unit follow each other, so that a device's part is a run of them.
+    In a split stage, the numbers of a unit are contiguous, so a device's part is contiguous, too.
     """
     if split is None:
         return in_shapes(flat, [(rows, C) for C in channels])

@@ -21,7 +21,7 @@ from ..kernels.stages import function_of
 from .plan import COMPUTES
 
 SCRATCH, INNER, KEPT, WRITTEN, EMPTY = "scratch", "inner", "kept", "written", "empty"
-"""`INNER`: in a run that begins with another stage. `EMPTY`: of no examples, which no plan tells."""
+"""`INNER`: in a run that begins with another stage. `EMPTY`: without examples, which plans do not show."""
 
 
 class Ways:
@@ -100,9 +100,9 @@ class Ways:
 
 
 class _Run:
-    """Of a device: F's that follow each other, with their steps, of which those with a B in ``back`` are taken off.
+    """A device's consecutive F's, with their steps, except those that already have a B in ``back``.
 
-    ``back``: triples of a B, the step of its F, and its own.
+    ``back``: triples of a B, the step of its F, and its own step.
     """
 
     def __init__(self):

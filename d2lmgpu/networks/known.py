@@ -37,7 +37,7 @@ def lenet_network(width=1.0, batch_norm=False, input_shape=FASHION_MNIST, classe
 def cnn_network(input_shape=FASHION_MNIST, classes=10, width=1.0):
     """The network of TensorFlow's guide "Distributed training with Keras": (N, 1, 28, 28) → 32 × 13 × 13 → 64 → 10.
 
-    All numbers of channels times ``width``, as of `lenet_network`.
+    All numbers of channels times ``width``, as in `lenet_network`.
     """
     channels = _widened(width, 32, 64)
     return sequential(

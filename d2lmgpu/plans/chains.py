@@ -33,13 +33,13 @@ class Chains(Batch):
         return task or super().record(device)
 
     def submit_to_all(self, devices, function, *args):
-        """As of `Batch`."""
+        """As in `Batch`."""
         for device in devices:
             self._open.pop(device, None)
         return super().submit_to_all(devices, function, *args)
 
     def wait(self, device, event):
-        """As of `Batch`."""
+        """As in `Batch`."""
         self._open.pop(device, None)
         super().wait(device, event)
 

@@ -46,7 +46,7 @@ class GraphPrograms(Store):
             self.fixed[value] = cupy.zeros(stop - start, np.float64)
 
     def do(self, action, *more):
-        """As of `Store`."""
+        """As in `Store`."""
         super().do(action, *more)
         if action.what in COMPUTES:
             self.branches.join()

@@ -137,7 +137,7 @@ class GraphStore(GraphPrograms):
             run(how, grads, self.overflow, np.int32(grads.size))
 
     def clear(self):
-        """As of `Store`."""
+        """As in `Store`."""
         if not self.tracks_early:
             self.track()
         if self.optimizer.name == "adam":

@@ -123,15 +123,15 @@ class Pieces(Batch):
     # Work that is left out, and ends a piece:
 
     def submit_to_all(self, devices, function, *args):
-        """As of `Batch`."""
+        """As in `Batch`."""
         for device in devices:
             self.end(device)
         return HAPPENED
 
     def chain(self, device, function, *args):
-        """As of `Chains`."""
+        """As in `Chains`."""
         return self.submit(device, function, *args)
 
     def wait(self, device, event):
-        """As of `Batch`."""
+        """As in `Batch`."""
         self.end(device)

@@ -62,7 +62,7 @@ class InPieces(OnDevices):
         return self.execution.recording or Launches(self)
 
     def kernels(self, store, function, *args):
-        """As of `Step`."""
+        """As in `Step`."""
         return self.batch.kernels(store, function, *args)
 
     def fail(self, error):

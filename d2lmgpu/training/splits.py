@@ -165,7 +165,7 @@ def _plan(settings, k, network, algorithm):
 
 
 def _own(plan, network):
-    """A plan of one's own, for this network. Raises ValueError if it is for another."""
+    """Your own plan, for this network. Raises ValueError if it is for another network."""
 
     def form(network):
         return [(function_of(layer), layer.shapes) for layer in network], network.input_shape, network.classes

@@ -43,7 +43,7 @@ class Pass:
     def forward(self, X, params, y=None, draws=None, exact=None):
         """A generator; its result is the outputs (..., N) for ``X`` (N, ...), a new array.
 
-        With targets ``y`` (N, ...) it is an array of two, the loss and how many outputs are right, as of `in_parts`,
+        With targets ``y`` (N, ...) it is an array of two, the loss and how many outputs are right, as in `in_parts`,
         which see for ``draws`` and ``exact``, which is for backward as well.
         """
         self.exact = exact

@@ -154,7 +154,7 @@ def borrowed_programs(network, params, X, sync_statistics=(), statistics=(), inp
     One program, which takes a part of the images after the other, since layers treat
     each image by itself. Batch norm needs all of them in the middle of the
     network: then there is a program for each part, so that all parts can wait there; but not with ``statistics``, as of
-    `outputs`. ``sync_statistics``, ``input_grad``: as of `Stages`. ``exact``: the parts are granules, those of one size
+    `outputs`. ``sync_statistics``, ``input_grad``: as in `Stages`. ``exact``: the parts are granules, those of one size
     with one program.
 
     Raises what the layers raise if the sizes do not fit together.

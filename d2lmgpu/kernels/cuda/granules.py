@@ -65,17 +65,17 @@ class Granules:
         self.beside = [branches.branch() for _ in range(min(count, MOST_BRANCHES))] if branches and count > 1 else []
 
     def own_sync_statistics(self):
-        """As of `Program`."""
+        """As in `Program`."""
         return self.parts[0][0].own_sync_statistics()
 
     def use_statistics(self, sync_statistics=(), statistics=()):
-        """As of `Program`."""
+        """As in `Program`."""
         self.sync = sync_statistics
         for program, _ in self.parts:
             program.use_statistics(sync_statistics, statistics)
 
     def forward(self, params, X=None, y=None, draws=None):
-        """As of `Program`."""
+        """As in `Program`."""
         passes = [
             program.forward(params, X[part], None if y is None else y[part], draws and draws.after(part.start))
             for program, part in self.parts
@@ -93,14 +93,14 @@ class Granules:
             run(launch.exact("add_losses"), self.losses, self.hits, *books, *self._numbers(LOSSES, 0))
 
     def sums(self, y, loss=None, scale=1):
-        """As of `Program`, in float64."""
+        """As in `Program`, in float64."""
         if loss:
             terms = array_module(y).stack([program.sums(y[part], loss, scale) for program, part in self.parts])
             self._add("add_units", terms.astype(np.float64), self.found, self.one, LOSSES, 0)
         return self.found.copy()
 
     def backward(self, params, grads, ready=None):
-        """As of `Program`, but gradients are added to ``grads``."""
+        """As in `Program`, but gradients are added to ``grads``."""
         first, left, passes = self.exact.first + len(WHAT), [*zip(self.grads, grads, strict=True)], []
 
         def add(number):

@@ -34,7 +34,7 @@ class Program(Stages):
     nothing in the program waits for is computed beside the main stream: the caller
     of `backward` then joins them. Without ``with_loss`` forward ends with the logits, and the
     caller of `backward` writes ``dlogits`` before. ``input_grad``: the gradient of the images is wanted.
-    ``x``, ``labels``, ``scale``: arrays of the caller's to be used in place of new ones. ``parts``: as of `Granules`.
+    ``x``, ``labels``, ``scale``: arrays of the caller's to be used in place of new ones. ``parts``: as in `Granules`.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Program(Stages):
     def sums(self, y, loss=None, scale=1):
         """The loss, and the number of right answers, of what went forward last: a new array of two.
 
-        ``loss``: as of `in_parts`, in place of the program's own; its gradient, times ``scale``, goes to ``dlogits``.
+        ``loss``: as in `in_parts`, in place of the program's own; its gradient, times ``scale``, goes to ``dlogits``.
         """
         if loss:
             value, dlogits = loss(self.logits, y)

@@ -113,7 +113,7 @@ class WinogradConvolution(Convolution):
         super().forward(self.u, bias)
 
     def input_grad(self, dy, weight):
-        """As of `Convolution`, with the weights as `prepare` has transformed them."""
+        """As in `Convolution`, with the weights as `prepare` has transformed them."""
         super().input_grad(dy, self.u_back if self.launches.transposed else weight)
 
 
