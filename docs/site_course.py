@@ -22,10 +22,6 @@ PARTS = {
 }
 """For each part of the course the number of its first notebook."""
 
-LINES_A_MINUTE = 6
-WORDS_A_LINE = 14
-MINUTES_AN_EXERCISE = 17
-
 
 def parts():
     """By each part's name its notebooks, by name, as dicts of their names and `title`."""
@@ -56,20 +52,9 @@ def exercises(cells):
 
 
 def minutes(cells):
-    """An estimate of how long the cells of a notebook take: to read the visible code and the text, and to answer."""
-    texts = {"markdown": [], "code": []}
-    for cell in cells:
-        if "hide-input" not in cell["metadata"].get("tags", ()):
-            texts.get(cell["cell_type"], []).extend("".join(cell["source"]).splitlines())
-    lines = sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in texts["code"])
-    words = sum(len(line.split()) for line in texts["markdown"])
-    reading = (lines + words / WORDS_A_LINE) / LINES_A_MINUTE
-    return 5 * round((reading + MINUTES_AN_EXERCISE * len(exercises(cells))) / 5)
-
-
-def with_minutes(text, cells):
-    """A notebook's first text with these `minutes` where it says some itself: a page has one figure."""
-    return re.sub(r"(?<=bout)(\s+)\d+(?=\s+minutes\s+with\s+the\s+exercises)", rf"\g<1>{minutes(cells)}", text)
+    """How long a notebook takes, as its first text says (teaching.md has the rule); None if it does not say so."""
+    found = re.search(r"bout\s+(\d+)\s+minutes", "".join(cells[0]["source"]))
+    return found and int(found[1])
 
 
 def under_title(name, cells):
@@ -77,10 +62,8 @@ def under_title(name, cells):
     asked = len(exercises(cells))
     answers = {0: "", 1: " with its exercise"}.get(asked, f" with its {asked} exercises")
     facts = ["Core path" if name in core() else "Optional"]
-    facts += [
-        f"estimated time: {minutes(cells)} minutes{answers}",
-        f"{{download}}`download the notebook <{name}.ipynb>`",
-    ]
+    facts += [f"estimated time: {minutes(cells)} minutes{answers}"] if minutes(cells) else []
+    facts += [f"{{download}}`download the notebook <{name}.ipynb>`"]
     stuck = "Stuck? `check` gives hints; [how it works](../docs/commands.md#exercises-d2lmgpu-check)."
     lines = [" · ".join(facts), *([stuck] if asked else [])]
     return "```{container} about-notebook\n\n" + "\\\n".join(lines) + "\n```"

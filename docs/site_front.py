@@ -4,7 +4,6 @@ All that it shows is made when the site is built: the dialogue by the command, t
 saved it.
 """
 
-import base64
 import os
 import re
 import subprocess
@@ -17,7 +16,7 @@ import site_ring
 import site_tab
 
 REPOSITORY = Path(__file__).parent.parent
-SCALING = REPOSITORY / "docs" / "notebooks" / "images" / "front_scaling.png"
+SCALING = REPOSITORY / "docs" / "notebooks" / "images" / "front_scaling.svg"
 """Where the figure is for Sphinx, beside the notebooks' copies, of which git knows nothing either."""
 
 LAST = "Results"
@@ -60,7 +59,11 @@ def _playground():
 
 def dialogue():
     """A wrong answer, what the command says of it, and the same for the answer mended by the hint."""
-    blocks = [_block("python", WRONG), _block("console", _check(WRONG)), "One sign is changed, as the hint says:\n"]
+    blocks = [
+        _block("python", WRONG),
+        _block("console", _check(WRONG)),
+        "One character is removed, as the hint says:\n",
+    ]
     blocks += [_block("python", RIGHT), _block("console", _check(RIGHT))]
     return DIALOGUE + "\n".join(blocks) + "\n````\n"
 
@@ -86,8 +89,7 @@ def scaling():
     """The figure of measured scaling that a notebook has saved."""
     import site_slides  # with what `pip install -e '.[docs]'` brings
 
-    picture, alt = site_slides.saved_picture(["plot_scaling", "Strong scaling"])
-    content = base64.b64decode(picture)
+    _, content, alt = site_slides.saved_picture(["plot_scaling", "Strong scaling"])
     if not SCALING.exists() or SCALING.read_bytes() != content:
         SCALING.parent.mkdir(parents=True, exist_ok=True)
         SCALING.write_bytes(content)

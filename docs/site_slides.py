@@ -38,6 +38,7 @@ SOURCE = HERE / "slides" / "course.md"
 COMPARED = {name: ALGORITHMS[name] for name in "naive tree sharded halving_doubling ring".split()}
 POINTS = 72
 """Pixels of an inch on a phone, where pictures are as large as this and scroll: words of 10 points have 10 pixels."""
+SVG = "image/svg+xml"
 GRADIENTS = 4 * 129_068
 """Bytes of LeNet's gradients."""
 
@@ -126,11 +127,11 @@ def _picture(place):
         figure.savefig(written, format="png", dpi=160)
         return _data("image/png", written.getvalue()), None, round(figure.get_figwidth() * POINTS)
     if kind == "saved" and (REPOSITORY / name).is_file():
-        kind = "image/svg+xml" if name.endswith(".svg") else "image/png"
+        kind = SVG if name.endswith(".svg") else "image/png"
         return _data(kind, (REPOSITORY / name).read_bytes()), None, 8 * POINTS
     if kind == "notebook":
-        picture, alt = saved_picture(name.split(" or "))
-        return f"data:image/png;base64,{picture}", alt, 8 * POINTS
+        kind, picture, alt = saved_picture(name.split(" or "))
+        return _data(kind, picture), alt, 8 * POINTS
     known = {"draw": f"draw: knows {', '.join(DRAWINGS)}", "saved": "saved: names a file of the repository"}
     raise ValueError(
         f"slides: there is no picture {place!r}; {known.get(kind, 'it begins draw:, notebook: or saved:')}"
@@ -138,7 +139,7 @@ def _picture(place):
 
 
 def saved_picture(texts, notebooks=REPOSITORY / "notebooks"):
-    """The first saved picture of a cell with such a text in its code or in the heading above: base64, and its "alt".
+    """The first picture saved by a cell with such a text in its code or the heading above: kind, bytes and its "alt".
 
     ``texts``: the second is looked for if there is none with the first, and so on. Raises ValueError if there is none.
     """
@@ -146,7 +147,7 @@ def saved_picture(texts, notebooks=REPOSITORY / "notebooks"):
     for text in texts:
         for heading, source, picture, alt in cells:
             if text in heading or text in source:
-                return picture, alt
+                return *picture, alt
     raise ValueError(
         f"slides: no notebook has a saved picture with {' or '.join(map(repr, texts))}; they have some under: "
         f"{sorted({heading for heading, *_ in cells})}"
@@ -154,19 +155,16 @@ def saved_picture(texts, notebooks=REPOSITORY / "notebooks"):
 
 
 def _with_pictures(path):
-    """Heading, source, first picture in base64 and alternative text of each cell of a notebook that has a picture."""
+    """Heading, source, first picture and alternative text of each cell of a notebook that has a picture."""
     heading = ""
     for cell in json.loads(path.read_text("utf-8"))["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
             heading = (re.findall(r"^#+ (.*)$", source, re.MULTILINE) or [heading])[-1]
-        pictures = [output["data"]["image/png"] for output in cell.get("outputs", ()) if "image/png" in _of(output)]
-        for picture in pictures[:1]:
-            yield heading, source, "".join(picture).replace("\n", ""), cell["metadata"].get("alt")
-
-
-def _of(output):
-    return output.get("data", {})
+        for output in cell.get("outputs", ()):
+            if (picture := output.get("data", {}).get(SVG)) is not None:
+                yield heading, source, (SVG, "".join(picture).encode()), cell["metadata"].get("alt")
+                break
 
 
 def _data(kind, content):

@@ -71,7 +71,7 @@ def notebook(text, docname):
     content, heading = json.loads(text), ""
     title, _, rest = "".join(content["cells"][0]["source"]).partition("\n")
     about = site_course.under_title(posixpath.basename(docname), content["cells"])
-    content["cells"][0]["source"] = f"{title}\n\n{about}\n{site_course.with_minutes(rest, content['cells'])}"
+    content["cells"][0]["source"] = f"{title}\n\n{about}\n{rest}"
     for cell in content["cells"]:
         cell_text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":

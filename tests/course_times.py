@@ -4,8 +4,8 @@ import json
 import re
 
 WORDS_A_MINUTE = 150
-SECONDS_A_LINE = 4
-MINUTES_AN_EXERCISE = 8
+SECONDS_A_LINE = 10
+MINUTES_AN_EXERCISE = 17
 MINUTES_A_LOOK = 0.5  # at a figure, and for a prediction
 
 
@@ -18,6 +18,6 @@ def minutes(path):
     lines = sum(len(text.splitlines()) for text in texts["code"] if text not in folded)
     exercises = sum(len(re.findall(r"^check\(", text, re.MULTILINE)) for text in texts["code"])
     looks = sum(len(re.findall(r"^my_prediction\w* =", text, re.MULTILINE)) for text in texts["code"])
-    looks += sum("image/png" in output.get("data", ()) for c in cells for output in c.get("outputs", ()))
+    looks += sum("image/svg+xml" in output.get("data", ()) for c in cells for output in c.get("outputs", ()))
     reading = words / WORDS_A_MINUTE + lines * SECONDS_A_LINE / 60
     return 5 * round((reading + exercises * MINUTES_AN_EXERCISE + looks * MINUTES_A_LOOK) / 5)

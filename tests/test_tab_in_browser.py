@@ -14,9 +14,8 @@ from website import Quiet, serving, wait_for
 from d2lmgpu.exercises import EXERCISES
 
 ROOT = Path(__file__).resolve().parents[1]
-CORE = """01_devices 01b_what_a_transfer_costs 02_lenet_by_hand 02b_the_whole_network 02c_where_the_work_is
-04_copies_and_synchronisation 04b_is_it_right 05_training_on_k_devices 05b_is_it_faster 06_better_allreduce
-06c_your_own_framework""".split()
+CORE = """01_devices 02_lenet_by_hand 02b_the_whole_network 04_copies_and_synchronisation 04b_is_it_right
+05_training_on_k_devices 06_better_allreduce 06c_your_own_framework""".split()
 
 
 def test_the_core_path_is_the_readmes():

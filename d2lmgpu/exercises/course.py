@@ -94,7 +94,8 @@ def _plain(cell):
     """A cell as it was before it was run. Links to the repository's pages, which are not copied, become plain text."""
     if cell["cell_type"] == "code":
         return cell | {"outputs": [], "execution_count": None}
-    return cell | {"source": [re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", line) for line in cell["source"]]}
+    text = re.sub(r"\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", "".join(cell["source"]))
+    return cell | {"source": text.splitlines(keepends=True)}
 
 
 def _cell(kind, name, text):

@@ -120,7 +120,6 @@ class Notebook {
 
 const NOT_HERE = {
   "14_many_machines": "This notebook starts several processes, which a browser does not have: run it from a clone.",
-  "15_in_pytorch_and_jax": "This notebook uses PyTorch and JAX, which a browser does not have: run it from a clone.",
 };
 
 // A cell that a tab cannot run keeps what it showed where the notebook was run.
