@@ -140,10 +140,17 @@ def _colours_of(spans):
 
 def _window(spans, steps):
     """Begin and end of the steps to show, of median duration: a step ends with the last device's update."""
-    updates = sorted(span.end for span in spans if span.name == "update")
-    devices = len({span.row for span in spans if span.name == "update"})
-    ends = updates[devices - 1 :: devices] if devices else []
+    rows = {span.row: [] for span in spans if span.name == "update"}
+    for span in sorted(spans, key=lambda span: span.begin):
+        rows.get(span.row, []).append(span)
+    ends = [max(each) for each in zip(*map(_step_ends, rows.values()), strict=False)]
     windows = sorted(zip(ends[1:], ends[1 + steps :], strict=False), key=lambda window: window[1] - window[0])
     if windows:
         return windows[(len(windows) - 1) // 2]
     return min((span.begin for span in spans), default=0.0), max((span.end for span in spans), default=1.0)
+
+
+def _step_ends(spans):
+    """When the steps end on one device: with an update after which other work follows. Overlapped ones update twice."""
+    following = [*(span.name for span in spans[1:]), None]
+    return [span.end for span, then in zip(spans, following, strict=True) if span.name == "update" != then]

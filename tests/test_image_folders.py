@@ -91,7 +91,7 @@ def test_the_commands(folder, tmp_path, capsys, network):
     for arguments, message in [
         ([], "other classes than Fashion-MNIST's (bar, dot, sky): give pictures, or the folder with their test set"),
         (["--data", str(folder)], "has classes bar, dots, sky; the network was trained on bar, dot, sky"),
-        (["--data", str(folder), pictures[0]], "are of the test set; leave out the files"),
+        (["--data", str(folder), pictures[0]], "are for the test set; leave out the files"),
         (["--data", str(tmp_path / "none")], "none/test: no such folder; give a folder with"),
     ]:
         assert message in one_line(capsys, *predict, *arguments)

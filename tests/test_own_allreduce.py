@@ -60,14 +60,14 @@ def test_in_a_graph(standin, rng):
 def test_what_is_no_allreduce_is_refused(make_devices, small):
     devices = make_devices(3)
     arrays = [d2l.put(np.full(6, i, np.float32), device) for i, device in enumerate(devices)]
-    with pytest.raises(ScheduleError, match="device 0, elements 0 to 6: the shares of device 1, 2 are lacking"):
+    with pytest.raises(ScheduleError, match="device 0, elements 0 to 6: the shares of devices 1 and 2 are missing"):
         d2l.allreduce(arrays, forgetful_star)
-    with pytest.raises(ScheduleError, match="are lacking"):
+    with pytest.raises(ScheduleError, match="are missing"):
         d2l.allreduce(arrays, d2l.collectives.none)
     for i, array in enumerate(arrays):
         assert (d2l.to_host(array) == i).all()  # nothing has happened
     if devices[0].kind == "cpu":
-        with pytest.raises(ScheduleError, match="are lacking"):
+        with pytest.raises(ScheduleError, match="are missing"):
             quick(devices, small, num_epochs=1, algorithm=forgetful_star)
 
 

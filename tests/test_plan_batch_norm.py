@@ -161,8 +161,8 @@ def is_moved(action, kind):
     [
         (lambda a: is_compute(a, "M", 1, 0), "device 1 does not have moments of stage 0"),
         (lambda a: is_compute(a, "F", 1, 0), "device 1, M of stage 0, micro-batch 1|device 1: after M|y of stage 0"),
-        (lambda a: is_moved(a, "moments"), "moments of stage 0.* is lacking"),
-        (lambda a: is_moved(a, "sums") and a.op == "copy", "sums of stage [01].* lacking"),
+        (lambda a: is_moved(a, "moments"), "moments of stage 0.* is missing"),
+        (lambda a: is_moved(a, "sums") and a.op == "copy", "sums of stage [01].* missing"),
     ],
 )
 def test_what_a_proof_finds(change, said):
@@ -184,7 +184,7 @@ def test_the_second_half_twice(what, before):
 def test_running_statistics_are_of_all_or_of_ones_own():
     plan = with_statistics(PLANS["data"](3, network=LENET_BN), "aggregated")
     *others, last = (number for number, step in enumerate(plan.steps) if any(is_moved(a, "moments") for a in step))
-    with pytest.raises(PlanError, match="at the end: device .*moments of stage 0.* lacking"):
+    with pytest.raises(PlanError, match="at the end: device .*moments of stage 0.* missing"):
         prove(plan._replace(steps=plan.steps[:last] + plan.steps[last + 1 :]))
 
 

@@ -203,7 +203,7 @@ def test_a_wrong_plan_is_told_in_a_sentence():
     )
     text = told(with_steps(PLANS["data"](3, 1), 4))
     assert text.startswith("step 6: device 0, update of stage 0: grads of stage 0, elements")
-    assert text.endswith("lacking. Step 5 replaces it by a copy from device 2 that is without it; should it add?")
+    assert text.endswith("missing. Step 5 replaces it by a copy from device 2 that is without it; should it add?")
 
 
 def test_devices_that_wait_for_each_other():
@@ -223,7 +223,7 @@ def test_an_update_before_the_last_backward():
     plan = compose([[("F", 0, 0), ("B", 0, 0)], [("F", 0, 1), ("B", 0, 1)]], 2)
     early = plan._replace(steps=[[Compute("update", 1, 0)], *plan.steps])
     assert "step 1: device 1, update of stage 0: grads of stage 0" in told(early)
-    assert "the contributions of micro-batch 0, 1 are lacking. No step sends anything there." in told(early)
+    assert "the contributions of micro-batches 0 and 1 are missing. No step sends anything there." in told(early)
 
 
 def test_forward_and_backward_see_the_same_parameters():
@@ -240,7 +240,7 @@ def test_an_allreduce_that_is_none():
     one_way = [Transfer(0, 1, 0, 129_068, "add", ("grads", 0))]
     text = told(plan._replace(steps=[*computed[:-1], one_way, computed[-1]]))
     assert text == (
-        "step 4: device 0, update of stage 0: grads of stage 0: the contribution of micro-batch 1 is lacking. "
+        "step 4: device 0, update of stage 0: grads of stage 0: the contribution of micro-batch 1 is missing. "
         "No step adds it there."
     )
 
@@ -277,7 +277,7 @@ def test_a_student_writes_a_plan():
     plan = compose(order, 2)
     assert [[part.stage for part in parts] for parts in plan.layout] == [[0, 2], [1, 3]]
     assert prove(plan).sent[0] > 0
-    with pytest.raises(PlanError, match="update of stage 0: .* the contribution of micro-batch 1 is lacking"):
+    with pytest.raises(PlanError, match="update of stage 0: .* the contribution of micro-batch 1 is missing"):
         prove(compose([order[0][:-1], order[1]], 2))
 
 

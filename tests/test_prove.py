@@ -112,7 +112,7 @@ def chunks_that_miss_the_rest(k, n):
     [
         (
             reduce_only,
-            "device 1, elements 0 to 10: the shares of device 0, 2, 3 are lacking. No step sends anything there",
+            "device 1, elements 0 to 10: the shares of devices 0, 2 and 3 are missing. No step sends anything there",
         ),
         (
             broadcast_with_add,
@@ -120,16 +120,19 @@ def chunks_that_miss_the_rest(k, n):
         ),
         (
             right_for_two_only,
-            "device 0, .*: the shares of device 2, 3 are lacking. No step brings it; .* device 1 in step 1",
+            "device 0, .*: the shares of devices 2 and 3 are missing. No step brings it; .* device 1 in step 1",
         ),
         (unchunked_ring, "counted 3 times instead of 1. Step 2 adds what device 3 sends to what is already there"),
-        (reduce_with_copy, "lacking. Step 3 replaces it by a copy from device 3 that is without it; should it add?"),
+        (reduce_with_copy, "missing. Step 3 replaces it by a copy from device 3 that is without it; should it add?"),
         (
             ring_that_stops_early,
-            "device 3, elements 0 to 3: the share of device 0 is lacking. No step brings it; the last .* in step 2",
+            "device 3, elements 0 to 3: the share of device 0 is missing. No step brings it; the last .* in step 2",
         ),
         (ring_that_starts_at_the_wrong_chunk, "Step 6 replaces it by a copy from device 3 that is without it"),
-        (chunks_that_miss_the_rest, "device 0, elements 8 to 10: .* 1, 2, 3 are lacking. No step sends anything there"),
+        (
+            chunks_that_miss_the_rest,
+            "device 0, elements 8 to 10: .* 1, 2 and 3 are missing. No step sends anything there",
+        ),
     ],
 )
 def test_learners_mistakes_are_named(wrong, message):
@@ -202,7 +205,7 @@ def test_other_goals_are_proved(k):
         (
             "all_gather",
             lambda k, n: all_gather(k, n)[:-1],
-            "device 3, elements 0 to 3: the share of device 0 is lacking",
+            "device 3, elements 0 to 3: the share of device 0 is missing",
         ),
         (
             "all_gather",
@@ -224,25 +227,25 @@ def test_other_goals_are_proved(k):
             lambda k, n: [[Transfer(0, 3, 8, 10, "add")], *all_gather(k, n)],
             "device 0, elements 8 to 10: the share of device 0 is in it, too. It came so from device 3 in step 2.",
         ),
-        ("all_gather", ring, "device 0, elements 0 to 3: the shares of device 1, 2, 3 are in it, too."),
+        ("all_gather", ring, "device 0, elements 0 to 3: the shares of devices 1, 2 and 3 are in it, too."),
         (
             "reduce_scatter",
             lambda k, n: reduce_scatter(k, n)[:-1],
-            "device 0, elements 0 to 3: the shares of device 1, 2, 3 are lacking. No step sends anything there.",
+            "device 0, elements 0 to 3: the shares of devices 1, 2 and 3 are missing. No step sends anything there.",
         ),
         (
             "reduce_scatter",
             lambda k, n: with_op(reduce_scatter(k, n), "copy"),
-            "device 0, elements 0 to 3: .* are lacking. Step 3 replaces it by a copy from device 3 that is without it",
+            "device 0, elements 0 to 3: .* are missing. Step 3 replaces it by a copy from device 3 that is without it",
         ),
-        ("reduce_scatter", all_gather, "device 0, elements 0 to 3: the shares of device 1, 2, 3 are lacking"),
-        ("broadcast", lambda k, n: to_all(1, k, n), "device 0, elements 0 to 10: the share of device 2 is lacking"),
+        ("reduce_scatter", all_gather, "device 0, elements 0 to 3: the shares of devices 1, 2 and 3 are missing"),
+        ("broadcast", lambda k, n: to_all(1, k, n), "device 0, elements 0 to 10: the share of device 2 is missing"),
         (
             "broadcast",
             lambda k, n: with_op(to_all(2, k, n), "add"),
             "device 0, .* of device 0 is in it, too. Should step 1",
         ),
-        ("broadcast", lambda k, n: to_all(2, k, n - 1), "device 0, elements 9 to 10: the share of device 2 is lacking"),
+        ("broadcast", lambda k, n: to_all(2, k, n - 1), "device 0, elements 9 to 10: the share of device 2 is missing"),
         (
             "broadcast",
             lambda k, n: [[Transfer(0, 2, 0, 5, "add")], *to_all(2, k, n)],
@@ -251,7 +254,7 @@ def test_other_goals_are_proved(k):
         (
             "all_to_all",
             lambda k, n: [each_to_each(k, n)[0][:3]],
-            "device 0, elements 4 to 5: the share of device 1 is lacking. No step sends anything there.",
+            "device 0, elements 4 to 5: the share of device 1 is missing. No step sends anything there.",
         ),
         (
             "all_to_all",
@@ -261,7 +264,7 @@ def test_other_goals_are_proved(k):
         (
             "all_to_all",
             lambda k, n: [[t._replace(source=t.destination, destination=t.source) for t in each_to_each(k, n)[0]]],
-            "device 1, elements 1 to 2: the share of device 0 is lacking.",
+            "device 1, elements 1 to 2: the share of device 0 is missing.",
         ),
     ],
 )

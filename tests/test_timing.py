@@ -160,15 +160,21 @@ def test_a_plot_of_a_few_steps():
     assert plot_timeline([]).axes
 
 
+@pytest.mark.parametrize("updates", [1, 2])
 @pytest.mark.parametrize("lasts, shown", [([9, 9, 2, 3, 2, 3, 40], 5000), ([9, 9, 40, 1, 2, 4], 6000)])
-def test_a_plot_shows_usual_steps(lasts, shown):
-    """Neither the slowest pair of steps nor the fastest, wherever the interruption is; the first two are left out."""
-    ends = np.cumsum(lasts)
-    spans = [
-        Span(f"cpu({i})", "update", end - last, end) for end, last in zip(ends, lasts, strict=True) for i in (0, 1)
-    ]
+def test_a_plot_shows_usual_steps(lasts, shown, updates):
+    """Neither the slowest pair of steps nor the fastest, wherever the interruption is; the first two are left out.
+
+    With overlap a device updates twice in a step.
+    """
+    spans = []
+    for end, last in zip(np.cumsum(lasts), lasts, strict=True):
+        times = np.linspace(end - last, end, updates + 2)
+        names = ["forward", *["update"] * updates]
+        each = list(zip(names, times[:-1], times[1:], strict=True))
+        spans += [Span(f"cpu({i})", *span) for span in each for i in (0, 1)]
     axes = plot_timeline(spans, steps=2).axes[0]
-    assert axes.get_xlim() == pytest.approx((0, shown)) and len(axes.patches) == 4
+    assert axes.get_xlim() == pytest.approx((0, shown)) and len(axes.patches) == 2 * 2 * (1 + updates)
 
 
 def test_a_plot_of_spans_with_names_of_ones_own():

@@ -62,7 +62,7 @@ def diagnosis(found, right, place, what, of):
     """What is wrong with an element in a ``place`` (device, value), and the step that caused it.
 
     ``found``: what `follow` has yielded so far. ``right``: the set of shares that should be there. ``what`` and ``of``
-    name the shares and their numbers: "the shares of device 1, 2 are lacking."
+    name the shares and their numbers: "the shares of devices 1 and 2 are missing."
     """
     states, each_steps_writes = zip(*found, strict=True)
     history = [write for writes in each_steps_writes for where, write in writes if where == place]
@@ -77,15 +77,15 @@ def diagnosis(found, right, place, what, of):
                     return f"{said} Step {write.number} adds what device {action.source} sends {there}; should it copy?"
                 return f"{said} Step {write.number} adds micro-batch {action.micro_batch} once more {there}."
         return f"{said} It came so from device {history[-1].action.source} in step {history[-1].number}."
-    lacking = right - held.keys()
-    if not lacking:
+    missing = right - held.keys()
+    if not missing:
         last, said = history[-1], f"{_named(held.keys() - right, what, of)} in it, too."
         if _is_added(last):
             return f"{said} Should step {last.number} copy?"
         return f"{said} It came so from device {last.action.source} in step {last.number}."
-    said = f"{_named(lacking, what, of)} lacking."
+    said = f"{_named(missing, what, of)} missing."
     for write in history:
-        if not _is_added(write) and lacking & write.had.keys() - write.came.keys():
+        if not _is_added(write) and missing & write.had.keys() - write.came.keys():
             way = f"a copy from device {write.action.source} that is without it"
             return f"{said} Step {write.number} replaces it by {way}; should it add?"
     moved = [write for write in history if isinstance(write.action, Transfer)]
@@ -100,6 +100,9 @@ def _is_added(write):
 
 
 def _named(shares, what, of):
-    """ "the shares of device 1, 2 are"."""
-    numbers, many = ", ".join(map(str, sorted(shares))), len(shares) > 1
-    return f"the {what}{'s' if many else ''} of {of} {numbers} {'are' if many else 'is'}"
+    """ "the shares of devices 1 and 2 are"."""
+    *others, last = map(str, sorted(shares))
+    if not others:
+        return f"the {what} of {of} {last} is"
+    several = f"{of}es" if of.endswith("ch") else f"{of}s"
+    return f"the {what}s of {several} {', '.join(others)} and {last} are"

@@ -55,9 +55,9 @@ class PlanReplay(Rules, Replay):
                 self.persistent[s][device, self.pieces(("params", s), part.params)] = True
         for s, places in enumerate(self.persistent):
             self.sums(("params", s))[places] = OLD
-            lacking = ~places.any(axis=0)
-            if lacking.any():
-                element = self.cuts(("params", s))[np.argmax(lacking)]
+            missing = ~places.any(axis=0)
+            if missing.any():
+                element = self.cuts(("params", s))[np.argmax(missing)]
                 raise Wrong(f"the layout: element {element} of the parameters of stage {s} is held by no device")
 
     def write(self, moves, number, pieces, sums):
@@ -189,7 +189,7 @@ class PlanReplay(Rules, Replay):
             return f"{name_of(value)}{where}: they are updated already"
         if found is None:
             return f"{name_of(value)}{where and where + ','} {'are' if kind == 'params' else 'is'} not there"
-        return f"{name_of(value)}{where}: a share {'was added twice' if found == TWICE else 'is lacking'}"
+        return f"{name_of(value)}{where}: a share {'was added twice' if found == TWICE else 'is missing'}"
 
     def _is_about(self, action, kind, s):
         """Whether an action adds to grads, moments or sums of the stage."""

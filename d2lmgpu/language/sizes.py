@@ -108,9 +108,7 @@ def whole_granules(batch_size, micro_batches):
 def memory_of(array):
     """The array whose memory it is: itself, or what it is a view of."""
     owner = array
-    while (
-        array := getattr(array, "base", None)
-    ) is not None:  # the first base of a strided view is not an array
+    while (array := getattr(array, "base", None)) is not None:  # the first base of a strided view is not an array
         if hasattr(array, "nbytes"):
             owner = array
     return owner

@@ -328,7 +328,7 @@ def kept_in_memory(monkeypatch):
 
 @article(
     "a minibatch that is too large for the memory",
-    "an error says how much memory is lacking, and where; `d2lmgpu train --memory-limit 40M` tests this beforehand",
+    "an error says how much memory is missing, and where; `d2lmgpu train --memory-limit 40M` tests this beforehand",
 )
 def too_large():
     """With a split, which is proved before training, also what would fit."""

@@ -25,7 +25,7 @@ def torus_allreduce__no_answer(k, n):
 
 
 def torus_allreduce__rows_alone(k, n):
-    """the shares of device 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 are lacking"""
+    """the shares of devices 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 and 15 are missing"""
     return together(*(place(ring(4, n), row) for row in _ROWS))
 
 
