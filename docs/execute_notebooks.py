@@ -25,7 +25,7 @@ def execute(path):
     """Run a notebook's cells, and save it with their outputs. Raises CellExecutionError if a cell fails."""
     notebook = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": path.parent}}
-    NotebookClient(notebook, timeout=1800, kernel_name="python3", resources=where).execute()
+    NotebookClient(notebook, timeout=1800, kernel_name="python3", resources=where, store_widget_state=False).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
     nbformat.write(notebook, path)

@@ -238,7 +238,7 @@ def test_the_runtime_is_whole(runtime):
     packed = gzip.decompress((runtime / "tab" / "library.tar.gz").read_bytes())
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         names = archive.getnames()
-    for needed in ("d2lmgpu/__init__.py", "d2lmgpu/player/player.js", "tab_cells.py", "course/data/06_messages.json"):
+    for needed in ("d2lmgpu/__init__.py", "d2lmgpu/player/player.js", "tab_cells.py", "course/data/06_networks.json"):
         assert needed in names
     assert "d2lmgpu/__pycache__/in_a_tab.cpython-315.pyc" in names
     assert "matplotlib/configuration/fontlist" in " ".join(names)

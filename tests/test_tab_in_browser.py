@@ -113,23 +113,23 @@ def test_cells_are_changed_stopped_and_run_again(page):
     before = browser.evaluate(text)
     try_it(browser)
     assert browser.evaluate(text) == before, "what was saved stays until a cell is run"
-    set_cell = "notebook.cells[1].editor.set({0}); notebook.keep(notebook.cells[1], {0})"
+    set_cell = "notebook.cells[2].editor.set({0}); notebook.keep(notebook.cells[2], {0})"
     browser.evaluate(set_cell.format(json.dumps("import time\nprint('begins')\ntime.sleep(1000)")))
-    browser.evaluate("void notebook.run(notebook.cells[1])")
+    browser.evaluate("void notebook.run(notebook.cells[2])")
     wait_for(browser, "[...document.querySelectorAll('.tab-output')].some(e => e.textContent.includes('begins'))")
     assert browser.evaluate("notebook.cells[0].said.textContent").startswith("✓"), "what is above was run before"
     browser.evaluate("notebook.stopper.click()")
     wait_for(browser, "!notebook.running")
     assert "stopped" in browser.evaluate("notebook.said.textContent")
     browser.evaluate(set_cell.format(json.dumps("print(6 * 7, naive.__name__)")))
-    browser.evaluate("void notebook.run(notebook.cells[1])")
+    browser.evaluate("void notebook.run(notebook.cells[2])")
     wait_for(browser, "!notebook.running")
-    assert "42 naive" in browser.evaluate("notebook.cells[1].element.innerText"), "with names of the cell above"
+    assert "42 naive" in browser.evaluate("notebook.cells[2].element.innerText"), "with names of the cell above"
     browser.open(browser.evaluate("location.href"))
     try_it(browser)
-    assert browser.evaluate("notebook.cells[1].source") == "print(6 * 7, naive.__name__)", "changes are kept"
-    browser.evaluate("notebook.cells[1].reset.click()")
-    assert browser.evaluate("notebook.cells[1].source").startswith("print(*naive(3, 6)")
+    assert browser.evaluate("notebook.cells[2].source") == "print(6 * 7, naive.__name__)", "changes are kept"
+    browser.evaluate("notebook.cells[2].reset.click()")
+    assert browser.evaluate("notebook.cells[2].source").startswith("print(*naive(3, 6)")
 
 
 @pytest.mark.long
