@@ -126,7 +126,7 @@ def init_optimizer(name, device_params, weight_decay=0.0):
     check_number("weight_decay", weight_decay, least=0)
     device_params = check_list("device_params", device_params, of="lists of arrays, one for each device")
     for params in device_params:
-        for param in check_list("device_params", params, of="arrays on a device, as of get_params"):
+        for param in check_list("device_params", params, of="arrays on a device, as from get_params"):
             if not isinstance(param, DeviceArray):
                 raise ValueError(f"device_params: {shown(param)} is not on a device; get_params copies arrays to one")
     return [DeviceOptimizer(decaying(OPTIMIZERS[name], weight_decay), params) for params in device_params]

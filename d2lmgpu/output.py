@@ -62,7 +62,7 @@ def check_apart(outputs, inputs, patterns=()):
 
 
 def same_file(path, other):
-    """Whether two paths are the same file, or will be, also through links. Streams never are."""
+    """Whether two paths are the same file, or will be, directly or through links. Streams never are."""
     path, other = target(path), target(other)
     if is_stream(path) or is_stream(other):
         return False

@@ -70,8 +70,8 @@ def _plot_tested(axes, values, ylabel, limits, away=8, **line):
 def plot_timeline(spans, steps=2):
     """What each device did when, as a Gantt chart of a few training steps; returns the matplotlib figure.
 
-    ``spans`` as of `Timeline.all_spans`. Shown are ``steps`` steps in a row that together took the median time, so that
-    an interruption is not taken for a usual step. The first two steps are left out: they are slower than the rest.
+    ``spans``: as from `Timeline.all_spans`. Shown are ``steps`` steps in a row that together took the median time, so
+    that an interruption is not taken for a usual step. The first two steps are left out: they are slower than the rest.
     Everything is shown if there are not so many. Spans may have names of your own: they get the colours that are left.
     """
     from matplotlib.patches import Patch

@@ -4,7 +4,7 @@ import os
 
 
 def complete(parser):
-    """If a shell has started this process to ask how its line may go on, answer, which ends the process.
+    """If a shell has started this process to ask how a command line can be completed, answer and exit.
 
     Without argcomplete nothing happens.
     """
@@ -18,9 +18,9 @@ def complete(parser):
 
 
 def _completions(prefix, action, parser, **more):
-    """What may stand in the place of an option's value, of which the ``prefix`` was typed: names, and files.
+    """The names and files that an option's value may be if it begins with the ``prefix`` typed so far.
 
-    Where names have commas between, the last one goes on.
+    In a list of names, separated by commas, the last one is completed.
     """
     from argcomplete import FilesCompleter
 

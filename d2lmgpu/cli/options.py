@@ -97,7 +97,7 @@ def check_files(options):
 
 
 def write_results(options, result=None, *others, **figures):
-    """Write a ``result`` as JSON, ``figures``, and ``others`` as of `write_all`: those that the options name files for.
+    """Write those that the options name files for: a ``result`` as JSON, ``figures``, and ``others`` as in `write_all`.
 
     ``figures``: functions that draw them, by the options' names.
     """

@@ -67,7 +67,7 @@ def _texts(given):
 
 
 def metrics_from(path):
-    """A file's dict of functions by name, as ``train(metrics=…)`` takes it; None without a file.
+    """A file's dict of functions, as ``train(metrics=…)`` takes it; None without a file.
 
     Raises as `_from_file` does.
     """

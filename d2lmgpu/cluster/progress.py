@@ -28,7 +28,7 @@ class ProgressThread(Communicator):
         threading.Thread(target=self._work, name="d2lmgpu progress", daemon=True).start()
 
     def run(self, work, event, failed):
-        """Begin a request: ``work`` is its generator; ``event`` happens when it is done, also if that is by an error.
+        """Begin a request: ``work`` is its generator; ``event`` happens when it is done, even if it fails.
 
         ``failed(error)`` is called for an error.
         """

@@ -53,8 +53,8 @@ def add_staged(batch, devices, flat, size, dtype, work, do):
     """Add to a batch: ``work(arrays)``, which all devices do together, on flat plain arrays in the host's memory.
 
     ``flat[i]``, asked for when device i has done its work so far, is its flat plain array of ``size`` elements. A
-    virtual device's is passed itself; a GPU's is copied down to its staging buffer before, and up again after.
-    ``do(function, *args)`` calls whatever runs on the devices.
+    virtual device's array is given to ``work`` itself; a GPU's is copied down to its staging buffer before the work,
+    and up again after it. ``do(function, *args)`` calls whatever runs on the devices.
     """
     ends, hosts = [endpoint(device) for device in devices], {}
     for i, (device, end) in enumerate(zip(devices, ends, strict=True)):

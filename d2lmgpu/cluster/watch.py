@@ -11,7 +11,7 @@ The report begins with a wait for a process that does not wait itself, since the
 
 A process at the end of its program also asks the others whether they are still there. A second thread checks, without
 MPI, that the watch itself makes progress: if a process is stopped while it writes to memory that MPI shares between
-processes, the others may never return from their calls of MPI.
+processes, the others may never return from their MPI calls.
 """
 
 import os

@@ -67,7 +67,7 @@ def draw_steps(schedule, k, n, columns=None):
 
 
 def states_of(schedule, k, n):
-    """The steps of a schedule, where elements are cut in pieces, and what all hold of these: as of `counted`."""
+    """The steps of a schedule, where elements are cut in pieces, and what each holds of these, from `counted`."""
     schedule, columns = check_form(schedule, k, n)
     cuts = cuts_of(columns, [0, n]).tolist()
     return schedule, cuts, counted(schedule, k, cuts)

@@ -1,4 +1,4 @@
-"""Turn a schedule into a page that animates in a browser which device sends what, and what each one holds."""
+"""Turn a schedule into an animated page for a browser: which device sends what, and what each one holds."""
 
 import numpy as np
 

@@ -61,7 +61,7 @@ class GPU(Device):
         """Let its card be the calling thread's from now on.
 
         Whatever a thread asks of CUDA (pinned memory, the time between two events) makes a context on its current card
-        if there is none, which takes half a gigabyte there. At first that is card 0, also for a process that is to use
+        if there is none, which takes half a gigabyte there. At first that is card 0, even in a process that is to use
         another one. A ``with`` block is not enough: it ends by making the card before it current again.
         """
         self.cupy.cuda.Device(self.card).use()

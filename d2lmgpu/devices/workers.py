@@ -171,7 +171,7 @@ class NoThreads:
             self.catch_up()
 
     def catch_up(self):
-        """Do all that can be done now, also while a device's work, which waits for another device, is under way."""
+        """Do all that can be done now, even while a device is in the middle of work that waits for another device."""
         with self._turn:
             before, self._at_work = self._at_work, True
             try:

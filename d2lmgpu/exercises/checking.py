@@ -84,7 +84,7 @@ def not_yet(name, what, hint, output=""):
 
 
 def what_ends(error):
-    """In words, what code did that raised ``error``, a BaseException but not an Exception."""
+    """In words, how code ended by raising ``error``, a BaseException but not an Exception."""
     if isinstance(error, SystemExit):
         return f"ended the program (sys.exit({in_words(error).partition(': ')[2]}))"
     return f"raised {in_words(error)}"

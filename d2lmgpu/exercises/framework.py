@@ -117,8 +117,8 @@ def _solutions():
 def add_to_mine(*functions):
     """In a student's copy of the course, put functions that are not exercises into mine.py, with all that they use.
 
-    Returns whether this is a student's copy. Raises ValueError for the name of an exercise, since `check` keeps its
-    answers.
+    Returns whether this is a student's copy. Raises ValueError if one of them has the name of an exercise: putting an
+    answer into mine.py is left to `check`, which keeps only right ones.
     """
     mine = begun()
     for function in functions:

@@ -108,7 +108,7 @@ class PlanReplay(Rules, Replay):
                     raise Wrong(f"at the end: device {device} holds state of stage {s}, and has not updated it")
 
     def _check_moments(self):
-        """Running statistics follow them: they are of all micro-batches, unless each device's are its own."""
+        """Running statistics follow them: they cover all micro-batches, unless each device keeps its own."""
         moved = {each.target for _, moves in self.columns for each in moves}
         for s in range(len(self.plan.stages)):
             value = "moments", s

@@ -101,6 +101,6 @@ class Replay:
             self.waste(f"{moves.transfer(i)}: {what}")
 
     def waste(self, text, number=None):
-        """Note what was done for nothing, in a step, that which goes on unless given."""
+        """Note what was done for nothing in the step with this ``number``, by default the current one."""
         if len(self.wasted) < MOST_WASTED:
             self.wasted.append(f"step {number or self.number}: {text}")

@@ -9,8 +9,8 @@ example gets other numbers. Here a number is a function of its position:
 SplitMix64's state grows by a constant from number to number, so number i can be computed without those before it. The
 number is the state, thoroughly mixed.
 
-Source: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", and Vigna's splitmix64.c. Numbers
-by position: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+Source: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", and Vigna's splitmix64.c. The idea
+of computing a random number from its position: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 """
 
 import math

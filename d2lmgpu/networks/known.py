@@ -50,7 +50,7 @@ def cnn_network(input_shape=FASHION_MNIST, classes=10, width=1.0):
 def deep_network(input_shape=FASHION_MNIST, classes=10, width=1.0):
     """Eight layers with parameters, for splits into many stages: pairs of 3 × 3 convolutions, after Simonyan 2014.
 
-    (N, 1, 28, 28) → 16 × 14 × 14 → 32 × 7 × 7 → 64 × 3 × 3 → 128 → 10, all numbers of channels times ``width``, as of
+    (N, 1, 28, 28) → 16 × 14 × 14 → 32 × 7 × 7 → 64 × 3 × 3 → 128 → 10, all numbers of channels times ``width``, as in
     `lenet_network`. Padding keeps the images' size, which the pooling halves.
     """
     *channels, units = _widened(width, 16, 32, 64, 128)

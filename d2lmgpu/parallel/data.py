@@ -43,7 +43,7 @@ def get_params(params, device) -> list[DeviceArray]:
 
     Raises ValueError unless ``params`` is a list of arrays, DeviceError unless ``device`` is a device.
     """
-    params = check_list("get_params: params", params, of="arrays, as of init_params")
+    params = check_list("get_params: params", params, of="arrays, as from init_params")
     params = [check_array(f"get_params: params: number {i}", param) for i, param in enumerate(params)]
     if not params:
         raise ValueError("get_params: the list of parameters is empty; give those of init_params, or a network's")

@@ -45,7 +45,7 @@ def can_be_graph(X, y, devices, network=networks.LENET, precision="float32"):
 def in_one_graph(devices, algorithm):
     """Whether a whole step can be one graph: on GPUs that use each other's memory, with one of our own allreduces.
 
-    Copies through the host and calls of a library cannot be recorded. Whether a graph can span the cards is tried once.
+    Copies through the host and library calls cannot be recorded. Whether a graph can span the cards is tried once.
     """
     cards = {device.card for device in devices}
     return algorithm not in LIBRARIES and are_connected(cards) and graphs_span(cards)

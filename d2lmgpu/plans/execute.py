@@ -31,7 +31,7 @@ from .whole import numbered_stages
 
 
 def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd", draws=None):
-    """Do one training step by the plan, with examples ``X`` (N, C, H, W) and ``y`` (N,) on the host.
+    """Do one training step according to the plan, with examples ``X`` (N, C, H, W) and ``y`` (N,) on the host.
 
     ``params``: a list of host arrays, as from `init_params`. Returns the summed loss and the parameters after the step,
     on the host. For more than one step see `Execution`, which raises the same errors.

@@ -218,8 +218,9 @@ class Recorder(OnDevices):
 def examples_of_epoch(order, sizes, numbers):
     """The examples of an epoch, in this ``order``, that the micro-batches with these ``numbers`` have.
 
-    ``sizes``: (steps, micro-batches). Returns their indices one after another, int32, and a row for each micro-batch,
-    int32 (numbers, steps + 2): where each step's examples begin; an empty step follows the last one.
+    ``sizes``: (steps, micro-batches). Returns two int32 arrays: the examples' indices, one micro-batch after another,
+    and (numbers, steps + 2) where in them each step's examples begin, with a row for each micro-batch, as if an empty
+    step followed the last one.
     """
     ends = sizes.cumsum().reshape(sizes.shape)
     chosen, starts = [np.empty(0, np.int64)], []

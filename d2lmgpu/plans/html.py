@@ -1,4 +1,4 @@
-"""Turn a plan into a page that animates in a browser what each device does when, and how much memory it holds.
+"""Turn a plan into an animated page for a browser: what each device does when, and how much memory it holds.
 
 `play` shows such a page for a plan or a schedule in a notebook.
 """

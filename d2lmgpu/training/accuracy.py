@@ -57,14 +57,14 @@ def evaluate(
     the class with the largest value. Other targets that are not whole numbers are not classes; then the result is the
     loss per example.
 
-    With ``metrics``, functions by name (see metrics.py), the result is a dict: "accuracy" (or "loss"), and each metric
-    per example. ``sums``: "exact" gives the same bits on any number of devices (exact.py).
+    With ``metrics``, a dict of functions (see metrics.py), the result is a dict: "accuracy" (or "loss"), and each
+    metric per example. ``sums``: "exact" gives the same bits on any number of devices (exact.py).
 
     On a `Cluster` all processes call this and get the same result; the parameters are one list, or one for each of the
     process's own devices.
 
-    Raises ValueError if there are no examples, unless each has a label, a whole number below the number of classes, and
-    unless metrics are functions by name.
+    Raises ValueError if there are no examples, if the label of one is not a whole number below the number of classes,
+    or if ``metrics`` is not a dict of functions.
     """
     X, y, loss, metrics = as_numpy("X", X), as_array("labels", y), find_loss(loss), check_metrics(metrics)
     check_data(X, y, network, loss)

@@ -1,4 +1,4 @@
-"""Training by a plan whose steps are CUDA graphs: the data set is in the devices' memory, and a step is one call.
+"""Training with a plan whose steps are CUDA graphs: the data set is in the devices' memory, and a step is one call.
 
 The host program need not do anything between steps, and launches several at once where nothing is read in between.
 """

@@ -32,8 +32,8 @@ class History:
 
     ``train_loss`` is per example. ``train_accuracy``: the fraction of training examples whose label had the largest
     logit, measured in each step before its update, while the network was still learning; None where labels are not
-    classes. ``test_accuracy``: where labels are classes; otherwise it is empty and ``test_loss``, also per example,
-    takes its place. ``metrics``: the lists of your own metrics, by name.
+    classes. ``test_accuracy``: where labels are classes; otherwise it is empty, and ``test_loss``, which is per example
+    too, takes its place. ``metrics``: the lists of your own metrics, by name.
 
     Seconds exclude the evaluation. ``phases``: how all seconds of the epochs divide into phases (see
     `Timeline.phases`), and the seconds in which the test set was evaluated, "evaluate". ``utilisation``: for each

@@ -22,7 +22,7 @@ TAKEN = "accuracy", "loss"
 
 
 def check_metrics(metrics):
-    """``metrics``, functions by name, as a new dict; {} for None. Raises ValueError for anything else."""
+    """A copy of ``metrics``, a dict of functions; {} for None. Raises ValueError for anything else."""
     if metrics is None:
         return {}
     if not isinstance(metrics, dict):

@@ -1,4 +1,4 @@
-"""Training by a plan whose steps are CUDA graphs in pieces: a device's work between two exchanges is one call."""
+"""Training with a plan whose steps are CUDA graphs in pieces: a device's work between two exchanges is one call."""
 
 from ..plans.pieces import PieceExecution
 from .graph_step import GraphStep
@@ -6,7 +6,7 @@ from .plan_step import AHEAD
 
 
 class PieceStep(GraphStep):
-    """Like `GraphStep`, also for devices of several processes, and for GPUs that cannot use each other's memory."""
+    """Like `GraphStep`, but also for devices of several processes, and for GPUs that cannot use each other's memory."""
 
     kind_of_execution, in_one_graph = PieceExecution, False
 

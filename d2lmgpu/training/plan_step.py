@@ -1,4 +1,4 @@
-"""Training by a plan: its steps for the loop, and the loop's access to parameters and state.
+"""Training with a plan: its steps for the loop, and the loop's access to parameters and state.
 
 The host program is one step ahead: while the devices compute a step, it prepares the next minibatch and submits the
 next step, so that no device waits for it.

@@ -93,7 +93,7 @@ def find_allreduce(params, everybody, settings, saved, note):
 
 
 def find_loads(X, y, params, network, everybody, settings, saved, note):
-    """The settings, with loads "auto" replaced by measured loads, or by those ``saved``; report idle devices."""
+    """The settings, with measured (or ``saved``) loads in place of "auto". Also reports which devices stay idle."""
     devices, loads = everybody.names, settings.loads
     if loads == "auto":
         same = saved and len(saved) == len(devices)  # a resumed run keeps its loads

@@ -1,9 +1,9 @@
 """Batch normalisation with the ReLU and pooling that follow it, as one stage: images last, arrays made once.
 
-There is little to compute with each number, so that the time goes into moving
-them. So everything is done with a few channels, while they are in the core's
-cache, before the next ones are taken, and only x, y and dx go through memory:
-what lies between is computed again on the way back.
+Each number takes little arithmetic, so most of the time goes into moving
+numbers. Everything is therefore done with a few channels, while they are in the
+core's cache, before the next ones are taken, and only x, y and dx go through
+memory: what lies between is computed again on the way back.
 """
 
 import numpy as np
@@ -18,9 +18,9 @@ BLOCK = 2**19
 class BatchNorm:
     """x (C, H, W, n) or (C, n) → y, normalised, after ReLU if ``relu`` and pooled as in squares.py.
 
-    ``moments`` (3, C) and ``sums`` (2, C) are those of these images. Between
-    `measure` and `forward`, `measure_back` and `backward` they are added up for all
-    images, in ``sync``; ``statistics``, (mean, variance), are taken instead unless None.
+    ``moments`` (3, C) and ``sums`` (2, C) are those of these images. Between `measure`
+    and `forward`, `measure_back` and `backward` they are added up for all images, in
+    ``sync``; if ``statistics``, (mean, variance), are given, they are taken instead.
     """
 
     def __init__(self, x, size, kind, relu, input_grad):

@@ -18,7 +18,7 @@ from .scratch import scratch, shared_scratch
 class Pass:
     """Layers of a network for N images of ``shape``, as many at a time as stay in a core's cache.
 
-    ``input_grad``: the gradient of the images is wanted. ``with_loss``: the layers are the last ones; ``loss``: as of
+    ``input_grad``: the gradient of the images is wanted. ``with_loss``: the layers are the last ones; ``loss``: as in
     `in_parts`. ``papers``: scratch papers, by numbers of images, of passes of these layers on this device: a dict, to
     which new ones are added. ``exact``: the parts are granules. ``sync``: the `SyncStatistics` of its batch norm
     layers, at each of which both ways pause, so that these sums may be summed over devices.

@@ -151,11 +151,10 @@ def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=F
 def borrowed_programs(network, params, X, sync_statistics=(), statistics=(), input_grad=False, exact=False):
     """Programs with ``params`` loaded for the images ``X``, used here alone until they are given back; made if need be.
 
-    One program, which takes a part of the images after the other, since layers treat
-    each image by itself. Batch norm needs all of them in the middle of the
-    network: then there is a program for each part, so that all parts can wait there; but not with ``statistics``, as of
-    `outputs`. ``sync_statistics``, ``input_grad``: as in `Stages`. ``exact``: the parts are granules, those of one size
-    with one program.
+    One program, which takes one part of the images after another, since layers treat each image by itself. Batch norm
+    needs all of them in the middle of the network: then there is a program for each part, so that all parts can wait
+    there; but not with ``statistics`` (see `outputs`). ``sync_statistics``, ``input_grad``: as in `Stages`. ``exact``:
+    the parts are granules, those of one size with one program.
 
     Raises what the layers raise if the sizes do not fit together.
     """

@@ -10,8 +10,8 @@ The mean is taken as a sum: its 1/s² is multiplied into the weights, which are
 few, instead of into the outputs. ReLU allows that, since max(c·z, 0) = c·max(z, 0)
 for positive c.
 
-Of the outputs backward needs with ReLU only where they are positive. A pass that keeps them for long (passes.py) keeps
-that, a byte each; otherwise it is as fast to find it in the outputs.
+With ReLU, all that backward needs to know of the outputs is which are positive. A pass that would have to keep the
+outputs for long (passes.py) keeps only this, a byte each; otherwise it is as fast to read it off the outputs.
 """
 
 import numpy as np

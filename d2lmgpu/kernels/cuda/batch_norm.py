@@ -86,9 +86,8 @@ class BatchNorm:
 
     ``half``: whether y is rounded to float16.
 
-    `measure` and `measure_back` write this device's sums to ``sync``; before
-    `forward` and `backward` they may be added up for all devices. ``statistics``,
-    (mean, variance), are taken instead of moments unless None.
+    `measure` and `measure_back` write this device's sums to ``sync``; before `forward` and `backward` they may be added
+    up for all devices. If ``statistics``, (mean, variance), are given, they are taken instead of moments.
     """
 
     def __init__(self, x, S, max_pool, relu, input_grad, count, half=False):
