@@ -15,7 +15,7 @@ EACH_BY_ITSELF = {conv2d, dense, dropout, flatten, half, relu, *POOLS}
 def make_stages(layers, x, shapes, input_grad):
     """The stages that do the first of ``layers``, and those after it that belong to it: (a list, how many layers).
 
-    A convolution takes a ReLU and then a pooling with it, so does batch norm; a dense layer takes a ReLU.
+    A convolution takes a ReLU and then a pooling with it, and so does batch norm; a dense layer takes a ReLU.
     """
     first = layers[0]
     function, options = function_of(first)
