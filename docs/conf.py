@@ -19,8 +19,12 @@ import site_tab  # noqa: E402
 from docutils import nodes  # noqa: E402
 from latex2mathml.converter import convert  # noqa: E402
 
+from d2lmgpu import __version__  # noqa: E402
+
 project = "d2lmgpu"
 author = "the developers of d2lmgpu"
+copyright = author
+version = __version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx.ext.githubpages", "sphinx_copybutton"]
 exclude_patterns = ["notebooks/solutions", "notebooks/images", "slides"]
 html_math_renderer = "mathml"
@@ -29,6 +33,8 @@ templates_path = ["templates"]
 html_show_copyright = False
 html_title = "d2lmgpu"
 html_static_path = ["site"]
+epub_exclude_files = ["search.html", "tab/tab.css"]
+epub_show_urls = "no"
 html_css_files = ["site.css", "tab/tab.css"]
 html_logo = html_favicon = "site/logo.svg"
 
@@ -79,7 +85,10 @@ default_role = "py:obj"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_inherit_docstrings = False
-suppress_warnings = ["mystnb.unknown_mime_type"]  # live plots, which a page shows as their picture
+suppress_warnings = [
+    "mystnb.unknown_mime_type",  # live plots, which a page shows as their picture
+    "epub.unknown_project_files",  # what runs the course in a browser's tab
+]
 
 
 def formula(translator, node):
@@ -94,7 +103,7 @@ def formula_block(translator, node):
 
 
 def finish(app, error):
-    if error is None and app.builder.format == "html":
+    if error is None and app.builder.name == "html":
         site_player.write_pages(Path(app.outdir) / "player")
         site_slides.write_html(Path(app.outdir) / "slides.html")
         if site_tab.POSSIBLE:
@@ -103,7 +112,7 @@ def finish(app, error):
 
 
 def name_runtime(app, page, template, context, doctree):
-    context["metatags"] = context.get("metatags", "") + f'<meta name="d2lmgpu-python" content="{tab_runtime}">'
+    context["metatags"] = context.get("metatags", "") + f'<meta name="d2lmgpu-python" content="{tab_runtime}" />'
 
 
 def link_source(app, page, template, context, doctree):

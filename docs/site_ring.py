@@ -121,5 +121,5 @@ gradients to its neighbour's, in three more it copies finished chunks on; then a
 BODY
 </svg>
 <figcaption>A ring allreduce, drawn from the schedule that trains: a colour is one device's gradients.
-<a href="player.html">More in the player</a>. <label><input type="checkbox"> pause</label></figcaption>
+<a href="player.html">More in the player</a>. <label><input type="checkbox" /> pause</label></figcaption>
 </figure>"""

@@ -64,6 +64,7 @@ def on_source_read(app, docname, source):
         source[0] = with_site_links(text, f"docs/{docname}.md", docname)
         source[0] = source[0].replace("<!-- the player -->", f"```{{raw}} html\n{site_player.chooser()}\n```")
         source[0] = source[0].replace("<!-- the slides -->", SLIDES)
+        source[0] = re.sub(r"^<!-- .*? -->\n", "", source[0], flags=re.MULTILINE)  # XML has no "--" in a comment
 
 
 def notebook(text, docname):

@@ -1,7 +1,12 @@
 """The website's course and front page: parts, core, minutes, the ring, the dialogue, the logo; and how to cite."""
 
 import json
+import os
 import re
+import subprocess
+import sys
+import xml.dom.minidom
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -111,3 +116,15 @@ def test_copies_of_notebooks_that_are_gone_go(tmp_path):
 def test_the_file_of_a_page_is_there():
     pages = ["index", *site_sources.PAGES, *(f"notebooks/{name}" for name in NOTEBOOKS)]
     assert all((REPOSITORY / site_sources.file_of(page)).is_file() for page in pages)
+
+
+@pytest.mark.long
+def test_the_course_is_a_book(tmp_path):
+    """An EPUB has all notebooks, and its pages are XML, which programs for books insist on."""
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-E", "-b", "epub", "docs", str(tmp_path)]
+    subprocess.run(command, cwd=REPOSITORY, check=True, env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
+    with zipfile.ZipFile(tmp_path / "d2lmgpu.epub") as book:
+        pages = [name for name in book.namelist() if name.endswith(".xhtml")]
+        assert {f"notebooks/{name}.xhtml" for name in NOTEBOOKS} <= set(pages)
+        for page in pages:
+            xml.dom.minidom.parseString(book.read(page).replace(b"&nbsp;", b" "))
