@@ -61,6 +61,29 @@ def ring__loses_what_is_left_over(k, n):
     return collect + give_back
 
 
+def ring__one_step_too_many(k, n):
+    """there is a step too many"""
+    bounds = chunk_bounds(n, k)
+    collect = [[Transfer(i, (i + 1) % k, *bounds[(i - 1 - s) % k], "add") for i in range(k)] for s in range(k)]
+    give_back = [[Transfer(i, (i + 1) % k, *bounds[(i - s) % k], "copy") for i in range(k)] for s in range(k - 1)]
+    return collect + give_back
+
+
+def ring__no_way_round(k, n):
+    """take the numbers of devices modulo k, too"""
+    bounds = chunk_bounds(n, k)
+    return [[Transfer(i, i + 1, *bounds[(i - 1 - s) % k], "add") for i in range(k)] for s in range(k - 1)]
+
+
+def ring__chunks_the_wrong_way_round(k, n):
+    """In each step a device passes on the chunk that it received in the step before"""
+    bounds = chunk_bounds(n, k)
+    steps = range(k - 1)
+    collect = [[Transfer(i, (i + 1) % k, *bounds[(i - 1 + s) % k], "add") for i in range(k)] for s in steps]
+    give_back = [[Transfer(i, (i + 1) % k, *bounds[(i + s) % k], "copy") for i in range(k)] for s in steps]
+    return collect + give_back
+
+
 def ring__not_a_ring(k, n):
     """device i sends only to device (i + 1) % k"""
     return sharded(k, n)
