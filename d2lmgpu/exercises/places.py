@@ -52,7 +52,7 @@ class sum_on(Exercise):
     def test(self, answer, places, there):
         """The sum is on the right device, no needless byte was sent, and the arrays are as before."""
         arrays, values = vectors(places)
-        result, transfers = call_recorded(answer, list(arrays), cpu(there), hint=PUT)
+        result, transfers = call_recorded(answer, list(arrays), cpu(there), mixed=PUT)
         returned(result)
         expect(same(arrays, values), "it changed the arrays that it was given", COPY)
         check_place(result, cpu(there), "the sum", "put every array on the device first, then add there")
@@ -89,7 +89,7 @@ class swap(Exercise):
     def test(self, answer, one, other):
         """In place, between two devices and on one."""
         (a, b), (was_a, was_b) = vectors((one, other))
-        returned, transfers = call_recorded(answer, a, b, hint=PUT)
+        returned, transfers = call_recorded(answer, a, b, mixed=PUT)
         now, right = (to_host(a), to_host(b)), (was_b, was_a)
         if same(now, right[::-1]):
             expect(returned is None or returned is ..., "it returned a value, but a and b are unchanged", self.hint)

@@ -35,23 +35,31 @@ RUN_IT = "run the function yourself on such a case, and read the error message f
 MOVE = "sum() and + work on one device: first move them to one, put(x, device), or to the host, to_host(x)"
 
 
-def call(answer, *args, hint=RUN_IT):
-    """Return ``answer(*args)``. Raises `Wrong` if that raises an error."""
+SLIPS = (NameError, AttributeError, ImportError)
+"""Errors that do not depend on the case, so that a hint about the case would mislead."""
+
+
+def call(answer, *args, hint=RUN_IT, mixed=MOVE):
+    """Return ``answer(*args)``. Raises `Wrong` if that raises an error.
+
+    ``hint`` is for any error but a slip; without it, ``mixed`` is for arrays of two devices in one operation.
+    """
     try:
         return answer(*args)
     except Exception as error:  # whatever a student's function may raise
-        own = MOVE if isinstance(error, DeviceMismatchError) and hint is RUN_IT else hint
+        own = RUN_IT if isinstance(error, SLIPS) else hint
+        own = mixed if isinstance(error, DeviceMismatchError) and own is RUN_IT else own
         raise Wrong(f"it raised {in_words(error)}", own) from error
 
 
-def call_recorded(answer, *args, hint=RUN_IT):
+def call_recorded(answer, *args, **hints):
     """As `call`, but return the result and the list of transfers. Errors of work on devices count as the answer's."""
 
     def recorded():
         with record_transfers() as transfers:
             return answer(*args), transfers
 
-    return call(recorded, hint=hint)
+    return call(recorded, **hints)
 
 
 def returned(result):

@@ -6,7 +6,7 @@ from ..devices import cpu, to_host
 from ..parallel import get_params
 from ..words import several
 from .exercise import Exercise, random_numbers
-from .places import vectors
+from .places import PUT, vectors
 from .results import Empty, call, call_recorded, close, compare, expect, in_case, kind, read, returned, same_things
 from .watching import check_place, check_ways
 
@@ -60,7 +60,6 @@ class allreduce(Exercise):
 
     cases = ((2, 5), (1, 4), (3, 7), (5, 3), (8, 11))
     hint = "try it with vectors such as [1], [10], [100]: the digits show which were counted, and how often"
-    raises = "you cannot mix arrays of two devices: put(x, device) copies x to the other device"
 
     def words(self, k, n):
         return f"{several(k, 'device')}, {several(n, 'number')}"
@@ -69,7 +68,7 @@ class allreduce(Exercise):
         """The sum, in place, on every device. Returns the transfers."""
         arrays, values = vectors(range(k), n)
         data = list(arrays)
-        _, transfers = call_recorded(answer, data, hint=self.raises)
+        _, transfers = call_recorded(answer, data, mixed=PUT)
         kept = same_things(data, arrays)
         if k > 1 and kept and all(map(close, arrays, values)):
             raise Empty("nothing has changed")
@@ -93,16 +92,19 @@ class allreduce(Exercise):
 MIXED = "an allreduce takes a list with one array from each device, all of one shape: do your lists look like this?"
 
 
-def check_steps(replicas, arrays, start, own, sizes, lr, tolerance=1e-4):
+def check_steps(replicas, arrays, start, own, sizes, lr, transfers, tolerance=1e-4):
     """All replicas take, in place, the step that one device would take: the sum of all gradients, divided once.
 
     ``replicas``: for each device the list of its parameters, which held ``arrays``, with the values ``start``; ``own``:
-    for each device the gradients of its shard; ``sizes``: those shards' numbers of examples.
+    for each device the gradients of its shard; ``sizes``: those shards' numbers of examples. An answer that made
+    ``transfers`` has done something, even if no parameter has changed.
     """
     expect(same_things(replicas, arrays), "the lists now hold other arrays", "work in place, as sgd does")
     steps = [_flat(params) - _flat(start) for params in arrays]
     if not any(step.any() for step in steps):
-        raise Empty("no parameter has changed")
+        unchanged = "no parameter has changed"
+        expect(not transfers, unchanged, IN_PLACE)
+        raise Empty(unchanged)
     n, own = sum(sizes), [-lr * _flat(grads) for grads in own]  # each one's step, if nobody divided
     total, means = np.sum(own, axis=0), [grads / max(1, size) for grads, size in zip(own, sizes, strict=True)]
     for i, step in enumerate(steps):
@@ -122,6 +124,7 @@ def check_steps(replicas, arrays, start, own, sizes, lr, tolerance=1e-4):
             compare(step, total / n, mistakes, SAME, tolerance)
 
 
+IN_PLACE = "update each parameter in place: p[:] = ... writes into its array, p = ... only makes p name another array"
 ALL_FIRST = "the step needs the sum of all devices' gradients: first the allreduce, then the updates"
 ALL_EXAMPLES = "on every device, divide by the size of the whole minibatch, not of the shard"
 ONCE = "every example has the same weight, in a shard of any size: first sum over all shards, then divide once"
@@ -155,7 +158,7 @@ class update_replicas(Exercise):
         grads = list(map(get_params, own, devices))
         arrays = [list(params) for params in replicas]
         _, transfers = call_recorded(answer, replicas, grads, lr, sum(sizes), hint=MIXED)
-        check_steps(replicas, arrays, start, own, sizes, lr)
+        check_steps(replicas, arrays, start, own, sizes, lr, transfers)
         check_ways(transfers, devices, sum(value.size for value in start))
 
 

@@ -106,6 +106,17 @@ def allreduce__mixes_places(data):
         data[0][:] += array
 
 
+def allreduce__expects_two_devices(data):
+    """1 device, 4 numbers: it raised IndexError: list index out of range\n  Hint: run the function yourself"""
+    data[0][:] += d2l.put(data[1], data[0].device)
+    data[1][:] = d2l.put(data[0], data[1].device)
+
+
+def allreduce__a_name_that_is_not_there(data):
+    """run the function yourself on such a case"""
+    data[0][:] += add_up(data[1:])  # noqa: F821
+
+
 def update_replicas__no_answer(device_params, device_grads, lr, batch_size):
     """no parameter has changed. Write update_replicas"""
 
@@ -153,6 +164,15 @@ def update_replicas__uphill(device_params, device_grads, lr, batch_size):
         d2l.allreduce(list(grads))
     for params, grads in zip(device_params, device_grads, strict=True):
         d2l.sgd(params, grads, -lr, batch_size)
+
+
+def update_replicas__rebinds_the_names(device_params, device_grads, lr, batch_size):
+    """p[:] = ... writes into its array, p = ... only makes p name another array"""
+    for grads in zip(*device_grads, strict=True):
+        d2l.allreduce(list(grads))
+    for params, grads in zip(device_params, device_grads, strict=True):
+        for param, grad in zip(params, grads, strict=True):
+            param = param - lr / batch_size * grad  # noqa: PLW2901
 
 
 def update_replicas__rebinds_the_lists(device_params, device_grads, lr, batch_size):

@@ -181,7 +181,7 @@ def examples_per_second__no_answer(seconds, sizes):
 
 
 def examples_per_second__with_the_warm_up(seconds, sizes):
-    """leave it out: seconds[1:]"""
+    """leave it out of both lists"""
     return sum(sizes) / sum(seconds)
 
 
