@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of notebook 15. A docstring is a part of what the check should say."""
+"""Wrong answers to the exercises of notebook 10b. A docstring is a part of what the check should say."""
 
 import numpy as np
 

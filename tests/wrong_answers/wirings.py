@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of notebook 6d. A docstring is a part of what the check should say."""
+"""Wrong answers to the exercises of notebook 6b. A docstring is a part of what the check should say."""
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import (
