@@ -208,7 +208,7 @@ def test_the_command(tmp_path, capsys, small):
         ([str(tmp_path / "none")], "No such file"),
         ([paths[0]], "is no checkpoint of d2lmgpu"),
         ([str(file), paths[0], "--confusion", "plot.png"], "leave out the files"),
-        ([str(file), str(file)], "is no picture"),
+        ([str(file), str(file)], "is not a readable picture"),
     ]:
         assert cli.main(["predict", *arguments]) == 2
         out, err = capsys.readouterr()

@@ -79,7 +79,8 @@ def diagnosis(found, right, place, what, of):
         return f"{said} It came so from device {history[-1].action.source} in step {history[-1].number}."
     missing = right - held.keys()
     if not missing:
-        last, said = history[-1], f"{_named(held.keys() - right, what, of)} in it, too."
+        last, extra = history[-1], held.keys() - right
+        said = f"{_named(extra, what, of)} in it, too." if extra else f"its {what}s are not those that belong there."
         if _is_added(last):
             return f"{said} Should step {last.number} copy?"
         return f"{said} It came so from device {last.action.source} in step {last.number}."

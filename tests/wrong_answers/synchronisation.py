@@ -107,7 +107,7 @@ def allreduce__mixes_places(data):
 
 
 def allreduce__expects_two_devices(data):
-    """1 device, 4 numbers: it raised IndexError: list index out of range\n  Hint: run the function yourself"""
+    """Hint: run the function yourself on such a case"""
     data[0][:] += d2l.put(data[1], data[0].device)
     data[1][:] = d2l.put(data[0], data[1].device)
 
