@@ -72,7 +72,8 @@ def list_of_devices(cards):
 
 @article(
     "take memory as it is needed, not all at once (`set_memory_growth`)",
-    "it always does; you can set a limit at any time: `device.limit_memory(2**30)`, `d2lmgpu train --memory-limit 1G`",
+    "memory is always taken as needed; you can set a limit at any time: "
+    "`device.limit_memory(2**30)`, `d2lmgpu train --memory-limit 1G`",
 )
 def memory_on_demand():
     device = d2l.cpu(4)
@@ -137,7 +138,7 @@ def compiled():
 
 
 @article(
-    "whole labels, or labels as vectors (`sparse_categorical_crossentropy`, `categorical_crossentropy`)",
+    "labels as whole numbers or as vectors (`sparse_categorical_crossentropy`, `categorical_crossentropy`)",
     '`loss="cross_entropy"` takes labels (N,) and floats (N, classes)',
 )
 def kinds_of_labels():
@@ -149,11 +150,12 @@ def kinds_of_labels():
     assert result.history.test_accuracy == plain.history.test_accuracy
 
 
-article("train it (`fit`): minibatches are distributed automatically", "`d2l.train(devices)`", several_devices)
+article("train the model (`fit`): minibatches are distributed automatically", "`d2l.train(devices)`", several_devices)
 
 
 @article(
-    "a data set that comes with it (`mnist.load_data`)", "`d2l.load_fashion_mnist()`, without a network connection"
+    "a data set that comes with the package (`mnist.load_data`)",
+    "`d2l.load_fashion_mnist()`, without a network connection",
 )
 def a_data_set():
     X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
@@ -206,7 +208,7 @@ article(
 
 
 @article(
-    "a minibatch size for each replica, multiplied by their number",
+    "a minibatch size for each replica, multiplied by the number of replicas",
     "`d2l.train(4, batch_size=64, scale_batch=True)`; `batch_size` is the total",
 )
 def size_of_each_replica():
@@ -284,7 +286,7 @@ def called():
 
 
 @article(
-    "see whether the work is balanced, or some GPUs wait for others",
+    "see whether the work is balanced or some GPUs wait for others",
     "`history.utilisation`, `history.balance()`; `d2lmgpu train --trace trace.json` shows each device's work",
 )
 def how_even():
@@ -310,13 +312,13 @@ article(
     "`d2lmgpu train --devices 2 --loads auto` measures this, and uses uneven parts if they help",
     "test_loads.py::test_loads_by_measurement",
 )
-article("feed data from a queue without waiting for it", "`d2l.MinibatchQueue(X, y, devices, 256)`", a_queue)
+article("feed data from a queue without waiting for them", "`d2l.MinibatchQueue(X, y, devices, 256)`", a_queue)
 
 
 @article(
     "keep the data in memory (`cache`)",
-    "arrays are; `d2l.load_fashion_mnist()`. On GPUs the data set is in their memory where steps are CUDA graphs: "
-    "[GPUs](gpu.md#how-a-step-runs-on-a-gpu)",
+    "arrays always are: `d2l.load_fashion_mnist()`. If steps are CUDA graphs, GPUs keep the data set in their own "
+    "memory: [GPUs](gpu.md#how-a-step-runs-on-a-gpu)",
 )
 def kept_in_memory(monkeypatch):
     """However many epochs there are, each of the four files is read once."""
@@ -349,7 +351,7 @@ def even_parts():
 
 
 @article(
-    "send little between host and GPU",
+    "send little data between host and GPU",
     "pictures travel to a GPU as bytes, and become floats there; `d2l.record_transfers()` counts what is sent",
 )
 def little_is_sent(cards):
@@ -378,7 +380,7 @@ article("scale the learning rate with the minibatch", "`d2lmgpu train --devices 
 
 
 @article(
-    "raise it slowly if it is too large at first",
+    "raise the learning rate slowly if it is too large at first",
     "`d2lmgpu train --scale-batch --warmup 2 --schedule cosine`",
 )
 def warmed_up():

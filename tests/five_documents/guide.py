@@ -60,7 +60,7 @@ def seconds(batch_size, devices, on="ethernet"):
 
 
 @guide(
-    "use larger minibatches if steps are short and communication takes much of them",
+    "use larger minibatches if steps are short and communication takes up much of their time",
     "`d2lmgpu plan --split data --devices 4 --batch-size 4096`, `d2lmgpu scaling --batch-size 2048 --predict`",
 )
 def larger_minibatches_gain_more():
@@ -69,8 +69,8 @@ def larger_minibatches_gain_more():
 
 
 @guide(
-    "find out how much slower it is with the GPUs in different machines",
-    "`d2lmgpu plan --devices 16 --on ethernet` beside `d2lmgpu plan --devices 16 --on full_switch`",
+    "find out how much slower training is with the GPUs in different machines",
+    "`d2lmgpu plan --devices 16 --on ethernet`, compared with `d2lmgpu plan --devices 16 --on full_switch`",
 )
 def between_machines():
     assert seconds(256, 16, "full_switch") < seconds(256, 16, "machines") < seconds(256, 16, "ethernet")
@@ -92,7 +92,10 @@ def all_gpus(cards):
     assert history.devices == ["gpu(0)", "gpu(1)"] and history.environment == "multi-gpu"
 
 
-@guide("let the program find GPUs by itself", "`d2l.train()`, `d2l.try_all_gpus()`; without a GPU, a virtual device")
+@guide(
+    "let the program find GPUs by itself",
+    "`d2l.train()`, `d2l.try_all_gpus()`; without a GPU, they use a virtual device",
+)
 def gpus_are_found(cards):
     assert d2l.try_all_gpus() == [d2l.gpu(0), d2l.gpu(1)]
     assert trained(network=TINY).history.devices == ["gpu(0)"]
@@ -116,7 +119,7 @@ guide(
 )
 guide(
     "each worker has a different GPU",
-    "`d2l.cluster()` takes a GPU that no lower rank on the machine has",
+    "`d2l.cluster()` gives each process a GPU that no lower rank on the machine has",
     "test_cluster_gpus.py::test_each_process_takes_cards_of_its_own",
 )
 guide(
@@ -148,7 +151,7 @@ def no_screen_is_needed(monkeypatch):
 
 
 @guide(
-    "all options of a run as one value (`trainingOptions`)",
+    "keep all options of a run in one value (`trainingOptions`)",
     "`d2l.Settings(lr=0.1)`, `d2l.train(devices, settings)`",
 )
 def options_as_a_value():
@@ -292,7 +295,7 @@ def the_rate_scales():
 
 
 @guide(
-    "find out how large minibatches and rates can be without loss of accuracy",
+    "find out how large minibatches and learning rates can be without loss of accuracy",
     "`d2lmgpu sweep --devices 1,2,4 --lr 0.05,0.1,0.2 --scale-batch`, perhaps with `--warmup 1`",
 )
 def accuracy_by_rate_and_devices():
@@ -317,7 +320,7 @@ def chosen_devices(cards):
 
 
 @guide(
-    "leave out a GPU that is slow, or drives the screen",
+    "leave out a GPU that is slow or drives the screen",
     "`d2lmgpu devices` shows the memory, use and name of each; then `d2lmgpu train --devices 1,2`",
 )
 def what_devices_are_like(cards):
@@ -340,27 +343,27 @@ def how_many_gpus(cards):
 
 guide(
     'how many can be used (`gpuDeviceCount("available")`)',
-    "`d2l.num_gpus()` counts these only; `d2lmgpu devices --check` says why one does not work",
+    "`d2l.num_gpus()` counts only these; `d2lmgpu devices --check` says why a GPU does not work",
     how_many_gpus,
 )
 
 
-@guide("a single GPU is the first one unless another is chosen", "`d2l.gpu(0)`: devices are counted from 0")
+@guide("a single GPU is the first one unless you choose another", "`d2l.gpu(0)`: devices are counted from 0")
 def the_first_is_usual(cards):
     assert d2l.choose_devices("gpu") == ("gpu", [d2l.gpu(0)]) == d2l.choose_devices()
 
 
 @guide(
     "choose another GPU before training (`gpuDevice(index)`)",
-    "`d2l.train([d2l.gpu(1)])`, `d2lmgpu train --devices gpu:1`: you pass devices; there is no current one",
+    "`d2l.train([d2l.gpu(1)])`, `d2lmgpu train --devices gpu:1`: you pass devices, since there is no current device",
 )
 def another_gpu(cards):
     assert trained("gpu:1", network=TINY).history.devices == ["gpu(1)"]
 
 
 @guide(
-    "two of three GPUs, by their numbers (`useGPUs = [1 3]`)",
-    "`d2lmgpu train --environment multi-gpu --devices 0,2`; for any program `CUDA_VISIBLE_DEVICES=0,2`",
+    "use two of three GPUs, chosen by number (`useGPUs = [1 3]`)",
+    "`d2lmgpu train --environment multi-gpu --devices 0,2`; in any program, `CUDA_VISIBLE_DEVICES=0,2`",
 )
 def two_of_three(three_cards):
     assert d2l.choose_devices("multi-gpu", "0,2") == ("multi-gpu", [d2l.gpu(0), d2l.gpu(2)])
@@ -403,7 +406,8 @@ def networks_at_the_same_time():
 
 guide(
     "a worker for each GPU",
-    "`d2lmgpu sweep --lr 0.1,0.2` has a process for each GPU, or each core; to choose: `d2lmgpu sweep --workers 2`",
+    "`d2lmgpu sweep --lr 0.1,0.2` starts a process for each GPU or each core; "
+    "to choose how many: `d2lmgpu sweep --workers 2`",
     "test_sweep.py::test_a_worker_has_a_gpu_of_its_own",
 )
 guide("a loop with parallel iterations (`parfor`)", "`d2l.sweep(trials)`", networks_at_the_same_time)
@@ -426,7 +430,7 @@ def in_the_background():
 
 
 @guide(
-    'each of these networks on a GPU (`"gpu"` in the options of each worker)',
+    'train each of these networks on a GPU (`"gpu"` in the options of each worker)',
     '`d2l.grid(environment="gpu", lr=[0.1, 0.2])`, `d2lmgpu sweep --environment gpu --lr 0.1,0.2`',
 )
 def trials_on_gpus(cards):
@@ -440,7 +444,7 @@ guide(
     "test_checkup.py::test_a_good_machine",
 )
 guide(
-    "GPUs without a direct connection work together all the same",
+    "GPUs without a direct connection can still work together",
     "copies go through the host: `d2lmgpu devices --check`",
     "test_checkup.py::test_cards_that_do_not_reach_each_other",
 )
@@ -492,7 +496,7 @@ def five_workers():
 
 
 @japanese(
-    "find out that a worker with load 0 is idle, and is better left out",
+    "find out that a worker with load 0 is idle and is better left out",
     "`d2lmgpu train --devices 5 --loads 1,1,1,0,1` names the device that has nothing to do",
 )
 def an_idle_device_is_named():

@@ -50,7 +50,7 @@ def a_loop_of_ones_own():
     close(trained([device]).params, params)
 
 
-@loops("on several GPUs", "`d2l.split_batch(X, y, devices)`, then the same for each device")
+@loops("on several GPUs", "`d2l.split_batch(X, y, devices)`, then the same steps on each device")
 def on_several():
     one, two = epoch_by_hand([d2l.cpu(0)]), epoch_by_hand([d2l.cpu(0), d2l.cpu(1)])
     np.testing.assert_array_equal(two[0][0], two[1][0])
@@ -79,7 +79,7 @@ def normed_by_hand(devices):
 @loops(
     "with any network, optimiser and state",
     "`d2l.train_batch(X, y, device_params, devices, lr, network=network, optimizer=optimizer, statistics=statistics)`; "
-    '`d2l.init_optimizer("momentum", device_params)`; on a cluster, too',
+    '`d2l.init_optimizer("momentum", device_params)`; this also works on a cluster',
 )
 def any_network_by_hand():
     """As `train` does it, with the statistics of each device's own images."""
@@ -103,7 +103,7 @@ def on_cpus():
 
 @loops(
     "automatic gradients (`dlfeval`, `dlgradient`)",
-    "each layer's gradient is written out: `d2l.loss_and_grads(X, y, params)`",
+    "each layer has a gradient function written by hand: `d2l.loss_and_grads(X, y, params)`",
 )
 def gradients():
     """Against a difference of losses along a random direction, in float64."""
@@ -120,7 +120,7 @@ def gradients():
     np.testing.assert_allclose((losses[0] - losses[1]) / 2, expected, rtol=1e-5)
 
 
-@loops("put data on a GPU (`gpuArray`), and back (`gather`, `extractdata`)", "`d2l.put(x, device)`, `d2l.to_host(x)`")
+@loops("copy data to a GPU (`gpuArray`) and back (`gather`, `extractdata`)", "`d2l.put(x, device)`, `d2l.to_host(x)`")
 def there_and_back():
     x = np.arange(6.0).reshape(2, 3)
     on_device = d2l.put(x, d2l.cpu(1))
@@ -201,7 +201,7 @@ loops(
 
 
 @loops(
-    "combine gradients and loss in proportion to the parts",
+    "combine gradients and losses in proportion to the sizes of the parts",
     "losses and gradients are sums over examples: `d2l.allreduce(grads)` adds them, `d2l.sgd` divides once",
 )
 def in_proportion():
@@ -230,11 +230,11 @@ def as_many_as_cores(monkeypatch):
 
 loops(
     "on a cluster, a worker for each GPU of each machine",
-    "`mpiexec -n 2 d2lmgpu train --environment parallel --devices 4`: 2 processes of 4 GPUs each",
+    "`mpiexec -n 2 d2lmgpu train --environment parallel --devices 4`: 2 processes with 4 GPUs each",
     "test_cluster_gpus.py::test_each_process_takes_cards_of_its_own",
 )
 loops(
-    "choose particular GPUs for it",
+    "choose particular GPUs",
     '`d2l.choose_devices("gpu", [0, 2])`, `CUDA_VISIBLE_DEVICES=0,2 d2lmgpu train`',
     "test_devices.py::test_choosing_devices",
 )
@@ -295,7 +295,7 @@ def sizes_of_each():
 
 
 @loops(
-    "one answer for all workers: are data left? (`spmdReduce(@and, hasdata(mbq))`)",
+    "a single answer for all workers: are there more data? (`spmdReduce(@and, hasdata(mbq))`)",
     "`queue.hasdata`: the same for all devices, even if a part is empty",
 )
 def one_answer():
@@ -330,7 +330,7 @@ def work_for_each_device():
 
 
 loops(
-    "loss, gradients and state of each worker's part from one function",
+    "get the loss, gradients and state for each worker's part from one function",
     "`d2l.loss_and_grads(X, y, params, network=network, statistics=statistics)`",
     a_loop_of_ones_own,
 )
@@ -374,7 +374,7 @@ def the_loss_of_all():
 
 
 @loops(
-    "the accuracy of the whole minibatch, in training",
+    "the training accuracy of the whole minibatch",
     "`history.train_accuracy`: correct answers are summed over all devices, and divided once",
 )
 def the_accuracy_of_all():
@@ -403,8 +403,8 @@ def layers_with_statistics():
 
 
 @loops(
-    "combine the means and variances of parts by the formula",
-    "`layers.mean_and_variance(moments)` of the sums of `layers.batch_moments(x)`",
+    "combine the means and variances of the parts by a formula",
+    "`layers.mean_and_variance(moments)`, with the sums of `layers.batch_moments(x)` over the parts",
 )
 def combined_moments():
     """The document's formula, and what all images together give."""
@@ -454,7 +454,7 @@ loops(
 
 
 @loops(
-    "how long it takes (the monitor has a timer)",
+    "how long training takes (the monitor has a timer)",
     "`history.seconds_per_epoch`, `history.examples_per_second`; `d2l.Timer()` in your own loop",
 )
 def seconds():
@@ -467,7 +467,7 @@ def seconds():
 
 
 @loops(
-    "send data from the workers to the waiting program, and call a function for each (`DataQueue`, `afterEach`)",
+    "send data from the workers to the waiting program, and call a function for each item (`DataQueue`, `afterEach`)",
     "`d2l.train(devices, callbacks=[callback])`: methods of a `d2l.Callback`",
 )
 def callbacks():
@@ -596,8 +596,8 @@ loops(
     "test_sweep.py::test_executors_of_other_packages",
 )
 loops(
-    "without some of the GPUs",
-    "`CUDA_VISIBLE_DEVICES=0,2 d2lmgpu sweep --lr 0.1,0.2`: each worker has one of those",
+    "leave out some of the GPUs",
+    "`CUDA_VISIBLE_DEVICES=0,2 d2lmgpu sweep --lr 0.1,0.2`: each worker has one of these GPUs",
     "test_sweep.py::test_a_worker_has_a_gpu_of_its_own",
 )
 
@@ -617,7 +617,7 @@ def sweeps():
 
 @loops(
     "all trained networks at the end (`trainedNetworks`)",
-    '`d2l.sweep(trials, keep_models="models")`, then `d2l.load_model(FILE)` of each row',
+    '`d2l.sweep(trials, keep_models="models")`, then `d2l.load_model(FILE)` for the file in each row',
 )
 def networks_that_were_trained():
     rows = d2l.sweep(d2l.grid(**TRIAL | {"seed": [0, 1]}), mode="sequential", keep_models="models", progress=False)
@@ -627,7 +627,7 @@ def networks_that_were_trained():
 
 
 @loops(
-    "an optimiser's state (velocity), for each network",
+    "the optimiser's state (velocity) for each network",
     '`d2l.init_optimizer("momentum", device_params)`; `optimizers.momentum(params, grads, velocities, lr, batch_size)`',
 )
 def velocities():

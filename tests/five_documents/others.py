@@ -156,7 +156,7 @@ def models_as_files():
 
 @others(
     "copies and pickles of parameters and models; arrays from and for other libraries (DLPack)",
-    "`copy.deepcopy` and `pickle` take them: [With other libraries](guide.md#with-other-libraries)",
+    "`copy.deepcopy` and `pickle` work with them: [With other libraries](guide.md#with-other-libraries)",
 )
 def copies():
     import copy
@@ -185,14 +185,17 @@ def early():
     assert len(trained(1, network=TINY, num_epochs=9, callbacks=[Enough()]).history.train_loss) == 2
 
 
-@others("rates by schedule", "`d2lmgpu train --schedule cosine`, `schedule=function`; `history.learning_rates`")
+@others(
+    "learning rates that follow a schedule",
+    "`d2lmgpu train --schedule cosine`, `schedule=function`; `history.learning_rates`",
+)
 def rates():
     history = trained(1, network=TINY, num_epochs=4, schedule=lambda part: 1 - part).history
     steps = np.arange(2, 12, 3) / 3 / 4  # of each epoch the last of three
     np.testing.assert_allclose(history.learning_rates, history.lr * (1 - steps))
 
 
-others("a limit to a device's memory (`memory_limit`)", "`d2lmgpu train --memory-limit 4G`", memory_on_demand)
+others("a limit on a device's memory (`memory_limit`)", "`d2lmgpu train --memory-limit 4G`", memory_on_demand)
 others("predictions (`model.predict`)", "`d2l.predict(params, X, devices)`", prediction_on_several)
 others(
     "pictures in folders (`ImageFolder`, `image_dataset_from_directory`)",

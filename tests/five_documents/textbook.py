@@ -24,7 +24,7 @@ def proved(name, k, network=DEEP, **how):
 
 textbook(
     "names that the chapter uses",
-    "[Name by name](names.md): names that differ here; errors give them, too",
+    "[Name by name](names.md) lists names that differ here; errors suggest them, too",
     "test_chapter.py::test_each_cell_runs_or_says_what_to_type",
 )
 textbook("list the GPUs (`nvidia-smi`)", "`d2lmgpu devices`", what_devices_are_like)
@@ -32,7 +32,7 @@ textbook("list the GPUs (`nvidia-smi`)", "`d2lmgpu devices`", what_devices_are_l
 
 @textbook(
     "machines with 2, 4, 8 or 16 GPUs",
-    "`d2lmgpu train --devices 16`: on one CPU, too, as virtual devices; for GPUs that you do not have: "
+    "`d2lmgpu train --devices 16`, even on one CPU, with virtual devices; for GPUs that you do not have: "
     "`d2lmgpu plan --devices 16 --on nvlink_ring`",
 )
 def sixteen_devices():
@@ -66,7 +66,7 @@ def memory_by_layers():
 
 
 @textbook(
-    "devices wait for each other between layers, the more so the less balanced these are",
+    "devices wait for each other between layers, especially if these are not balanced",
     "`plans.simulate(plan).bubble`; `d2lmgpu train --split layers --pipeline 1f1b --micro-batches 4` waits less",
 )
 def bubbles():
@@ -101,7 +101,7 @@ def memory_by_channels():
 
 @textbook(
     "it needs very many synchronisations, and sends more than the other two",
-    "`d2lmgpu plan --split channels` beside `d2lmgpu plan --split layers` and `d2lmgpu plan --split data`",
+    "`d2lmgpu plan --split channels`, compared with `d2lmgpu plan --split layers` and `d2lmgpu plan --split data`",
 )
 def what_channels_cost():
     plans = {name: result_of(f"plan --split {name} --devices 4") for name in ("channels", "layers", "data")}
@@ -155,12 +155,12 @@ textbook(
 textbook("each GPU has a complete set of parameters", "`d2l.get_params(params, device)`", mirrored)
 textbook("the minibatch is split evenly into k parts", "`d2l.split_batch(X, y, devices)`", remainders)
 textbook(
-    "each computes loss and gradients of its part",
+    "each GPU computes the loss and gradients of its part",
     "`d2l.loss_and_grads(X, y, params)` on each device",
     a_loop_of_ones_own,
 )
-textbook("the gradients are summed, and all get the sum", "`d2l.allreduce(data)`", on_several)
-textbook("each updates its own complete set", "`d2l.sgd(params, grads, lr, batch_size)`", updates)
+textbook("the gradients are summed, and all GPUs get the sum", "`d2l.allreduce(data)`", on_several)
+textbook("each GPU updates its own complete set of parameters", "`d2l.sgd(params, grads, lr, batch_size)`", updates)
 
 
 @textbook("the picture of these steps", "`d2l.play(plan)` plays them; `plans.draw(plan)` draws them")
@@ -189,7 +189,7 @@ textbook(
 
 
 @textbook(
-    "batch norm with coefficients for each GPU",
+    "batch norm with separate coefficients on each GPU",
     "`d2lmgpu train --network lenet-bn --batch-statistics local`, which is the default",
 )
 def batch_norm_for_each():
@@ -264,7 +264,7 @@ def copies_are_printed():
 
 @textbook(
     "attach gradients to them (`attach_grad`, `.grad`)",
-    "`d2l.loss_and_grads(X, y, params)` returns them; an array has none, and the error says so",
+    "`d2l.loss_and_grads(X, y, params)` returns the gradients; arrays do not store them, as the error says",
 )
 def no_attached_gradients():
     refused(AttributeError, lambda: d2l.put([1.0], d2l.cpu(0)).grad, "d2l.loss_and_grads")
@@ -281,7 +281,7 @@ def the_chapters_allreduce():
 
 @textbook(
     "split a matrix over two devices (`split_and_load`)",
-    "`d2l.split_batch(X, y, devices)`; the error for the chapter's name says so",
+    "`d2l.split_batch(X, y, devices)`; an error about the chapter's name says so",
 )
 def the_chapters_matrix():
     refused(AttributeError, lambda: d2l.split_and_load, "d2l.split_batch")
@@ -305,7 +305,7 @@ textbook(
 )
 textbook(
     "devices work at the same time, without extra code",
-    "work goes to a device's queue, and the program goes on: `device.run(function, x)`",
+    "work goes to a device's queue, and the program continues: `device.run(function, x)`",
     "test_devices.py::test_devices_work_at_the_same_time",
 )
 textbook(
@@ -363,7 +363,7 @@ def the_chapters_call():
 
 
 @textbook(
-    "its last line: accuracy, seconds for an epoch, devices",
+    "its last line: accuracy, seconds per epoch, devices",
     "`history.summary()`; `d2lmgpu train --devices 2` ends with it",
 )
 def the_last_line():
@@ -399,7 +399,7 @@ def two_learn_what_one_learns():
 
 textbook(
     "why a second GPU does not help such a small network",
-    "`history.phases`, `d2lmgpu scaling --devices 1,2 --predict`show the parts of a step",
+    "`history.phases`, `d2lmgpu scaling --devices 1,2 --predict` show the parts of a step",
     what_a_step_takes,
 )
 
@@ -419,7 +419,8 @@ textbook(
 
 @textbook(
     "exercise 3: an allreduce that sums different parameters on different GPUs, and why it is faster",
-    '`d2l.allreduce(data, "sharded")`; yours: `d2lmgpu check allreduce mine.py`, `collectives.prove(schedule, 4, 9)`',
+    '`d2l.allreduce(data, "sharded")`; to check yours: `d2lmgpu check allreduce mine.py`, '
+    "`collectives.prove(schedule, 4, 9)`",
 )
 def exercise_3():
     """Of n numbers the busiest of k devices sends (k - 1)·n by the simple one, and 2(k - 1)/k·n by this one."""
