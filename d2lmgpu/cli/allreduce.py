@@ -48,7 +48,7 @@ def add_to(command):
     command.add_argument("--invent", action="store_true", help="also invent an allreduce for the network of --on")
     add_output(command, "--json", "write the rows as JSON")
     add_output(command, "--plot", "plot time and bandwidth by size (.png, .svg or .pdf)", check=check_plot)
-    add_output(command, "--html", "write a page that plays the fastest one for the last size on the network of --on")
+    add_output(command, "--html", "write a page that plays the fastest one on the network of --on, for the last size")
 
 
 def run(options):

@@ -37,11 +37,11 @@ def add_to(command):
     add_option(command, "--batch-size", int, 256, "examples in a minibatch: in total if strong, per device if weak")
     add_data(command)
     add_option(command, "--steps", int, 20, "training steps per turn")
-    add_option(command, "--repeats", int, 5, "rounds that count")
-    predict = "also predict the times, from steps without exchange and from messages"
+    add_option(command, "--repeats", int, 5, "measured rounds, after one that warms up")
+    predict = "also predict the times, from measured messages and from steps without an exchange"
     command.add_argument("--predict", action="store_true", help=predict)
     add_output(command, "--json", "write the result as JSON")
-    add_output(command, "--plot", "plot times, speed-up, efficiency, phases (.png, .svg or .pdf)", check=check_plot)
+    add_output(command, "--plot", "plot times, speed-up, efficiency and phases (.png, .svg or .pdf)", check=check_plot)
     add_settings(command, names=(*WHAT, *HOW))
 
 

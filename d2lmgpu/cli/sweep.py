@@ -31,17 +31,17 @@ def add_to(command):
         metavar="N",
         help="number of networks trained at the same time (default: one per core or GPU)",
     )
-    add_output(command, "--results", "save rows to this file as they come; trials that it already has are not repeated")
+    add_output(command, "--results", "save each row in this file; trials that are already in it are not repeated")
     keep = "save a checkpoint of each trained network in this folder, for predict"
     add_output(command, "--keep-models", keep, "FOLDER", check_folder, "*.ckpt")
     add_output(command, "--json", "write this sweep's rows as JSON, in order")
-    plot = "plot --y against --x, with a line for each --by (.png, .svg or .pdf); redrawn as trials end"
+    plot = "plot --y against --x, with a line for each --by (.png, .svg or .pdf); redrawn after each trial"
     add_output(command, "--plot", plot, check=check_plot)
-    curves = "plot accuracy and loss by epoch, with a line for each trial (.png, .svg or .pdf); redrawn as trials go on"
+    curves = "plot accuracy and loss by epoch, with a line for each trial (.png, .svg or .pdf); redrawn during trials"
     add_output(command, "--curves", curves, check=check_plot)
     add_option(command, "--x", str, "lr", "setting on the plot's horizontal axis, by its name in the table")
     add_option(command, "--y", str, "best accuracy", f"result on its vertical axis: {', '.join(MEASURES)}", MEASURES)
-    add_option(command, "--by", str, "devices", "setting that has a line for each value")
+    add_option(command, "--by", str, "devices", "setting for which the plot has a line for each value")
     add_settings(command, listed)
 
 

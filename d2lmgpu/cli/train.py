@@ -32,7 +32,7 @@ def add_to(command):
     steps = "or as a plot of the first steps (.png, .svg or .pdf)"
     add_output(command, "--trace", f"{trace} {steps}")
     add_output(command, "--checkpoint", "write a checkpoint after every epoch and when training stops")
-    command.add_argument("--checkpoint-steps", type=int, metavar="N", help="write it also after every N steps")
+    command.add_argument("--checkpoint-steps", type=int, metavar="N", help="also write it after every N steps")
     add_output(command, "--keep-best", "write the model that was best on the test set so far")
     add_input(command, "--resume", "continue from a checkpoint, with the same settings", find=_only_read)
     add_output(command, "--tensorboard", "write event files for TensorBoard", "DIR", check_folder)

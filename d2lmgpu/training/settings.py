@@ -68,7 +68,7 @@ class Settings:
     )
     seed: int = whole(
         0,
-        "for initial weights and shuffling: the same seed on as many devices gives the same history, bit for bit",
+        "seed of initial weights and shuffling; the same seed and number of devices give the same history, bit for bit",
         least=0,
         most=MAX_SEED,
         same=True,
@@ -83,21 +83,21 @@ class Settings:
     )
     network: str | Network = setting(
         "lenet",
-        "the network to train (in a program also what networks.sequential makes)",
+        "the network to train (in a program, also a network made by networks.sequential)",
         tuple(NETWORKS),
         lambda _, network: find_network(network),
         same=True,
     )
     width: float = setting(
         1,
-        "factor for the usual channels in all hidden layers of a network given by name",
+        "factor that multiplies the channels of all hidden layers, for a network given by name",
         "at least 0.05",
         lambda _, width: check_width(width),
         same=True,
     )
     loss: str | tuple[Callable, Callable] = setting(
         "cross_entropy",
-        "the loss to minimise (in a program also a pair of functions (forward, grad), see networks.losses)",
+        "the loss to minimise (in a program, also a pair of functions (forward, grad): see networks.losses)",
         tuple(LOSSES),
         lambda _, loss: find_loss(loss),
         same=True,
@@ -108,7 +108,7 @@ class Settings:
     )
     loads: list[float] | Sequence[float] | str | None = setting(
         None,
-        "each device's share of every minibatch, in any unit, 0 for idle; auto measures their speeds",
+        "each device's share of every minibatch, in any unit (0: idle); auto measures the devices' speeds",
         "numbers, such as 1,1,0.5, or auto",
         _check_loads,
     )
@@ -124,10 +124,10 @@ class Settings:
         same=True,
     )
     drop_last: bool = flag("leave out the last, smaller minibatch of each epoch", same=True)
-    warmup: float = number(0, "epochs, less than all, over which the learning rate rises to its value", same=True)
+    warmup: float = number(0, "epochs, fewer than all, over which the learning rate rises to its value", same=True)
     schedule: str | Callable = setting(
         "constant",
-        "the learning rate after the warm-up (in a program also a function, see schedules.learning_rates)",
+        "the learning rate after the warm-up (in a program, also a function: see schedules.learning_rates)",
         tuple(SCHEDULES),
         lambda *_: None,  # `learning_rates` checks it, together with the others
         same=True,
@@ -150,7 +150,7 @@ class Settings:
     )
     precision: str = setting(
         "float32",
-        "the precision of factors: mixed rounds them to float16, tf32 (on GPUs, in graphs) to 11 bits",
+        "the precision of factors in products: mixed rounds them to float16, tf32 (on GPUs, in graphs) to 11 bits",
         tuple(PRECISIONS),
         same=True,
     )
@@ -162,8 +162,8 @@ class Settings:
     )
     split: str | Plan | None = setting(
         None,
-        "which part of a step each device does: a plan by name or a product of two, in a program also your own plan "
-        "(by default, data parallelism)",
+        "which part of a step each device does: the name of a plan, or a product of two; in a program, also your own "
+        "plan (by default, data parallelism)",
         (*SPLITS, EXAMPLE),
         check_split,
     )
@@ -175,7 +175,7 @@ class Settings:
     )
     micro_batches: int = whole(
         1,
-        "parts of a minibatch that a split computes one after another (on each device, unless it splits layers)",
+        "parts of a minibatch that a split computes one after another (per device, unless it splits layers)",
         most=MOST_MICRO_BATCHES,
     )
     check_every: int = whole(
