@@ -88,7 +88,7 @@ def allreduce(data, algorithm: Any = "naive", batch=None):
     they run. ``d2l.cluster().across(algorithm)`` sums over the devices of all processes; each process passes its own
     arrays. All devices end with the same bits, on every run, because the schedule fixes the order of additions.
 
-    The sum is submitted to the devices as a whole; with a ``batch`` (`devices.Batch`) it is added to that instead.
+    The sum is submitted to the devices as a whole; if a ``batch`` (`devices.Batch`) is given, the sum is added to it.
 
     Raises ValueError if the arrays differ in shape or dtype, share a device or are not contiguous, or if the algorithm
     is unknown; `ScheduleError` if your own function is not an allreduce; DeviceError for "nccl" where it cannot run.

@@ -5,9 +5,9 @@
                  2(m-1) times: m-1 times until the first group has the sum, and once more into each other group. So it
                  takes at least 2(m-1)·bytes / (bytes per second of all links between groups), for any groups
 
-For single devices on a switch this is the well-known 2(k-1)/k·bytes/bandwidth. Where wires carry the same both ways,
-long arrays can reach the largest bound of all cuts (packings of trees: Tutte 1961, Nash-Williams 1961; Frank 1978 for
-the directed case). Here cuts are tried along a tree of groups: the groups with the widest wires between them, on
+For single devices on a switch this is the well-known 2(k-1)/k·bytes/bandwidth. Where wires have the same bandwidth both
+ways, long arrays can reach the largest bound of all cuts (packings of trees: Tutte 1961, Nash-Williams 1961; Frank 1978
+for the directed case). Here cuts are tried along a tree of groups: the groups with the widest wires between them, on
 average, are joined first. The bound holds for any schedule, but on odd networks another cut might give a higher one.
 
 Source: Patarasuk and Yuan 2009 for the switch; cuts for allreduce as in Zhao et al. 2024, "ForestColl".
@@ -140,7 +140,7 @@ def cuts_of(network):
 
 
 def bound(network, n, goal="allreduce", itemsize=4, root=0):
-    """The least seconds that any schedule needs on a `Network` for a ``goal``, with n elements of ``itemsize`` bytes.
+    """The fewest seconds that any schedule needs on a `Network` for a ``goal``, with n elements of ``itemsize`` bytes.
 
     Raises ValueError for anything but a network, or for an unknown goal.
     """

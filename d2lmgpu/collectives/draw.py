@@ -1,8 +1,8 @@
-"""One reader of schedules: draw them.
+"""Draw schedules: what devices hold, what they send, and how long algorithms take.
 
-`draw_steps` shows what each device holds after each step, `draw_bytes` is the
-heat map of bytes from device to device, and `plot_times` compares algorithms on networks, with the sizes or numbers of
-devices where another one becomes the best. All return matplotlib objects.
+`draw_steps` shows what each device holds after each step, `draw_bytes` is the heat map of bytes from device to device,
+and `plot_times` compares algorithms on networks and marks the sizes or numbers of devices at which another one becomes
+the fastest. All return matplotlib objects.
 """
 
 import collections
@@ -42,15 +42,13 @@ def figure_of(size, *grid, **more):
 def draw_steps(schedule, k, n, columns=None):
     """Which shares of which piece each device holds: a panel for the start and for each step.
 
-    A row is a device, a column a piece of the array; the darker a cell, the more
-    shares are in it, and with up to eight devices they are named. Arrows are the
-    step's messages: blue ones are added, orange ones copied. Of many devices hundreds of cells are drawn, and little is
-    written, since text takes most of a picture's time.
+    Rows are devices, and columns are pieces of the array. The darker a cell, the more shares are in it; with up to
+    eight devices they are named. Arrows are the step's messages: blue ones are added, orange ones copied. With many
+    devices, hundreds of cells are drawn with little text, since text takes most of the time to draw.
 
-    ``columns``: how many panels are side by side. By default so many that the picture of up to four devices can be read
-    on a phone.
+    ``columns``: how many panels are side by side. By default, a picture of up to four devices can be read on a phone.
 
-    Raises ValueError for what is no schedule for k devices and n elements.
+    Raises ValueError for anything but a schedule for k devices and n elements.
     """
     schedule, cuts, states = states_of(schedule, k, n)
     width, height = _panel_size(k, len(cuts) - 1)
@@ -93,9 +91,9 @@ def draw_bytes(schedule, k, itemsize=4):
 def plot_times(algorithms, network, sizes=None, devices=None):
     """Simulated time of algorithms (name → schedule function) against message size, or number of devices.
 
-    With ``sizes`` (bytes), ``network`` is a Network. With ``devices`` (a list of
-    k) and ``sizes`` a single number, ``network`` is a function of k. Dotted lines
-    mark where another algorithm becomes the fastest, and below the grey one no allreduce can be.
+    With ``sizes`` (bytes), ``network`` is a Network. With ``devices`` (a list of k) and ``sizes`` a single number,
+    ``network`` is a function of k. Dotted lines mark where another algorithm becomes the fastest; no allreduce can be
+    below the grey line.
     """
     if devices is None:
         x, points, what, title = sizes, [(network, size) for size in sizes], "bytes on each device", network.name
@@ -134,7 +132,7 @@ def plot_times(algorithms, network, sizes=None, devices=None):
 
 
 def plot_measurements(rows):
-    """Time and bus bandwidth of `Measurement` rows by size, a line an algorithm; returns the matplotlib figure."""
+    """Time and bus bandwidth of `Measurement` rows by size, one line per algorithm; returns the matplotlib figure."""
     figure, (times, bandwidths) = figure_of((10, 4.2), 1, 2)
     names = list(dict.fromkeys(row.algorithm for row in rows))
     for name, colour, marker in zip(names, COLOURS * 2, MARKERS * 2, strict=False):
@@ -156,7 +154,7 @@ def plot_measurements(rows):
 
 
 def plot_predictions(measurements, predicted):
-    """Predicted against measured seconds of `Measurement` rows, one panel a number of devices.
+    """Predicted against measured seconds of `Measurement` rows, one panel per number of devices.
 
     The title gives the median of the relative errors; algorithms whose own median
     is above 25% are marked in the legend.
@@ -215,7 +213,7 @@ def _draw_state(axes, held, k, cuts, labelled):
 
 
 def named_shares(counts):
-    """The devices whose shares are there, in a text, and how many shares; one that is there twice is named twice."""
+    """The devices whose shares are there, as text, and the number of shares; one that is there twice is named twice."""
     shares = np.repeat(np.arange(len(counts)), counts.astype(np.intp))  # which it takes on machines of 32 bits, too
     return " ".join(map(str, shares)) if len(counts) <= MOST_NAMED else str(len(shares)), len(shares)
 

@@ -12,7 +12,7 @@ pair of wired devices and step: is the chunk sent (1) or not (0)? The rules are:
 
 We start from a number of steps that no all-gather can beat (the longest of the shortest routes, or, for each group of
 devices, the number of chunks that must enter over its links) and count upwards. So the answer is the least number: one
-fewer is below that bound, or the solver found no solution, as reliably as it can with floats.
+step fewer is below that bound, or the solver found no solution for it (as reliably as it can with floats).
 
 Sources: Cai et al. 2021, "Synthesizing optimal collective algorithms" (SCCL), for steps, chunks and the method, with
 another solver (z3, for logical formulas); Huangfu and Hall 2018, "HiGHS", for the solver, which comes with SciPy.

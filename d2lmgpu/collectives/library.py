@@ -3,12 +3,11 @@
 NCCL chooses between rings and trees by itself, knows the wires of the machine, and
 adds on the GPU while data arrive. Each device needs a card of its own.
 
-NCCL does not check that its rules are kept, and a program that breaks them hangs or
-gets wrong sums. It must be called by one thread at a time, for the same sums in the
-same order in each process, and on each card for one sum after the other. So here one
-thread makes each call as a group for all devices of the process, after the call that
-was submitted before it, in whatever queue. Each card has one stream for all calls: it
-waits for the device's stream, which then waits for it:
+NCCL does not check that its rules are kept, and a program that breaks them hangs or gets wrong sums. It must be called
+by one thread at a time, for the same sums in the same order in each process, and on each card for one sum after the
+other. So here one thread makes each call as a group for all devices of the process, after the call that was submitted
+before it, whichever queue that was in. Each card has one stream for all calls: it waits for the device's stream, which
+then waits for it:
 
     devices         | B 1 | B 0 | ......... |................| update
     comm streams          | dW 1 ....... |

@@ -117,7 +117,7 @@ def _sides(k):
 
 
 def topology(name, k):
-    """The network of that name with k devices. Raises ValueError if it cannot have as many."""
+    """The network of that name with k devices. Raises ValueError if it cannot have that many."""
     network = TOPOLOGIES[name](k)
     if network.k < k:
         raise ValueError(f"network {name} has {network.k} devices, not {k}")

@@ -34,7 +34,7 @@ def powers_of_two(k):
 
 
 def fold(k, p, n, steps):
-    """Steps for p devices made to serve k: devices p … k-1 hand in their share first and get the result last."""
+    """The steps for p devices, extended to k: devices p … k-1 hand in their share first and get the result last."""
     if p == k:
         return steps
     hand_in = [Transfer(i, i - p, 0, n, "add") for i in range(p, k)]

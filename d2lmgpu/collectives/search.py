@@ -5,8 +5,8 @@ until no link has time for another chunk. In its turn a device asks the devices 
 least to offer, for the chunk that the fewest devices have. Ties are broken at random, so several searches find several
 schedules, and the best one is taken. Run backwards, and adding, a schedule that spreads becomes one that reduces.
 
-Sources: Won et al. 2024, "TACOS: topology-aware collective algorithm synthesizer", for matching links with chunks; for
-steps and what fits into one, Cai et al. 2021, "Synthesizing optimal collective algorithms" (SCCL).
+Sources: Won et al. 2024, "TACOS: topology-aware collective algorithm synthesizer", for matching links with chunks; Cai
+et al. 2021, "Synthesizing optimal collective algorithms" (SCCL), for steps and what fits into one.
 """
 
 import random

@@ -180,7 +180,7 @@ def nvlink_ring(k, bandwidth, latency=0.0):
 
 
 def nvlink_mesh(bandwidth=25e9, latency=0.0):
-    """Eight devices wired as in a DGX-1; ``bandwidth`` is of one NVLink, in one direction."""
+    """Eight devices wired as in a DGX-1; ``bandwidth`` is that of one NVLink, in one direction."""
     return wired({(a, b): count * bandwidth for a, b, count in MESH_WIRES}, latency, "NVLink mesh, 8 devices")
 
 
