@@ -6,7 +6,7 @@ parameters are on each device that computes it. These actions are added:
     copies of y and dy      just before they are needed, from the device that makes them
     allreduce and update    at the end, the last stage first
 
-Each device does the next item on its list as soon as it can; all that is done at the same time is a step.
+Each device does the next item on its list as soon as it can; everything that is done at the same time forms one step.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""A plan in time as an animation, which a page plays and a picture shows.
+"""A plan as an animation over time, which a page plays and a picture shows.
 
 Boxes are computations; messages are arrays that are sent whole, the y and dy of pipelines. Other consecutive transfers
 at a device, such as those of a collective, form one bar.

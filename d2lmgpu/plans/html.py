@@ -29,8 +29,8 @@ def play(schedule_or_plan, network=None, height=None, **options):
 
     Options for a schedule are those of `collectives.write_html`: k and n (by default as many devices and elements as it
     names), itemsize, title. Options for a plan are those of `simulate`: costs, batch_size, optimizer, dtype,
-    contention. Times are in seconds if there is a ``network`` from `collectives.network`. ``height``: of the frame, in
-    pixels.
+    contention. Times are in seconds if there is a ``network`` from `collectives.network`. ``height``: the height of the
+    frame, in pixels.
 
     Nothing is loaded from the internet. JupyterLab shows the animation in trusted notebooks, such as your own.
 

@@ -1,4 +1,4 @@
-"""Turn a plan's steps into the actions that its devices get one after the other, in an order that is possible.
+"""Turn a plan's steps into the actions that its devices get one after the other, in a possible order.
 
 receive       a y or dy that is sent whole: an action of the receiver and of the sender
 collective    all other transfers of a value in consecutive steps without computations, among devices that

@@ -14,7 +14,7 @@ from ..language.ways import INNER, SCRATCH
 
 
 class Overlap:
-    """The part of a `Step` for overlap. ``final`` and ``exchanged``: events by (device, gradients)."""
+    """The part of a `Step` that handles overlap. ``final`` and ``exchanged``: events by (device, gradients)."""
 
     def _begins_run(self, i, store, action):
         """With overlap: submit the action if it is a run, and return whether it is; others wait for what they need."""

@@ -4,7 +4,8 @@ A computation takes the time given by its cost; collectives/clock.py decides whe
 and end. Updates take no time unless they have a cost, and moves within a device take none. If batch norm is
 synchronised, M takes the cost of F, because the products come before it, and B takes its full cost.
 
-The bubble is the fraction of all devices' time, from the begin of the step to its end, in which they compute nothing.
+The bubble is the fraction of all devices' time, from the beginning of the step to its end, in which they compute
+nothing.
 """
 
 import functools
@@ -29,7 +30,7 @@ EQUAL = {"F": 1, "B": 2, "I": 1, "W": 1, "update": 0}
 
 
 class Event(NamedTuple):
-    """A computation, or a transfer (an ``action``), from ``start`` to ``end``, in a ``step`` of the plan, from 1."""
+    """A computation, or a transfer (an ``action``), from ``start`` to ``end``, in a ``step`` of the plan (from 1)."""
 
     step: int
     action: tuple
