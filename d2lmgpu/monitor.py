@@ -96,7 +96,7 @@ class Callback:
         """Training begins, with ``steps`` steps per epoch; ``history.learning_rate`` will be the latest step's."""
 
     def on_step(self, epoch, step, loss) -> bool | None:
-        """``step`` (from 1) of ``epoch`` (from 0) was submitted; ``loss``: of the epoch so far, per example, or None.
+        """``step`` (from 1) of ``epoch`` (from 0) was submitted; ``loss``: the epoch's so far, per example, or None.
 
         The host program is a step ahead of the devices: the loss covers the steps that are known to be done.
         """
@@ -114,9 +114,9 @@ class Callback:
 class TensorBoard(Callback):
     """Writes loss, accuracy and speed to event files, which ``tensorboard --logdir DIR`` shows.
 
-    ``histograms``: also write histograms of the parameters after each epoch.
-    The events are written directly, because tensorboardX's `SummaryWriter` uses a thread that a full disk ends, and
-    then waits for that thread for ever. Raises ValueError unless tensorboardX is installed.
+    ``histograms``: also write histograms of the parameters after each epoch. The events are written directly, because
+    tensorboardX's `SummaryWriter` uses a thread that dies when the disk is full, and then waits for it for ever. Raises
+    ValueError unless tensorboardX is installed.
     """
 
     only_shows = True

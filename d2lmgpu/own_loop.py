@@ -15,9 +15,9 @@ TOOLTIP = "Makes animator.stopped true, so that the loop can end. Interrupting t
 
 
 class Timer:
-    """Measures times in seconds, one after the other, in a list ``times``. Creating a timer starts it.
+    """Measures times in seconds and keeps them in a list, ``times``. Creating a timer starts it.
 
-    Devices work while the program goes on, and `stop` does not wait for them: call ``d2l.synchronize(devices)`` before
+    Devices work while the program goes on, and `stop` does not wait for them: call ``d2l.synchronize(devices)`` first
     (the textbook's ``npx.waitall()``).
     """
 

@@ -13,9 +13,9 @@ PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"),
 
 
 def plot_history(history, losses=()):
-    """Accuracy, in training and on the test set (or test loss), metrics of one's own and training loss by epoch.
+    """Plot accuracy in training and on the test set (or test loss), your own metrics and training loss, by epoch.
 
-    Side by side; returns the figure.
+    The plots are side by side. Returns the figure.
 
     ``losses``: pairs of a time in epochs and the loss of the epoch so far, for a line within the epochs.
     """
@@ -94,7 +94,7 @@ def plot_timeline(spans, steps=2):
 
 
 def plot_confusion(matrix, names):
-    """A confusion matrix (classes, classes), a row a true class, in percent of it; returns the matplotlib figure."""
+    """A confusion matrix (classes, classes), a row per true class, in percent of it; returns the matplotlib figure."""
     share = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     size = 2.5 + 0.55 * len(names)
     figure, axes = figure_of((size + 0.8, size))
@@ -111,7 +111,7 @@ def plot_confusion(matrix, names):
 
 
 def plot_mistakes(X, y, probabilities, names, count=20):
-    """The pictures about which the network is most sure and wrong, with what it says; returns the matplotlib figure.
+    """The pictures on which the network is wrong but most sure, with its answers; returns the matplotlib figure.
 
     ``X`` (N, C, H, W) with C 1 or 3, labels ``y`` (N,), ``probabilities`` (N, classes) of `predict`.
     """

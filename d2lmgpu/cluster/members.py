@@ -242,7 +242,7 @@ this process; None before."""
 
 
 def cluster(devices: int | Sequence = 1, patience=PATIENCE) -> Cluster:
-    """The devices of all processes that mpiexec or srun started together; of a process started alone, its own devices.
+    """The devices of all processes that mpiexec or srun started together, or of a process that was started alone.
 
     ``devices``: how many devices each process takes at most: GPUs that no other process on its machine has taken, or
     virtual devices if no process has a GPU. Or a list of this process's own devices, or of their names, such as

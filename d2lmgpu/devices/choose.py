@@ -96,7 +96,7 @@ def choose_devices(environment="auto", devices=None) -> tuple[str, list[Device]]
 
     ``environment``: "auto" takes GPUs if there are any and CPU devices otherwise; "cpu"; "gpu"; "multi-gpu" takes all
     GPUs unless ``devices`` gives a number. ``devices``: how many (default 1), a list of indices such as [0, 2], or a
-    list of names such as ["gpu:0", "cpu:0"]; or any of these as a text, as on the command line. With names,
+    list of names such as ["gpu:0", "cpu:0"]; or any of these as text, as on the command line. With names,
     ``environment`` must be "auto"; the names may be of both kinds, and the environment returned is then "gpu+cpu".
 
     Raises ValueError for a request that makes no sense and DeviceError for one that this machine cannot serve.

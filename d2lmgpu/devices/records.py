@@ -37,9 +37,9 @@ def record_transfers() -> Iterator[list[TransferRecord]]:
     >>> transfers
     [TransferRecord(source='cpu(0)', destination='cpu(1)', nbytes=40, seconds=1.2e-06)]
 
-    The end of the block waits for the devices that took part, so that all times are known, and raises the first error,
-    not raised yet, of work submitted to them since their first transfer in the block. Within it a GPU waits for each
-    copy to end, to time it, which makes the program slower.
+    The end of the block waits for the devices that took part, so that all times are known, and raises the first error
+    not yet raised by work submitted to them since their first transfer in the block. Within the block, a GPU waits for
+    each copy to end in order to time it, which makes the program slower.
     """
     log, records, devices = object(), [], {}
     _logs[log] = records, devices

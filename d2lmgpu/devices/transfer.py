@@ -47,8 +47,8 @@ def put(x, device) -> DeviceArray:
 def to_host(x) -> np.ndarray:
     """A copy of ``x`` as a NumPy array, after all work submitted to its device so far.
 
-    Raises the first error, not raised yet, of work that was submitted to the device after ``x`` was made, such as a
-    part of a collective: because of it, ``x`` may be wrong. Raises ValueError if NumPy cannot make an array of ``x``.
+    Raises the first error not yet raised by work that was submitted to the device after ``x`` was made, such as a part
+    of a collective: because of it, ``x`` may be wrong. Raises ValueError if NumPy cannot make an array of ``x``.
     """
     if not isinstance(x, DeviceArray):
         check_on_host("to_host: x", x)

@@ -53,8 +53,8 @@ def softmax_cross_entropy_grad(cache):
 def squared_error(outputs, y):
     """``outputs`` (N, K), targets ``y``, floats (N, K) → the loss summed over examples (0-d), cache.
 
-    loss = Σ_n  1/K · Σ_k (outputs[n, k] - y[n, k])²: of each example the *mean* over its outputs, so that loss / N
-    is what PyTorch's ``nn.MSELoss()`` gives. Labels ``y`` (N,) in 0..K-1 count as one-hot.
+    loss = Σ_n  1/K · Σ_k (outputs[n, k] - y[n, k])²: for each example, the *mean* over its outputs, so loss / N is what
+    PyTorch's ``nn.MSELoss()`` gives. Labels ``y`` (N,) in 0..K-1 count as one-hot.
 
     Raises ValueError for other targets, see `check_targets`.
     """

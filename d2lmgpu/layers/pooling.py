@@ -47,7 +47,7 @@ def max_pool2d(x, size=2):
 def max_pool2d_grad(dy, cache):
     """``dy`` (N, C, H // size, W // size) → dx (N, C, H, W): the largest input of a square gets all of the gradient.
 
-    Of equal inputs the first, row by row, gets it; all other inputs get zero.
+    If several inputs are the largest, the first of them, row by row, gets it; all other inputs get zero.
     """
     x, y, size = cache
     xp = array_module(dy)

@@ -95,7 +95,7 @@ def train_batch(
     gradients are exchanged one by one, as in the textbook, or with ``flat`` as one message.
 
     ``optimizer``: "sgd", or the result of `init_optimizer` for these parameters. ``statistics``: batch norm's running
-    means and variances, a list on each device, which follow the device's own images; None if they are not needed.
+    means and variances, a list on each device, updated from the device's own images; None if they are not needed.
     ``loss``: as in `loss_and_grads`; ``draws``: those of the whole minibatch, for a network with dropout. ``sums``:
     "exact" adds gradients as integers, so that any number of devices and any allreduce give the same bits (exact.py);
     this is for networks without batch norm.

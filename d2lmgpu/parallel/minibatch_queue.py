@@ -32,10 +32,10 @@ class MinibatchQueue:
     ``y`` may also be floats (M, ...): soft labels, or other targets.
 
     In an epoch each example goes once to one device. ``drop_last`` leaves out the last minibatch if it has fewer than
-    ``batch_size`` examples; these differ from epoch to epoch, because the order, which depends on ``seed``, changes.
-    uint8 images become float32 in 0..1. ``loads``: each device's share of every minibatch. ``steps`` is the number of
-    minibatches. ``devices`` may be a `Cluster`; each process then has such a queue, which reads only the shards of its
-    own devices. ``sums``: see `split_batch`.
+    ``batch_size`` examples; the examples left out differ from epoch to epoch, because the order, which depends on
+    ``seed``, changes. uint8 images become float32 in 0..1. ``loads``: each device's share of every minibatch. ``steps``
+    is the number of minibatches. ``devices`` may be a `Cluster`; each process then has such a queue, which reads only
+    the shards of its own devices. ``sums``: see `split_batch`.
 
     ``preprocess``: names in `transforms`, or a function (X, y, rng) → (X, y) that is called once for each minibatch, on
     the host, before it is split. It may change its X (n, C, H, W), floats, and labels y (n,) in place, and returns

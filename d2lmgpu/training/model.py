@@ -81,7 +81,7 @@ class Model:
         return read_images(paths, self.network.input_shape, self.invert)
 
     def summary(self) -> str:
-        """A table of the layers as text: each one's output shape for an image, its parameters, its multiplications."""
+        """A table of the layers as text: each one's output shape for an image, parameters and multiplications."""
         return layer_table(self.network)
 
     def save(self, path):
