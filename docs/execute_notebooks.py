@@ -28,7 +28,6 @@ def execute(path):
     NotebookClient(notebook, timeout=1800, kernel_name="python3", resources=where, store_widget_state=False).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
-    notebook.metadata.pop("widgets", None)  # of progress bars, for which pages load scripts from elsewhere
     nbformat.write(notebook, path)
 
 
