@@ -28,26 +28,27 @@ RIGHT = 1.25
 """A prediction counts as right in `look_back` if it is off by at most this factor."""
 
 
-def compare(what, predicted, found, unit="", how="measured"):
+def compare(what, predicted, found, unit="", how="measured", details=""):
     """Print a prediction beside what was found, and the ratio. ``how`` says how it was found, one of `WAYS`.
 
     In a student's copy of the course (after `begin`), what was found stays folded while there is no prediction. A
-    second call shows it; in a notebook a click does, too. ``predicted`` may be None or ``...``, none yet. Raises
-    ValueError for anything else than numbers.
+    second call shows it; in a notebook a click does, too. ``details``, a text, is shown below it, and folded with it.
+    ``predicted`` may be None or ``...``, none yet. Raises ValueError for anything else than numbers.
     """
     predicted = None if predicted is ... else predicted
     for name, value in (("found", found), ("predicted", 0 if predicted is None else predicted)):
         if not is_number(value):
             raise ValueError(f"compare: {name} is {shown(value)}; it should be a number")
     check_text("compare: unit", unit)
+    check_text("compare: details", details)
     check_name("compare: how", how, WAYS)
     mine = course.begun()
     entry = {"predicted": predicted and float(predicted), "found": float(found), "unit": unit, "how": how}
     seen = _keep(mine, what, entry) if mine else True
     if predicted is None and not seen:
-        _show_folded(what, f"{how} {_in_digits(found, 4)}{unit}")
+        _show_folded(what, f"{how} {_in_digits(found, 4)}{unit}", details)
     else:
-        print(_in_words(what, entry))
+        print(_in_words(what, entry), *[details] * bool(details), sep="\n")
 
 
 def look_back():
@@ -145,13 +146,14 @@ def _is_text(value):
     return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 
-def _show_folded(what, found):
+def _show_folded(what, found, details):
     """Show in a notebook a result that a click unfolds; elsewhere say how to see it."""
     text = f"{what}: the answer is hidden. First put your prediction into the call, or run it again to see the answer."
     ipython = sys.modules.get("IPython")
     if ipython and getattr(ipython.get_ipython(), "kernel", None):
         summary = f"{what}: make your prediction first. (Click here to see the answer anyway.)"
-        page = f"<details><summary>{html.escape(summary)}</summary>{html.escape(found)}</details>"
+        page = f"<details><summary>{html.escape(summary)}</summary>{html.escape(found)}"
+        page += f"<pre>{html.escape(details)}</pre></details>" if details else "</details>"
         ipython.display.display({"text/plain": text, "text/html": page}, raw=True)
     else:
         print(text)
