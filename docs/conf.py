@@ -47,10 +47,11 @@ While it has ``your_name`` in it, there is no such place, and pages have no link
 """
 
 COLOURS = {
-    "light": {"accent": "#0072B2", "on-accent": "#ffffff"},
-    "dark": {"accent": "#56B4E9", "on-accent": "#06121c"},
+    "light": {"accent": "#0072B2", "on-accent": "#ffffff", "ring-add": "#0072b2", "ring-copy": "#b34a00"},
+    "dark": {"accent": "#56B4E9", "on-accent": "#06121c", "ring-add": "#6cc0f5", "ring-copy": "#f5a35c"},
 }
-"""The accent, of Okabe and Ito's palette, which the colour-blind tell apart, and what is written on it, by theme."""
+"""The accent, of Okabe and Ito's palette, which the colour-blind tell apart, what is written on it, and the colours
+of what the ring adds and copies, by theme."""
 
 
 def theme_colours(theme):

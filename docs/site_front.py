@@ -12,13 +12,13 @@ import tempfile
 from pathlib import Path
 
 import site_course
-import site_ring
 import site_tab
 
 REPOSITORY = Path(__file__).parent.parent
 SCALING = REPOSITORY / "docs" / "notebooks" / "images" / "front_scaling.svg"
 """Where the figure is for Sphinx, beside the notebooks' copies, of which git knows nothing either."""
 
+RING = REPOSITORY / "notebooks" / "images" / "ring.svg"
 LAST = "Results"
 """The README's section that ends the page."""
 
@@ -35,7 +35,7 @@ def page(readme):
     """The Markdown of the page, with links as from the repository's main folder. ``readme``: the README's text."""
     beginning, *sections = re.split(r"^## ", readme, flags=re.MULTILINE)
     sections.sort(key=lambda section: section.startswith(LAST))
-    about = beginning.partition("\n")[2]
+    about = re.sub(rf"!\[[^\]]*\]\([^)]*{RING.name}\)\n\n", "", beginning.partition("\n")[2])  # it is above
     title = "---\nhide-toc: true\n---\n# How do several devices train one network?\n"
     parts = [title + _html(_first_screen()), dialogue(), scaling(), WAYS, _playground(), f"## What it is\n{about}"]
     return "\n".join([*parts, *(f"## {section}" for section in sections)])
@@ -50,7 +50,7 @@ def _first_screen():
     second = ("#try-it-in-this-tab", "Try it in this tab") if site_tab.POSSIBLE else ("player.html", "Watch it play")
     buttons = [(f"notebooks/{first}.html", "Start with notebook 1"), second]
     links = "\n".join(f'<a class="front-button" href="{href}">{text}</a>' for href, text in buttons)
-    return FIRST_SCREEN.replace("LINKS", links).replace("RING", site_ring.picture())
+    return FIRST_SCREEN.replace("LINKS", links).replace("RING", RING.read_text("utf-8"))
 
 
 def _playground():
@@ -105,7 +105,11 @@ can read, and a course in which you write it yourself. No GPU needed.</p>
 LINKS
 </p>
 </div>
+<figure>
 RING
+<figcaption>A ring allreduce, drawn from the schedule that trains. <a href="player.html">More in the player</a>.
+<label><input type="checkbox" /> pause</label></figcaption>
+</figure>
 </div>"""
 
 DIALOGUE = """## Wrong answers get a hint

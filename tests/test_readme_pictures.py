@@ -29,9 +29,9 @@ def test_the_moving_ring_is_what_its_script_draws():
 
 def test_the_moving_ring_has_all_messages_and_ends_with_all_sums():
     text, schedule = saved("ring"), ALGORITHMS["ring"](4, 4)
-    moving = re.findall(r'class="t t(\d) (\w+)"', text)
+    moving = re.findall(r'class="sent sent-(\d) (\w+)"', text)
     assert moving == [(str(i), t.op) for i, step in enumerate(schedule) for t in step] and prove(schedule, 4, 4)
-    still = re.sub(r'<g class="t .*?</g>', "", text)
+    still = re.sub(r'<g class="sent .*?</g>', "", text)
     for share in range(4):  # of each chunk on each device: there from the start, or from some step on
         assert len(re.findall(rf'<rect class="d{share}"', still)) == 4 * 4
 
@@ -39,10 +39,17 @@ def test_the_moving_ring_has_all_messages_and_ends_with_all_sums():
 def test_the_moving_ring_stands_still_where_motion_is_unwanted():
     style = re.search(r"<style>(.*?)</style>", saved("ring"), re.DOTALL)[1]
     before, within = style.split("@media(prefers-reduced-motion:no-preference){")
-    assert "animation" not in before and set(re.findall(r"animation-name:(\w+)", within)) == set(
-        re.findall(r"@keyframes (\w+)", within)
-    )
+    named, frames = (set(re.findall(p, within)) for p in (r"animation-name:([\w-]+)", r"@keyframes ([\w-]+)"))
+    assert "animation" not in before and named == frames and len(frames) == 3 * 6 + 2
     assert "prefers-color-scheme:dark" in before and "infinite" in within
+
+
+def test_the_moving_rings_rules_are_for_the_ring_only():
+    """It is also in the website's first page, where other elements have the same names."""
+    style = re.search(r"<style>(.*?)</style>", saved("ring"), re.DOTALL)[1]
+    rules = re.sub(r"@keyframes ring-[\w-]+\{(?:[^{}]*\{[^{}]*\})*\}|@media\([^)]*\)\{", "", style)
+    selectors = [each.strip() for rule in re.findall(r"([^{}]+)\{", rules) for each in rule.split(",")]
+    assert len(selectors) > 40 and not [each for each in selectors if not re.match(r"\.ring( |$)", each)]
 
 
 def test_the_terminal_is_what_its_script_draws_of_these_lines():

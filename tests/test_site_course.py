@@ -13,7 +13,6 @@ import pytest
 import site_course
 import site_front
 import site_logo
-import site_ring
 import site_sources
 
 import d2lmgpu as d2l
@@ -73,22 +72,15 @@ def test_the_dialogue_is_the_commands():
     assert "✓ allreduce: " in right and "Hint" not in right
 
 
-def test_the_front_page_has_all_of_the_readme():
+def test_the_front_page_has_all_of_the_readme_and_one_ring():
     pytest.importorskip("latex2mathml", reason="the website's packages are missing (pip install -e '.[docs]')")
     readme = (REPOSITORY / "README.md").read_text("utf-8")
     page = site_front.page(readme)
-    assert all(line in page for line in readme.splitlines()[1:])
+    picture = re.search(r"!\[[^\]]*\]\([^)]*ring.svg\)\n\n", readme)[0]
+    assert all(line in page for line in readme.replace(picture, "").splitlines()[1:])
+    assert page.count("The ring allreduce of four devices") == page.count('class="ring"') == 1
     headings = re.findall(r"^##? (.*)$", re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S), re.MULTILINE)
     assert len(set(headings)) == len(headings) and headings[-1] == site_front.LAST
-
-
-def test_the_ring_moves_what_the_schedule_moves():
-    page = site_ring.picture()
-    assert page.count('<g class="ring-flies-') == sum(map(len, d2l.collectives.ring(4, 4))) == 24
-    assert len(re.findall(r'<rect class="(?:ring-after-\d)?"', page)) == 4 * 4 * 4, "at the end each chunk has all"
-    keyframes, named = (set(re.findall(p, page)) for p in (r"@keyframes ([\w-]+)", r"animation-name: ([\w-]+)"))
-    assert keyframes == named and len(keyframes) == 6 + 6 + 8
-    assert "prefers-reduced-motion" in page and ":checked" in page
 
 
 def test_the_logo_is_the_scripts():

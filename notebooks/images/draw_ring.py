@@ -3,7 +3,8 @@
 python notebooks/images/draw_ring.py
 
 What moves is the library's own schedule, and what each device holds is counted from it. The file is an SVG with CSS: it
-takes the colours of the reader's theme, and stands still, with the result, for those who want less motion.
+takes the colours of the reader's theme, and stands still, with the result, for those who want less motion. The
+website's first page contains it, too, so its rules apply to nothing outside the element of class ring.
 """
 
 from pathlib import Path
@@ -22,26 +23,26 @@ START, STEP, TRAVEL, END = 1.2, 1.7, 1.2, 3.0
 OPS = {"add": "added to what is there", "copy": "copied"}
 
 STYLE = """
-svg{--paper:#fff;--ink:#1b1d21;--quiet:#5a606b;--line:#c3c8d0;--box:#f3f4f7;--add:#0072b2;--copy:#b34a00;
+.ring{--paper:#fff;--ink:#1b1d21;--quiet:#5a606b;--line:#c3c8d0;--box:#f3f4f7;--add:#0072b2;--copy:#b34a00;
 font:15px system-ui,-apple-system,"Segoe UI",sans-serif}
-@media(prefers-color-scheme:dark){svg{--paper:#14171c;--ink:#eceef2;--quiet:#a6adb8;--line:#4a515c;--box:#20252d;
+@media(prefers-color-scheme:dark){.ring{--paper:#14171c;--ink:#eceef2;--quiet:#a6adb8;--line:#4a515c;--box:#20252d;
 --add:#6cc0f5;--copy:#f5a35c}}
-text{fill:var(--ink)}
-.q{fill:var(--quiet);font-size:13px}
-.paper{fill:var(--paper);stroke:var(--line)}
-.box{fill:var(--box);stroke:var(--line)}
-.way{stroke:var(--line);stroke-width:2;fill:none}
-.tip{fill:var(--line)}
-.cell{fill:none;stroke:var(--line)}
-.n{text-anchor:middle;font-size:14px;fill:#1b1d21}
-.d0{fill:#8fd3b6}.d1{fill:#f4c77b}.d2{fill:#a9cdeb}.d3{fill:#e3b4cf}
-.add rect.ring{stroke:var(--add)}.copy rect.ring{stroke:var(--copy)}
-.ring{fill:var(--paper);stroke-width:3}
-.add.said{fill:var(--add)}.copy.said{fill:var(--copy)}
-.said{font-size:17px;font-weight:600;text-anchor:middle}
-.t,.said{opacity:0}.said.last{opacity:1}
+.ring text{fill:var(--ink)}
+.ring .quiet{fill:var(--quiet);font-size:13px}
+.ring .paper{fill:var(--paper);stroke:var(--line)}
+.ring .box{fill:var(--box);stroke:var(--line)}
+.ring .way{stroke:var(--line);stroke-width:2;fill:none}
+.ring .tip{fill:var(--line)}
+.ring .cell{fill:none;stroke:var(--line)}
+.ring .number{text-anchor:middle;font-size:14px;fill:#1b1d21}
+.ring .d0{fill:#8fd3b6}.ring .d1{fill:#f4c77b}.ring .d2{fill:#a9cdeb}.ring .d3{fill:#e3b4cf}
+.ring .add .frame{stroke:var(--add)}.ring .copy .frame{stroke:var(--copy)}
+.ring .frame{fill:var(--paper);stroke-width:3}
+.ring .add.said{fill:var(--add)}.ring .copy.said{fill:var(--copy)}
+.ring .said{font-size:17px;font-weight:600;text-anchor:middle}
+.ring .sent,.ring .said{opacity:0}.ring .said.last{opacity:1}
 @media(prefers-reduced-motion:no-preference){
-.f,.t,.said,.said.last{animation:SECONDSs linear infinite;opacity:0}
+.ring .new,.ring .sent,.ring .said,.ring .said.last{animation:SECONDSs linear infinite;opacity:0}
 KEYFRAMES
 }
 """
@@ -65,8 +66,9 @@ def drawn():
         "its own; in three more the complete sums are copied on, until every device has all of them."
     )
     size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="a b">'
-    named = f'<title id="a">{title}</title><desc id="b">{what}</desc>'
+    names = 'aria-labelledby="ring-title ring-what"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} class="ring" role="img" {names}>'
+    named = f'<title id="ring-title">{title}</title><desc id="ring-what">{what}</desc>'
     return "\n".join([head, named, f"<style>{style}</style>", *parts, "</svg>", ""])
 
 
@@ -81,7 +83,7 @@ def _shares(chunk_counts, x, y, known=()):
     for share in [share for share, count in enumerate(chunk_counts) if count and share not in known]:
         left = x + share * CELL
         yield f'<rect class="d{share}" x="{left}" y="{y}" width="{CELL}" height="{CELL}"/>'
-        yield f'<text class="n" x="{left + CELL / 2:g}" y="{y + 19}">{share}</text>'
+        yield f'<text class="number" x="{left + CELL / 2:g}" y="{y + 19}">{share}</text>'
 
 
 def _device(device, states):
@@ -91,13 +93,13 @@ def _device(device, states):
     yield f'<text x="{x + 12}" y="{y + 22}">device {device}</text>'
     for chunk in range(K):
         left, top = _place(device, chunk)
-        yield f'<text class="q" x="{left - 8}" y="{top + 18}" text-anchor="end">chunk {chunk}</text>'
+        yield f'<text class="quiet" x="{left - 8}" y="{top + 18}" text-anchor="end">chunk {chunk}</text>'
         yield f'<rect class="cell" x="{left}" y="{top}" width="{K * CELL}" height="{CELL}"/>'
         yield from _shares(states[0][device, chunk], left, top)
         for number, (before, after) in enumerate(zip(states, states[1:], strict=False)):
             new = "".join(_shares(after[device, chunk], left, top, known=before[device, chunk].nonzero()[0]))
             if new:
-                yield f'<g class="f f{number}">{new}</g>'
+                yield f'<g class="new new-{number}">{new}</g>'
     (x, y), (to_x, to_y) = _middle(device), _middle((device + 1) % K)
     along = (to_x > x) - (to_x < x), (to_y > y) - (to_y < y)
     start, end = (
@@ -114,10 +116,10 @@ def _middle(device):
 
 
 def _words(schedule):
-    yield _said("f-start", "Each device has its own share, 0 to 3, of each chunk")
+    yield _said("first", "Each device has its own share, 0 to 3, of each chunk")
     for number, step in enumerate(schedule):
         said = f"Step {number + 1} of {len(schedule)}: one chunk to the neighbour, {OPS[step[0].op]}"
-        yield _said(f"{step[0].op} w{number}", said)
+        yield _said(f"{step[0].op} said-{number}", said)
     yield _said("last", "Every device has the sum of all shares of every chunk")
 
 
@@ -129,9 +131,9 @@ def _message(number, t, states):
     """A chunk on its way: what its device held before the step."""
     x, y = _place(t.source, t.start)
     to_x, to_y = _place(t.destination, t.start)
-    ring = f'<rect class="ring" x="{x - 2}" y="{y - 2}" width="{K * CELL + 4}" height="{CELL + 4}" rx="3"/>'
+    frame = f'<rect class="frame" x="{x - 2}" y="{y - 2}" width="{K * CELL + 4}" height="{CELL + 4}" rx="3"/>'
     shares = "".join(_shares(states[number][t.source, t.start], x, y))
-    yield f'<g class="t t{number} {t.op}" style="--x:{to_x - x}px;--y:{to_y - y}px">{ring}{shares}</g>'
+    yield f'<g class="sent sent-{number} {t.op}" style="--x:{to_x - x}px;--y:{to_y - y}px">{frame}{shares}</g>'
 
 
 def _keyframes(begins, seconds):
@@ -143,23 +145,26 @@ def _keyframes(begins, seconds):
     def seen(name, begin, end):
         hidden = f"0%,{part(begin - 0.01)}{{opacity:0}}" if begin else ""
         over = f"{part(end)},100%{{opacity:0}}" if end < seconds else ""
-        return f"@keyframes {name}{{{hidden}{part(begin)},{part(end - 0.01)}{{opacity:1}}{over}}}"
+        return _moved(name, f"{hidden}{part(begin)},{part(end - 0.01)}{{opacity:1}}{over}")
 
     for number, begin in enumerate(begins):
         arrived = begin + TRAVEL
-        yield seen(f"f{number}", arrived, seconds)
-        yield seen(f"w{number}", begin, begin + STEP)
-        yield (
-            f"@keyframes t{number}{{0%,{part(begin - 0.01)}{{opacity:0;transform:none}}{part(begin)}{{opacity:1;"
-            f"transform:none;animation-timing-function:ease-in-out}}{part(arrived)}{{opacity:1;transform:"
-            f"translate(var(--x),var(--y))}}{part(arrived + 0.01)},100%{{opacity:0;transform:translate(var(--x),"
-            f"var(--y))}}}}"
+        yield seen(f"new-{number}", arrived, seconds)
+        yield seen(f"said-{number}", begin, begin + STEP)
+        there = "transform:translate(var(--x),var(--y))"
+        yield _moved(
+            f"sent-{number}",
+            f"0%,{part(begin - 0.01)}{{opacity:0;transform:none}}"
+            f"{part(begin)}{{opacity:1;transform:none;animation-timing-function:ease-in-out}}"
+            f"{part(arrived)}{{opacity:1;{there}}}{part(arrived + 0.01)},100%{{opacity:0;{there}}}",
         )
-        yield f".f{number}{{animation-name:f{number}}}.w{number}{{animation-name:w{number}}}"
-        yield f".t{number}{{animation-name:t{number}}}"
     yield seen("first", 0, begins[0])
     yield seen("last", begins[-1] + STEP, seconds)
-    yield ".f-start{animation-name:first}.said.last{animation-name:last}"
+
+
+def _moved(name, frames):
+    """The rule of what has this class, and its key frames."""
+    return f"@keyframes ring-{name}{{{frames}}}.ring .{name}.{name}{{animation-name:ring-{name}}}"
 
 
 if __name__ == "__main__":
