@@ -79,7 +79,8 @@ class Animator:
         self._names = check_list("Animator: legend", [] if legend is None else legend, of="names of lines")
         self._fmts = check_list("Animator: fmts", fmts, of="matplotlib's formats, such as 'm--'") or ["-"]
         given = {"xlabel": xlabel, "ylabel": ylabel, "xlim": xlim, "ylim": ylim, "xscale": xscale, "yscale": yscale}
-        self._how = {name: value for name, value in given.items() if value is not None}
+        one = [name for name in ("xlim", "ylim") if _same(given[name])]
+        self._how = {name: value for name, value in given.items() if value is not None and name not in one}
         self.X, self.Y, self._panel, self._told = [], [], None, "no points yet"
         try:
             self._figure, _ = figure_of(figsize, nrows, ncols)
@@ -154,3 +155,8 @@ def _numbers(name, value):
         if not is_number(value) and (value is not None or name == "x"):
             raise ValueError(f"Animator.add: {name} has {shown(value)}; it should be a number, or a list of numbers")
     return values
+
+
+def _same(ends):
+    """Whether two limits are the same number, of which matplotlib warns: those of a run of one epoch."""
+    return isinstance(ends, (list, tuple)) and len(ends) == 2 and ends[0] == ends[1]

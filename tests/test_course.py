@@ -114,6 +114,15 @@ def test_an_answer_stays_folded_until_there_is_a_prediction(begun, capsys):
     assert capsys.readouterr().out == "step: predicted 3 ms, measured 1.5 ms: 0.5 times what was predicted.\n"
 
 
+def test_details_stay_folded_with_the_answer(begun, monkeypatch, capsys):
+    compare("step", None, 1.5, " ms", details="rounds: 1.4, 1.6")
+    assert "1.4" not in capsys.readouterr().out
+    compare("step", 3, 1.5, " ms", details="rounds: 1.4, 1.6")
+    assert capsys.readouterr().out.endswith(" times what was predicted.\nrounds: 1.4, 1.6\n")
+    with pytest.raises(ValueError, match="compare: details is 1.4; it should be a text"):
+        compare("step", 3, 1.5, " ms", details=1.4)
+
+
 def test_a_second_run_unfolds_it(begun, capsys):
     for _ in range(2):
         capsys.readouterr()
@@ -127,11 +136,12 @@ def test_in_a_notebook_a_click_unfolds_it(begun, monkeypatch, capsys):
     ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())
     ipython.display = types.SimpleNamespace(display=lambda data, raw: shown.append(data))
     monkeypatch.setitem(sys.modules, "IPython", ipython)
-    compare("a < b", None, 1.5, " ms")
+    compare("a < b", None, 1.5, " ms", details="1 < 2,\n3")
     (folded,) = shown
     assert "1.5" not in folded["text/plain"] and capsys.readouterr().out == ""
     html = folded["text/html"]
-    assert html.startswith("<details><summary>a &lt; b: ") and html.endswith("</summary>measured 1.5 ms</details>")
+    assert html.startswith("<details><summary>a &lt; b: ")
+    assert html.endswith("</summary>measured 1.5 ms<pre>1 &lt; 2,\n3</pre></details>")
 
 
 def test_all_predictions_are_kept_and_looked_back_at(begun, capsys):

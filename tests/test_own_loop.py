@@ -51,6 +51,14 @@ def test_in_a_terminal_each_point_is_a_line(capsys):
     assert animator.X == [[1, 2]] and animator.Y == [[0.5, 0.83712]] and f"{animator.Y[0][-1]:.2f}" == "0.84"
 
 
+def test_one_epoch_has_no_limits():
+    """matplotlib warns of limits that are the same; tests make warnings errors."""
+    animator = d2l.Animator(xlim=[1, 1], ylim=(0, 1))
+    animator.add(1, 0.5)
+    (axes,) = animator.fig.axes
+    assert axes.get_xlim()[0] < 1 < axes.get_xlim()[1] and axes.get_ylim() == (0, 1)
+
+
 def test_several_lines(capsys):
     """Points at different x, and none; numbers of any library; formats in turn."""
     animator = d2l.Animator(legend=["loss", "train", "test"], fmts=["-", "r:"], yscale="log", ylim=(0.01, 10))

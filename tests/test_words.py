@@ -8,6 +8,7 @@ from d2lmgpu.words import listed, seconds, several
 
 def test_one_is_no_plural():
     assert [several(n, "epoch") for n in (0, 1, 2, 60000)] == ["0 epochs", "1 epoch", "2 epochs", "60,000 epochs"]
+    assert [several(n, "micro-batch") for n in (1, 2)] == ["1 micro-batch", "2 micro-batches"]
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def _range(values, unit):
 
 
 def _print(result, plan):
-    parts = f"{words.several(plan.k, 'device')}, {plan.micro_batches} micro-batch{'es' * (plan.micro_batches > 1)}"
+    parts = f"{words.several(plan.k, 'device')}, {words.several(plan.micro_batches, 'micro-batch')}"
     size = f"batch {result['batch_size']}, {result['optimizer']}" + ", exact sums" * (result["sums"] == "exact")
     print(f"{plan.name}: {result['network']} × {result['width']:g}, {parts}, {size}; proved")
     print(

@@ -98,8 +98,7 @@ def bars_of(simulation):
 
 def _title(plan):
     """ "1f1b: 4 devices, 8 micro-batches"."""
-    word = "micro-batch" if plan.micro_batches == 1 else "micro-batches"
-    return f"{plan.name}: {several(plan.k, 'device')}, {plan.micro_batches:,} {word}"
+    return f"{plan.name}: {several(plan.k, 'device')}, {several(plan.micro_batches, 'micro-batch')}"
 
 
 def _label(action, with_stage):
