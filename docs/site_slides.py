@@ -205,22 +205,28 @@ PAGE = """<!DOCTYPE html>
 <title>Training one network on several devices: COUNT slides</title>
 <style>
 @page { size: 13.333in 7.5in; margin: 0; }
-:root { color-scheme: light; --unit: min(1.72vw, 2.75vh); scroll-snap-type: y mandatory; }
+:root { color-scheme: light; --unit: min(1.72vw, 2.75vh); scroll-snap-type: y mandatory; --paper: #ffffff;
+  --ink: #1b1d21; --quiet: #5a606b; --title: #0a3d6b; --code: #f3f4f7; --line: #d5d8de; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { color-scheme: dark; --paper: #131416; --ink: #e4e6ea; --quiet: #a6adb8; --title: #7cc4f2; --code: #20252d;
+    --line: #4a515c; }
+  img { background: white; filter: invert(0.93) hue-rotate(180deg); }
+}
 * { box-sizing: border-box; }
-body { margin: 0; background: white; color: #1b1d21; font: var(--unit)/1.4 system-ui, sans-serif;
+body { margin: 0; background: var(--paper); color: var(--ink); font: var(--unit)/1.4 system-ui, sans-serif;
   counter-reset: slide; }
 section { counter-increment: slide; position: relative; height: 100vh; height: 100dvh; overflow: auto;
-  scroll-snap-align: start; padding: 1.4em max(2.6em, 50vw - 28em) 1.9em; background: white; display: flex;
+  scroll-snap-align: start; padding: 1.4em max(2.6em, 50vw - 28em) 1.9em; background: var(--paper); display: flex;
   flex-direction: column; }
 section::after { content: counter(slide) " / COUNT"; position: absolute; right: 1.6em; bottom: 0.7em;
-  font-size: max(11px, 0.62em); color: #5a606b; }
+  font-size: max(11px, 0.62em); color: var(--quiet); }
 section:not(:has(img)) { font-size: 1.25em; }
-h1 { font-size: 1.75em; line-height: 1.2; margin: 0 0 0.45em; color: #0a3d6b; }
+h1 { font-size: 1.75em; line-height: 1.2; margin: 0 0 0.45em; color: var(--title); }
 p, ul, pre, table { margin: 0 0 0.6em; }
-pre { background: #f3f4f7; padding: 0.7em 0.9em; font-size: 0.86em; overflow-x: auto; }
+pre { background: var(--code); padding: 0.7em 0.9em; font-size: 0.86em; overflow-x: auto; }
 code { font-family: ui-monospace, monospace; font-size: 0.92em; }
 table { border-collapse: collapse; }
-td, th { text-align: left; padding: 0.2em 1.8em 0.2em 0; border-bottom: 1px solid #d5d8de; }
+td, th { text-align: left; padding: 0.2em 1.8em 0.2em 0; border-bottom: 1px solid var(--line); }
 @media print, (min-width: 701px) {
   p:has(img) { flex: 1 1 0; min-height: 8em; }
   img { width: 100%; height: 100%; object-fit: contain; }
@@ -232,8 +238,7 @@ math[display="block"] { font-size: 1.3em; margin: 0.7em 0; }
   section::after { position: static; text-align: right; margin-top: auto; }
   h1 { font-size: 26px; }
   pre { font-size: 13px; }
-  p:has(img) { flex: none; overflow-x: auto; }
-  img { height: auto; min-width: 100%; }
+  img { width: 100%; height: auto; }
   td, th { padding-right: 0.8em; }
 }
 @media print {

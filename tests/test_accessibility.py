@@ -119,6 +119,16 @@ def test_the_accent_is_read(theme):
     assert contrast(colours["accent"], BACKGROUNDS[theme]) >= 4.5
     assert contrast(colours["accent"], SIDEBARS[theme]) >= 4.5
     assert contrast(colours["on-accent"], colours["accent"]) >= 4.5
+    assert all(contrast(colours[f"ring-{op}"], BACKGROUNDS[theme]) >= 4.5 for op in ("add", "copy"))
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=BACKGROUNDS)
+def test_slides_are_read(theme):
+    """Texts against what is behind them. Read from the source, since packages of Sphinx may be missing."""
+    rules = re.findall(r":root \{ color-scheme: \w+;(.*?)\}", (DOCS / "site_slides.py").read_text("utf-8"), re.DOTALL)
+    colours = dict(re.findall(r"--(\w+): (#\w+)", rules[theme]))
+    for text in ("ink", "quiet", "title"):
+        assert contrast(colours[text], colours["paper"]) >= 4.5 and contrast(colours[text], colours["code"]) >= 4.5
 
 
 def turned(colour):
