@@ -1,4 +1,4 @@
-"""Plans: a whole training step as data, with one file for each way to split it, and the modules that use plans."""
+"""Plans, each a whole training step as data: a file for each way to split a step, and the modules that use plans."""
 
 from collections.abc import Callable
 
@@ -44,7 +44,7 @@ PLANS: dict[str, Callable[..., Plan]] = {
     "zero2": zero2,
     "zero3": zero3,
 }
-"""Ways to split a training step, by name: functions of k devices and a number of micro-batches that return a `Plan`.
+"""The ways to split a training step, by name: functions that make a `Plan` for k devices and some micro-batches.
 
-Other arguments are optional; without ``network`` the plans are for LeNet.
+All other arguments are optional; without ``network`` the plans are for LeNet.
 """

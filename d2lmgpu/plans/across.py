@@ -1,10 +1,10 @@
-"""A plan across processes: each process does the actions of its own devices, which exchange data by messages.
+"""A plan that runs in several processes: each does the actions of its own devices, and messages carry the data.
 
     rank 0, device 0    F 0 ─ send y 0 ─┐                       every process knows the whole plan, and so
-                                        │ a message             which messages come in which order; each
+                                        │ a message             knows the order of all messages; each
     rank 1, device 1                    └─► receive y 0 ─ F 0   message has a number, its MPI tag
 
-Before the first step the processes compare their plans and parameters; step_across.py carries out a step.
+Before the first step, the processes check that their plans and parameters agree. step_across.py carries out a step.
 """
 
 import hashlib
@@ -16,14 +16,14 @@ from ..cluster.communicator import most_tags
 from ..collectives import ALGORITHMS, schedules_of
 
 GATHER = "recursive_doubling"
-"""The allreduce with which devices exchange single numbers."""
+"""The allreduce algorithm that devices use to exchange single numbers."""
 
 
 class AcrossProcesses:
-    """What an `Execution` on a `Cluster` of several processes has besides its own devices.
+    """The part of an `Execution` that is needed only on a `Cluster` of several processes.
 
-    ``actions``: all the plan's actions in order. ``params``: the parameters that it begins with, to be compared.
-    ``first_tags``: by number of the action, the first tag of each action with messages between processes.
+    ``actions``: all the plan's actions in order. ``params``: the initial parameters, which the processes compare.
+    ``first_tags``: for each action that needs messages between processes, its number and the first of its tags.
     """
 
     def __init__(self, plan, everybody, actions, params):
@@ -46,17 +46,17 @@ class AcrossProcesses:
                 f"the plan has {tags:,} messages between processes, but this MPI allows no more than "
                 f"{most_tags(self.progress.comm):,}; take fewer micro-batches"
             )
-        written = plan._replace(network=None)  # the network has functions, whose texts contain their memory addresses
+        written = plan._replace(network=None)  # functions in the network would show their addresses
         self._to_compare = {"the plan's checksum": _checksum(written), "the parameters'": _checksum(*params)}
 
     def compare(self):
-        """Before the first step: raise ValueError, in all processes, if they would do different things."""
+        """Before the first step, raise ValueError in all processes if their plans or parameters differ."""
         if self._to_compare and self.everybody.world is not None:
             agree(self.everybody.world, self._to_compare, self.everybody.patience, "the first step of a plan")
         self._to_compare = None
 
     def add_gather(self, step, what, m, makers):
-        """As `cluster.add_gather`, at the end of a step or of its gradients; ``what``: a key of `tags`."""
+        """Like `cluster.add_gather`, at the end of a step or after its gradients; ``what``: a key of `tags`."""
         order = (step.steps + 1) * self.count - (2 if what == "gradients" else 1)
         how = schedules_of(GATHER), (self.progress, order, self.tags[what])
         across = Across(self.everybody, what, *((None, None) if self.everybody.is_elastic else how), step.do)

@@ -1,6 +1,6 @@
-"""Combine actions that follow each other in a device's queue, without waiting in between, into one task: a chain.
+"""Combine successive actions in a device's queue into one task, a chain, if the device need not wait between them.
 
-Waking a thread for each action of a plan takes longer than many of the actions.
+Waking a thread for each action of a plan would take longer than many of the actions themselves.
 
     begin | F | B | allreduce | update | free | end          7 tasks
     begin, F, B   | allreduce | update, free, end            3
@@ -12,14 +12,14 @@ from ..devices import Batch
 
 
 class Chains(Batch):
-    """A `Batch` whose `chain` extends a device's last task, if that is a chain and nothing was added since."""
+    """A `Batch` whose method `chain` extends a device's last task, if that is a chain and no other call came since."""
 
     def __init__(self):
         super().__init__()
-        self._open = {}  # by device: the chain's task, and its pieces of work
+        self._open = {}  # for each device: the chain's task, and the work in it
 
     def chain(self, device, function, *args):
-        """Do this on the device; return the chain's task, an event that happens when the whole chain is done."""
+        """Add a call to the device's chain; return the chain's task, an event that happens when the chain is done."""
         if device not in self._open:
             work = collections.deque()
             self._open[device] = super().submit_to_all([device], _do_in_turn, device, work), work
@@ -28,7 +28,7 @@ class Chains(Batch):
         return task
 
     def record(self, device):
-        """As in `Batch`: an event that happens when the device has done everything it was given so far."""
+        """As in `Batch`: return an event that happens when the device has done everything that it was given so far."""
         task, _ = self._open.pop(device, (None, None))
         return task or super().record(device)
 
@@ -45,7 +45,7 @@ class Chains(Batch):
 
 
 def _do_in_turn(device, work):
-    """Do all the work, even after an error, which is then raised; the result marks the end. Runs on the device."""
+    """Do all the work on the device and return a mark of its end. The first error is raised after the rest is done."""
     first = None
     while work:
         function, args = work.popleft()  # not kept longer than necessary: the arguments include arrays

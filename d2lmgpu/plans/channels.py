@@ -1,27 +1,29 @@
 """The textbook's layer-wise partitioning: each device has some of the channels of every layer.
 
-For each layer, every device computes its part of the outputs (*columns* of the weights) for all examples, and gathers
-the other parts before the next layer. The gradient of a layer's input is a sum over outputs, which are spread over the
-devices. Each device gets back the complete sums for its own units.
+In each layer, every device computes its own part of the outputs (*columns* of the weights) for all examples. Before the
+next layer, it gathers the other parts. In the backward pass, the gradient of a layer's input is a sum over the layer's
+outputs, which are spread over the devices. So each device computes a share of this sum, and gets back the complete sums
+for its own units.
 
     channels         conv1 columns | gather | conv2 columns | gather | dense1 columns | gather | dense2 columns | gather
     channel-pairs    conv1 columns          | conv2 rows    | sum    | dense1 columns          | dense2 rows    | sum
 
-After columns, the next layer can be cut into *rows*: device i takes its own part of the inputs as it is and computes a
-share of every output. So two layers need one exchange forward and one backward, half as many as before. All devices
-compute the same for everything between the sum and the next columns, and for the loss.
+After a layer in columns, the next layer can be cut into *rows*: device i uses its own part of the inputs as it is, and
+computes a share of every output. So two layers need one exchange forward and one backward, half as many as before. From
+that exchange to the next columns, and for the loss, all devices compute the same.
 
-Elements that each device sends for one example, where y_s are the layers' outputs as exchanged, if units divide evenly:
+If units divide evenly, each device sends this many elements for one example, where y_s are the layers' outputs in the
+form in which they are exchanged:
 
-    channels         (k-1)/k · Σ 2·y_s, but the logits count once: each y_s is gathered, and its gradient scattered
+    channels         (k-1)/k · Σ 2·y_s, since y_s and its gradient are exchanged; the logits count only once
     channel-pairs    (k-1)/k · Σ 2·(y_s directly after rows + inputs of columns other than the images)
 
-For LeNet this is 8,626·(k-1)/k elements per example in 7 exchanges, and 9,720·(k-1)/k in 3, because after rows the
-outputs are summed before they are pooled. Pairs save bytes where the layer in between is wide, and waiting time where
-messages are short.
+For LeNet, `channels` sends 8,626·(k-1)/k elements per example in 7 exchanges, and `channel_pairs` 9,720·(k-1)/k in 3:
+after rows, the outputs are summed before they are pooled, so more elements are sent. Pairs save bytes if the layer
+between the exchanges is wide, and waiting time if messages are short.
 
-Memory: parameters, gradients, the optimiser's state, and the layers' outputs are spread over the devices. Every device
-holds all inputs of columns, and for a convolution all their patches.
+Memory: parameters, gradients, the optimiser's state, and the layers' outputs are spread over the devices. But every
+device holds the complete input of each layer in columns, and if this is a convolution, all its patches.
 
 Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs", "Splitting the Problem"; Krizhevsky,
 Sutskever and Hinton 2012, "ImageNet Classification with Deep Convolutional Neural Networks"; Krizhevsky 2014, "One
@@ -46,19 +48,19 @@ def channels(k, micro_batches=1, network=LENET):
 
 
 def channel_pairs(k, micro_batches=1, network=LENET):
-    """The plan for k devices, with layers in pairs of columns and rows; an odd last one has columns."""
+    """The plan for k devices, with layers in pairs of columns and rows; a last layer without a partner has columns."""
     return by_channels("channel-pairs", 1, k, micro_batches, network)
 
 
 def columns(network):
-    """The stages of `channels`: each layer with weights together with what follows it, and the loss on its own."""
+    """The stages of `channels`: each begins with a layer that has weights. The loss is a stage of its own."""
     edges = itertools.pairwise([*blocks(network, has_weights), len(network)])
     stages = [stage_of(network, a, b, "columns") for a, b in edges]
     return *stages, stage_of(network, len(network), len(network))
 
 
 def pairs(network):
-    """The stages of `channel_pairs`: columns, rows, the layers without weights after them, and so on, and the loss."""
+    """The stages of `channel_pairs`: columns, rows, the layers without weights after them, and so on; then the loss."""
     starts, stages = [*blocks(network, has_weights), len(network)], []
     for i in range(0, len(starts) - 1, 2):
         stages.append(stage_of(network, starts[i], starts[i + 1], "columns"))
@@ -76,7 +78,7 @@ STAGES = {"channels": columns, "channel-pairs": pairs}
 def by_channels(name, copies, k, micro_batches, network, algorithm="ring"):
     """The plan ``name`` from `STAGES` for ``copies`` times k devices; each copy has ``micro_batches`` micro-batches.
 
-    Device c·k + i has part i of copy c. ``algorithm``: the allreduce of gradients among copies.
+    Device c·k + i has part i of copy c. ``algorithm``: the allreduce that sums the gradients of the copies.
     """
     stages = STAGES[name](network)
     parts = [
@@ -103,13 +105,13 @@ def by_channels(name, copies, k, micro_batches, network, algorithm="ring"):
 
 
 def _exchanged(kind, s, stages, network, copies, k, j, micro_batches):
-    """In each copy, send the y or dy of stage s from the devices that made it to all that need it."""
+    """In each copy, send the y or dy of stage s from the devices that make it to all devices that need it."""
     schedule, values = _exchange(kind, s, stages, network, k), [(kind, s, c * micro_batches + j) for c in range(copies)]
     return together(*(place(schedule, range(c * k, (c + 1) * k), value=value) for c, value in enumerate(values)))
 
 
 def _exchange(kind, s, stages, network, k):
-    """The schedule that exchanges y of stage s, made by the stage itself, or its dy, made by the next stage; or []."""
+    """The schedule that exchanges y or dy of stage s, or []. The stage itself makes y, and the next stage makes dy."""
     made, used = (s, s + 1) if kind == "y" else (s + 1, s)
     splits, units = splits_of(network, stages), units_of_outputs(network, stages)[s]
     if splits[made] is None or k == 1:
@@ -120,9 +122,9 @@ def _exchange(kind, s, stages, network, k):
 
 
 def _schedule(k, units, shares, spread):
-    """Each device collects its units from the first ``shares`` devices' shares, and with ``spread`` sends them to all.
+    """Each device sums its units over the first ``shares`` devices' shares, and with ``spread`` sends the sums to all.
 
-    If there is only one share, the device that made it needs nothing.
+    If there is only one share, the device that made it has everything already.
     """
     hubs, steps = (range(k), chunk_bounds(units, k), range(k)), []
     if shares:

@@ -1,12 +1,12 @@
-"""Turn lists of computations into a whole plan: you write down F and B in order, and the rest is added.
+"""Turn lists of computations into a whole plan: you list F and B in order, and `compose` adds everything else.
 
-`compose` takes, for each device, a list of ("F", stage, micro_batch), ("B", …), ("I", …) and ("W", …). A stage's
-parameters are on each device that computes it. These actions are added:
+`compose` takes a list of ("F", stage, micro_batch), ("B", …), ("I", …) and ("W", …) for each device. Each device that
+computes a stage holds the stage's parameters. `compose` adds these actions:
 
     copies of y and dy      just before they are needed, from the device that makes them
     allreduce and update    at the end, the last stage first
 
-Each device does the next item on its list as soon as it can; everything that is done at the same time forms one step.
+Each device does the next item on its list as soon as it can. Items that are done at the same time form one step.
 """
 
 import itertools
@@ -23,14 +23,15 @@ from .cut import cut
 
 
 def compose(computations, micro_batches, network=LENET, stages=None, name="composed", algorithm="ring", flat=True):
-    """The `Plan` that does the ``computations``: for each device a list of (what, stage, micro_batch).
+    """The `Plan` that does these ``computations``, a list of (what, stage, micro_batch) for each device.
 
     ``micro_batches``: the number of parts of the minibatch. ``stages``: from `cut`; by default as many as the
-    computations name. ``algorithm``: the allreduce among devices with the same stage, from `collectives.ALGORITHMS` or
-    a function like those. It sums all gradients of the stage at once, or without ``flat`` one parameter after another.
+    computations name. ``algorithm``: the allreduce among the devices with the same stage, a name in
+    `collectives.ALGORITHMS` or a function like those. It sums all gradients of the stage at once, or without ``flat``
+    those of one parameter after another.
 
-    Raises ValueError for invalid computations, and `PlanError`, a ValueError, if devices would wait for ever. `prove`
-    says whether the plan is right.
+    Raises ValueError for invalid computations, and `PlanError`, a ValueError, if devices would wait for ever. Call
+    `prove` to check that the plan is right.
     """
     check_network(network)
     check_text("name", name)
@@ -69,8 +70,8 @@ def without_nothing(schedule):
 
 
 def _in_steps(devices, units):
-    """The steps in which devices do their lists of `Compute`; ``units``: the units of each stage's y."""
-    owners = {}  # for each y and dy, the first device that makes it
+    """The steps in which devices do their lists of `Compute`; ``units``: how many units each stage's y has."""
+    owners = {}  # for each y and dy: the first device that makes it
     for compute in itertools.chain(*devices):
         for value in uses_of(compute)[1]:
             owners.setdefault(value, compute.device)
@@ -93,9 +94,9 @@ def _in_steps(devices, units):
 
 
 def _needed(compute, owners, last):
-    """The y or dy of another device that a computation needs, and the device that makes it; or None twice.
+    """The y or dy that a computation needs from another device, and that device; or None, None.
 
-    The proof checks that its own device has made the rest.
+    The proof checks that the computation's own device has made everything else that it needs.
     """
     what, device, s, m, _ = compute
     value = {"F": ("y", s - 1, m), "B": ("dy", s, m), "I": ("dy", s, m)}.get(what)
@@ -108,9 +109,9 @@ def _needed(compute, owners, last):
 
 
 def _deadlock(first):
-    """A sentence about a circle of devices that wait for each other, or about one that waits in vain.
+    """An error message about a circle of devices that wait for each other, or about a device that waits in vain.
 
-    ``first``: for each device its next item, the value that it waits for, and the device that makes it.
+    ``first``: for each device its next computation, the value that this needs, and the device that makes the value.
     """
     waiting = {compute.device: (compute, source) for compute, _, source in first}
     circle, device = [], first[0][0].device
@@ -124,7 +125,7 @@ def _deadlock(first):
 
 
 def _computation(short, device):
-    """The `Compute` of (what, stage, micro_batch)."""
+    """The `Compute` for a tuple (what, stage, micro_batch)."""
     short = tuple(check_list(f"device {device}: a computation", short, of="what, stage and micro-batch", length=3))
     numbers = all(isinstance(number, int) and number >= 0 for number in short[1:])
     if not isinstance(short[0], str) or short[0] not in COMPUTES or not numbers:

@@ -1,7 +1,7 @@
-"""How a device computes a stage of a plan: with kernels, in the way that language/ways.py finds, or as it is written.
+"""How a device computes a stage of a plan: with kernels, in the way that language/ways.py finds, or layer by layer.
 
-Everything here runs on the device, with plain arrays, in the device's turn. Forward and backward are generators, which
-pause where batch norm's sums may be added over devices.
+Everything here runs on the device, as work in its queue, with plain arrays. Forward and backward are generators. They
+pause where devices may add up their sums for batch norm.
 """
 
 import itertools
@@ -19,11 +19,11 @@ from .values import Values
 
 
 class Computing(Values):
-    """`Values` with computations. It takes the same arguments, and ``ways``, the plan's `Ways`.
+    """`Values` with computations. It takes the same arguments, and in addition ``ways``, the plan's `Ways`.
 
-    ``mixed``: use mixed precision, for which the plan's network rounds the inputs of layers (networks/mixed.py); then
-    weights are rounded where they are used, and ``precision`` is a loss scale. ``exact``: a step's `ExactSums` if the
-    ways ask for exact sums, else None.
+    ``mixed``: use mixed precision. The plan's network then rounds the inputs of layers (networks/mixed.py), weights are
+    rounded where they are used, and ``precision`` is a loss scale. ``exact``: a step's `ExactSums` if the ways ask for
+    exact sums; otherwise None.
     """
 
     def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
@@ -35,7 +35,7 @@ class Computing(Values):
         self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
         self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
         self.papers = [{} for _ in plan.stages]  # scratch memory
-        self.idle = Idle(2 * len(self.ways))  # passes that nothing uses
+        self.idle = Idle(2 * len(self.ways))  # passes that are not in use
         self.firsts = [*itertools.accumulate(map(len, self.shapes), initial=0)]  # each stage's first parameter
 
     def begin(self, minibatch):
@@ -55,7 +55,7 @@ class Computing(Values):
         return self.exact
 
     def way(self, s, m, examples):
-        """How to compute this: as written if there are no kernels; not at all if it has no examples or units."""
+        """How to compute this: as written if there are no kernels, and not at all if there are no examples or units."""
         if not examples or (self.splits[s] is not None and not self.own[s].size):
             return EMPTY
         return WRITTEN if self.kernels is None else self.ways[s, m]
@@ -64,27 +64,27 @@ class Computing(Values):
         return self.way(s, m, self.minibatch.examples[m])
 
     def _forward(self, s, m, way):
-        """A generator that returns y, and its `SyncStatistics`."""
+        """A generator that returns y, and the `SyncStatistics` that it uses."""
         return (self._by_kernels if way == KEPT else self._as_written)(s, m, self._input(s, m))
 
     def _input(self, s, m):
         return self.minibatch.X[m] if s == 0 else self._own("y", s - 1, m, s, "rows")
 
     def _add_norms(self, kind, s, sync):
-        """Add a micro-batch's moments or sums to the stage's."""
+        """Add a micro-batch's moments or sums to those of the stage."""
         if sync:
             for whole, own in zip(self.norm_views((kind, s)), sync, strict=True):
                 whole += getattr(own, kind)
 
     def _take_norms(self, kind, s, sync):
-        """Take the moments or sums over all micro-batches."""
+        """Replace a micro-batch's moments or sums by those over all micro-batches."""
         for whole, own in zip(self.norm_views((kind, s)), sync, strict=True):
             getattr(own, kind)[...] = whole
 
     def _compute_run(self, s, m, x, final):
-        """Forward to the loss, and back, for some of the examples at a time.
+        """Compute a run, forward to the loss and back, for some of the examples at a time.
 
-        ``final``: events to trigger when the gradients of each stage are final, or none.
+        ``final``: one event for each stage, triggered when the stage's gradients are final; or no events.
         """
         stages = range(s, len(self.layers))
         layers = sum((self.layers[i] for i in stages), ())
@@ -105,7 +105,7 @@ class Computing(Values):
         add(more)
 
     def _sync_of_run(self, s, m):
-        """The result of `_new_sync` for each stage of a run that begins with stage s."""
+        """The results of `_new_sync` for the stages of a run that begins with stage s."""
         return [self._new_sync(i) for i in range(s, len(self.layers))]
 
     def _new_sync(self, s):
@@ -113,11 +113,11 @@ class Computing(Values):
         return make_sync_statistics(self.channels[s], array_module(self.flat))
 
     def _run_in_parts(self, s, m, x, params, layers, grads, **how):
-        """The kernels' `in_parts`, for a run that begins with stage s; ``how``: see there."""
+        """Call the kernels' `in_parts` for a run that begins with stage s; ``how``: its other arguments."""
         return self.kernels.in_parts(x, self.minibatch.y[m], params, layers, grads, scale=self.precision.scale, **how)
 
     def _teller(self, stages, final):
-        """A function to call with a number, from which on all gradients of these stages are final."""
+        """A function to call with the number of a parameter: from there on, all gradients of these stages are final."""
         firsts = itertools.accumulate((len(self.shapes[i]) for i in stages), initial=0)
         left = list(zip(firsts, final, strict=False))
 
@@ -128,7 +128,7 @@ class Computing(Values):
         return ready
 
     def _by_kernels(self, s, m, x):
-        """`_forward` with kernels, which hold the cache."""
+        """`_forward` with kernels; the cache is a `Pass`."""
         params, is_last = self._params_of(s), s == len(self.layers) - 1
         targets = self.minibatch.y[m] if is_last else None
         loss = self.loss.for_kernels(targets) if is_last else None
@@ -137,7 +137,7 @@ class Computing(Values):
         return cache.forward(x, params, targets, self._draws(s, m), self._of_exact(s)), cache.sync
 
     def _pass(self, s, m, x, params, loss):
-        """An idle `Pass`, or a new one."""
+        """A `Pass` that is not in use, or a new one."""
         return self.idle.take((s, x.shape)) or self.kernels.Pass(*self._of_pass(s, x, params, loss))
 
     def _of_pass(self, s, x, params, loss):
@@ -146,7 +146,7 @@ class Computing(Values):
         return layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s], self.is_exact
 
     def _as_written(self, s, m, x):
-        """`_forward` by the layers as they are written."""
+        """`_forward` with the layers as they are written."""
         sync = self._new_sync(s)
         return self._parts_as_written(s, m, x, sync), sync
 
@@ -162,7 +162,7 @@ class Computing(Values):
         return y if is_last else images_last(y)
 
     def _draws(self, s, m):
-        """The `Draws` of a stage's random layers; they depend on examples and units, not on the device."""
+        """The `Draws` for a stage's random layers. They depend on the examples and units, not on the device."""
         if self.minibatch.draws is None:
             return None
         columns = self.splits[s] is not None and self.splits[s].what == "columns"
@@ -170,7 +170,7 @@ class Computing(Values):
         return self.minibatch.draws._replace(first=sum(self.minibatch.examples[:m]), layer=self.random[s], units=units)
 
     def _backward(self, s, m, way, grads):
-        """A generator that returns dx, and its `SyncStatistics`; it adds gradients to ``grads``."""
+        """A generator that adds gradients to ``grads`` and returns dx; and the `SyncStatistics` that it uses."""
         cache = self.values["cache", s, m]
         if way == KEPT:
             dy = self._handed_back(s, m)
@@ -179,7 +179,7 @@ class Computing(Values):
         return self._back_as_written(s, m, grads, cache[-1]), cache[-1]
 
     def _back_as_written(self, s, m, grads, sync=()):
-        """A generator that returns dx. Without ``grads`` it keeps what W needs."""
+        """A generator that returns dx. Without ``grads``, it keeps the data that W needs."""
         (*caches, _), dy = self.values["cache", s, m], self._handed_back(s, m)
         if dy is None:
             dy = loss_backward(caches.pop(), self.loss, self.precision.scale)
@@ -193,16 +193,16 @@ class Computing(Values):
         return None if s == len(self.layers) - 1 else self._own("dy", s, m, s, "columns")
 
     def _params_of(self, s):
-        """A stage's parameters for kernels, which on GPUs need contiguous elements."""
+        """A stage's parameters for kernels; kernels for GPUs need contiguous arrays."""
         params = self._params(s)
         if self.device.kind == "cpu":
             return params
         return [array_module(param).ascontiguousarray(param) for param in params]
 
     def _written_to(self, values):
-        """Arrays for kernels to write gradients to, and pairs of gradients and arrays to be added to them afterwards.
+        """Arrays to which kernels write gradients, and pairs (gradient, array to be added to it afterwards).
 
-        The first result is written directly and needs no addition. With exact sums, the kernels add.
+        The first result is written directly, so nothing need be added. With exact sums, the kernels add.
         """
         if self.is_exact:
             return [view for value in values for view in self._views(self._flat(value), value[1])], []
@@ -230,6 +230,6 @@ class Computing(Values):
 
 
 def add(pairs):
-    """Add terms to gradients."""
+    """For pairs of a gradient and a term, add the term to the gradient."""
     for grad, term in pairs:
         grad += term

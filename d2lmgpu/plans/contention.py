@@ -1,9 +1,10 @@
 """Contention: devices that compute at the same time slow each other down if they share memory and cores.
 
 While n devices compute, each computation runs at 1/contention[n] of the speed that it has alone. So a computation that
-takes ``cost`` alone ends when its speed, integrated since it began, reaches ``cost``. Which devices compute at the same
-time depends on when the others end. So the plan is simulated again and again, until the contention found is the one
-that was assumed. Each time the assumption moves half way towards the result; the full way would often lead to cycles.
+takes ``cost`` alone ends when the integral of its speed since its beginning reaches ``cost``. But which devices compute
+at the same time depends in turn on when computations end. So the plan is simulated again and again, until the slowdown
+that results is the one that was assumed. Each time, the assumption moves half way towards the result; moving it all the
+way would often lead to cycles.
 """
 
 import numpy as np
@@ -12,10 +13,10 @@ MOST_ROUNDS, CLOSE = 50, 1e-6
 
 
 def slowed(timed, contention):
-    """The factor by which each computation is slower: {(number of the step, computation): factor}.
+    """By which factor each computation is slowed down: a dict {(number of the step, computation): factor}.
 
-    ``timed(factors)`` returns the events of computations with such factors. Raises ValueError unless ``contention``
-    begins with 1.
+    ``timed(factors)`` returns the events of the computations with these factors. Raises ValueError unless
+    ``contention`` begins with 1.
     """
     if contention[0] != 1:
         raise ValueError("contention begins with 1: a device that computes alone is not slowed down")
@@ -29,13 +30,13 @@ def slowed(timed, contention):
 
 
 def _factors(events, contention):
-    """For each computation, the mean factor while it runs."""
+    """For each computation, the mean factor during its run."""
     if not events:
         return {}
     starts, ends = (np.array([getattr(event, name) for event in events]) for name in ("start", "end"))
     times = np.unique([*starts, *ends])
     busy = np.searchsorted(np.sort(starts), times, "right") - np.searchsorted(np.sort(ends), times, "right")
     speed = 1 / np.array([1, *contention])[np.minimum(busy, len(contention))]
-    done = np.concatenate([[0], np.cumsum(speed[:-1] * np.diff(times))])  # the work of one that always runs
+    done = np.concatenate([[0], np.cumsum(speed[:-1] * np.diff(times))])  # the work of a computation that always runs
     factors = (ends - starts) / (np.interp(ends, times, done) - np.interp(starts, times, done))
     return {(event.step, event.action): factor for event, factor in zip(events, factors.tolist(), strict=True)}

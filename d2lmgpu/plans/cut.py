@@ -1,8 +1,8 @@
 """Cut a network into stages.
 
-A stage begins with a layer that has parameters (the first stage with the first layer) and ends where the next stage
-begins: for example a convolution with its ReLU and pooling. So a network has at most as many stages as layers with
-parameters; LeNet has at most four.
+A stage begins with a layer that has parameters (the first stage begins with the first layer), and ends where the next
+stage begins. For example, a stage may be a convolution with its ReLU and pooling. So a network can be cut into at most
+as many stages as it has layers with parameters; for LeNet these are four.
 """
 
 import itertools
@@ -14,11 +14,11 @@ BUCKET = 2**16
 """The least number of gradient elements that are exchanged together: 256 kB of float32."""
 
 SLACK = 1 / 8
-"""How many times the parameters of the largest layer a stage may have if it should need little memory."""
+"""By which fraction a stage that should need little memory may have more parameters than the largest layer."""
 
 
 def blocks(network, begins=lambda layer: layer.shapes):
-    """Where a stage may begin: the numbers of the layers with parameters, but 0 for the first of them."""
+    """The layers with which a stage may begin: the numbers of those with parameters, but 0 instead of the first."""
     return [0, *[i for i, layer in enumerate(network) if begins(layer)][1:]]
 
 
@@ -37,7 +37,7 @@ def cut(network, count, costs=None):
     if costs is None:
         costs = [products for *_, products in layer_rows(network)]
     before, edges = [0, *itertools.accumulate(costs)], [*starts, len(network)]
-    # by (stages, the edge where they end): the cost of the most expensive stage, and where the last one begins
+    # {(stages, the edge where they end): (the cost of the most expensive stage, the edge where the last one begins)}
     cheapest = {(1, stop): (before[edges[stop]], 0) for stop in range(1, len(edges))}
     for stages in range(2, count + 1):
         for stop in range(stages, len(edges)):
@@ -54,7 +54,7 @@ def cut(network, count, costs=None):
 
 
 def in_buckets(network):
-    """The network in stages of at least `BUCKET` parameters, from the end on; the first stage has the rest."""
+    """The network in stages of at least `BUCKET` parameters, counted from the end; the first stage has the rest."""
     edges = [len(network)]
     for start in reversed(blocks(network)[1:]):
         if stage_of(network, start, edges[-1]).params >= BUCKET:
@@ -63,7 +63,7 @@ def in_buckets(network):
 
 
 def by_largest(network):
-    """The network in few stages, from the end on, none with many more parameters than the largest layer."""
+    """The network in few stages, none of which has many more parameters than the largest layer."""
     starts, edges = [*blocks(network), len(network)], [len(network)]
     largest = max(stage_of(network, *each).params for each in itertools.pairwise(starts))
     for start, stop in reversed(list(itertools.pairwise(starts))):
@@ -73,5 +73,5 @@ def by_largest(network):
 
 
 def _between(edges, network):
-    """The stages between the edges, which are in descending order, and 0."""
+    """The stages between these edges, in descending order, and down to 0."""
     return tuple(stage_of(network, a, b) for b, a in itertools.pairwise([*edges, 0]))[::-1]

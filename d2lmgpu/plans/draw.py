@@ -1,9 +1,10 @@
-"""Draw what each device does when in a plan, and below it how much memory it holds.
+"""Draw what each device does at what time in a plan, and below it how much memory each device holds.
 
-Each row is a device; time goes to the right. Boxes are computations, labelled with the micro-batch (and with the stage,
-if a device has several): forward, backward, or the two halves of backward, the gradients of the input and of the
-weights. Arrows show arrays that are sent whole, the y and dy of pipelines. Other consecutive transfers at a device,
-such as those of a collective, form one bar below its boxes, because they run while it computes.
+Each row is a device; time goes to the right. Boxes are computations: forward, backward, or the two halves of backward,
+the gradients of the input and of the weights. They are labelled with the micro-batch, and with the stage if a device
+has several. Arrows show arrays that are sent whole, the y and dy of pipelines. Other transfers, such as those of a
+collective, form one bar if they follow each other without a pause. The bar is below the device's boxes, because these
+transfers run while the device computes.
 """
 
 from ..collectives.draw import COLOURS, figure_of
@@ -12,13 +13,13 @@ from .film import film_of_simulation
 from .simulate import simulate
 
 MOST_NUMBERS = 400
-"""The most boxes that are still labelled."""
+"""A figure with more boxes than this has no labels in them."""
 MOST_LINES = 8
-"""The most devices whose memory lines are still named."""
+"""A figure with more memory lines than this has no legend for them."""
 
 
 def draw(plan, network=None, costs=None, messages=True, **options):
-    """A matplotlib figure of the plan in time, as `simulate` computes it; the arguments and errors are the same.
+    """A matplotlib figure of the plan over time, as computed by `simulate`, with the same arguments and errors.
 
     ``messages``: whether to draw arrows.
     """
@@ -59,7 +60,7 @@ def _draw_events(axes, film, with_labels):
 
 
 def _draw_box(axes, row, height, start, end, colour):
-    """Draw a box, or a mark for a computation that takes no time."""
+    """Draw a box, or a vertical mark for a computation that takes no time."""
     if end == start:
         axes.plot([start] * 2, [row - height / 2, row + height / 2], color=colour, lw=3, zorder=2)
     else:
@@ -67,7 +68,7 @@ def _draw_box(axes, row, height, start, end, colour):
 
 
 def _draw_message(axes, film, source, destination, kind, _, nbytes, start, end):
-    """An arrow between the edges of the devices' rows."""
+    """Draw an arrow between the edges of the devices' rows."""
     towards = 0.4 if destination > source else -0.4
     style = {"arrowstyle": "-|>", "color": film["ways"][kind][1], "lw": 0.9, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (end, destination - towards), (start, source + towards), arrowprops=style, zorder=3)

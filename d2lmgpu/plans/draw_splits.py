@@ -1,8 +1,8 @@
-"""Draw which device computes which part of a minibatch, and what devices send each other.
+"""Draw which device computes which part of a minibatch, and which data the devices send each other.
 
-This is the textbook's picture of the ways to split a step, for any plan: the network's layers from top to bottom, the
-micro-batches from left to right, each in the colour of the device that computes it. If several devices compute a layer
-of a micro-batch, their colours are side by side, with the channels of each.
+This is the textbook's picture of the ways to split a step, drawn for any plan: the network's layers from top to bottom,
+the micro-batches from left to right, each in the colour of the device that computes it. If several devices compute the
+same layer for the same micro-batch, their colours are side by side, with the channels of each device.
 """
 
 from ..collectives.draw import COLOURS, figure_of
@@ -16,7 +16,7 @@ from ..networks import layer_rows
 from ..words import several
 
 SHADES = "#8FD3B6 #F4C77B #A9CDEB #E3B4CF #D0D0D0 #C9B79C".split()
-"""The colours of devices, in turn, light enough for black text."""
+"""The colours of the devices, in order, light enough for black text."""
 WAYS = {
     "y": ("outputs y", COLOURS[0]),
     "dy": ("their gradients dy", COLOURS[1]),
@@ -25,19 +25,19 @@ WAYS = {
 }
 """The name and colour of each kind of data that is sent. The small sums of batch norm are not drawn."""
 BOX, GAP, APART = 0.92, 1.2, 0.04
-"""Heights of a layer's box (of 1) and of the gap between stages; the gap between micro-batches (of a panel's 1)."""
+"""The heights of a layer's box and of the gap between stages, if a row has 1; the gap between micro-batches."""
 MOST_NAMED = 3
-"""The most boxes side by side that still have text in them."""
+"""If more boxes than this are side by side, they have no text."""
 WORDS = {"ha": "center", "va": "center", "fontsize": 7, "zorder": 4}
 
 
 def draw_splits(plans, batch_size=256, dtype="float32"):
     """A matplotlib figure with a panel for each of ``plans``, a dict from titles to plans of one network.
 
-    Arrows show what is sent, with the total number of bytes for a minibatch of ``batch_size``. Boxes side by side show
-    their channels, and the bottom row shows how many parameters each device updates.
+    Arrows show which data are sent, with the total number of bytes for a minibatch of ``batch_size``. Boxes side by
+    side show their channels, and the bottom row shows how many parameters each device updates.
 
-    Raises ValueError unless there are plans, all of one network; PlanError for an invalid plan.
+    Raises ValueError if there are no plans, or if their networks differ; PlanError for an invalid plan.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -67,7 +67,7 @@ def draw_splits(plans, batch_size=256, dtype="float32"):
 
 
 def computed_by(plan):
-    """What each device computes: {(stage, micro-batch): {device: (start, stop)}}; the last two: its units."""
+    """What each device computes: {(stage, micro-batch): {device: its units, (start, stop), or None for all}}."""
     splits, found = splits_of(plan.network, plan.stages), {}
     for compute in (a for step in plan.steps for a in step if isinstance(a, Compute) and a.what == "F"):
         split = splits[compute.stage]
@@ -87,7 +87,7 @@ def _numbers(start, stop):
 
 def _draw_panel(axes, plan, tops, batch_size, bytes_of):
     """Draw one plan; return the kinds of data that are sent."""
-    M, places = plan.micro_batches, {}  # by (stage, micro-batch, device): the middle, the top and the bottom
+    M, places = plan.micro_batches, {}  # {(stage, micro-batch, device): (middle, top, bottom)}
     for m in range(M):
         _write(axes, (m + 0.5) / M, -0.3, _numbers(*examples_of(batch_size, M, m)), M)
     for (s, m), units in computed_by(plan).items():
@@ -123,7 +123,7 @@ def _write(axes, x, y, text, count):
 
 
 def _draw_messages(axes, plan, places, bytes_of):
-    """Draw arrows for transfers, with their bytes; return their kinds."""
+    """Draw arrows for the transfers, with the number of bytes; return the kinds of data that are sent."""
     lowest = {device: place for (s, _, device), place in sorted(places.items(), key=lambda p: p[1][2]) if s != "update"}
     arrows, sent = {}, {}
     for t in (a for step in plan.steps for a in step if isinstance(a, Transfer) and a.source != a.destination):

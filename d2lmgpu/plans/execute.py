@@ -1,8 +1,8 @@
 """Carry out a plan with real arrays on real devices.
 
-The plan's steps become actions (lower.py), which are submitted to the devices' queues. Where one device reads what
-another writes, it waits for an event (step.py), or for a message if the devices belong to different processes
-(across.py). The host program does not wait before the end of the step.
+The plan's steps become actions (lower.py), which are submitted to the devices' queues. A device that reads data that
+another device writes waits for an event (step.py), or, if the devices belong to different processes, for a message
+(across.py). The host program waits only at the end of the step.
 """
 
 import functools
@@ -34,10 +34,10 @@ def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd", draws=None):
     """Do one training step according to the plan, with examples ``X`` (N, C, H, W) and ``y`` (N,) on the host.
 
     ``params``: a list of host arrays, as from `init_params`. Returns the summed loss and the parameters after the step,
-    on the host. For more than one step see `Execution`, which raises the same errors.
+    on the host. For more than one step, use `Execution`, which raises the same errors.
 
-    ``devices``: a list, or a `Cluster`; then all processes call this with the same arguments and get the same result.
-    ``draws``: the `Draws` for a network with dropout.
+    ``devices``: a list, or a `Cluster`; on a `Cluster`, all processes call this with the same arguments and get the
+    same result. ``draws``: the `Draws` for a network with dropout.
     """
     execution = Execution(plan, params, devices, optimizer)
     loss = execution.step(X, y, lr, draws=draws)
@@ -48,15 +48,16 @@ class Execution:
     """A plan on its devices, with the parameters and the optimiser's state, step after step.
 
     ``optimizer``: a name, or an `Optimizer`. ``loss``: as in `networks.find_loss`. The plan is proved first. Raises
-    PlanError for a wrong plan, ValueError for parameters that do not fit the network, or a wrong number of devices.
+    PlanError for a wrong plan, and ValueError for parameters that do not fit the network or a wrong number of devices.
 
-    On a `Cluster` every process has an execution with the same plan and parameters, and all call the same methods. Its
-    ``stores`` are those of the process's own devices. ``error``: the first error of a device.
+    On a `Cluster`, every process has an execution with the same plan and parameters, and all processes call the same
+    methods. An execution's ``stores`` are those of its process's own devices. ``error``: the first error of a device.
 
     ``mixed``: use mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
-    without them layers compute as they are written, for reference. ``overlap``: exchange gradients while others are
-    being computed (overlap.py). ``library``: "nccl" or an `Across`, which sums gradients over all devices in place of a
-    schedule. ``exact``: use exact sums over examples (exact.py), for the same plans as ``mixed``.
+    without them, layers compute as they are written, for reference. ``overlap``: exchange gradients while others are
+    still being computed (overlap.py). ``library``: "nccl" or an `Across`, which then sums gradients over all devices,
+    in place of the plan's schedule. ``exact``: use exact sums over examples (exact.py), for the same plans as
+    ``mixed``.
     """
 
     make_store, kinds_of_steps = Store, (Step, StepAcross)
@@ -87,7 +88,7 @@ class Execution:
         self.overlap, self.library, self.exact = overlap, library, exact
         queues = [*self.devices, *(device.comm_stream for device in self.devices if overlap)]
         if mixed or exact or everybody.size > 1:
-            queues += [*map(endpoint, queues)]  # also those of a GPU's `Staging`
+            queues += [*map(endpoint, queues)]  # also the queue of a GPU's `Staging`
         self.queues = list(dict.fromkeys(queues))  # the queues in which a step's work is done, and may fail
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
@@ -120,28 +121,28 @@ class Execution:
     def step(self, X, y, lr, draws=None, examples=None, tell=0.0):
         """Train for a step on ``X`` (N, C, H, W), in the parameters' dtype, and ``y`` (N, ...); return the summed loss.
 
-        Afterwards ``correct`` says for how many examples the label had the largest logit, and ``told`` is a list with
-        the number that each device's process had to ``tell``. ``draws``: for a network with dropout. ``examples``: a
-        tuple of the sizes of the micro-batches; by default as even as possible.
+        Afterwards, ``correct`` is the number of examples whose label had the largest logit, and ``told`` is a list of
+        the numbers that the devices' processes gave as ``tell``, one for each device. ``draws``: for a network with
+        dropout. ``examples``: a tuple with the sizes of the micro-batches; by default they are as even as possible.
 
-        If a device fails, its error is raised, and this object has no parameters any more. Raises ValueError for
-        examples that do not fit the network, and for a network with dropout without ``draws``.
+        If a device fails, its error is raised, and this object cannot be used any more. Raises ValueError for examples
+        that do not fit the network, and for a network with dropout if there are no ``draws``.
         """
         with nothing_left_behind(self.devices):
             return self.finish(self.submit(X, y, lr, draws, examples, tell))
 
     def submit(self, X, y, lr, draws=None, examples=None, tell=0.0):
-        """Begin a `step`; pass the result to `finish` to wait for it. The next step may begin before that."""
+        """Begin a `step`. Pass the result to `finish` to wait for its end; you may begin the next step before that."""
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
         examples = examples or (whole_granules(len(y), self.plan.micro_batches) if self.exact else len(y))
         return self.submit_placed(self._place_examples(X, y, draws, examples), lr, tell)
 
     def submit_placed(self, minibatch, lr, tell=0.0):
-        """`submit` for data on the devices: a `Minibatch` for each of this process's devices."""
+        """Like `submit`, for data that are on the devices already: a `Minibatch` for each of this process's devices."""
         if self.has_failed:
             raise ValueError("a step of this execution has failed; create a new execution")
-        self._raise_error()  # from a step under way
+        self._raise_error()  # if a step that is still running has failed
         if self.across is not None:
             self.across.compare()
         step = self.make_step(self, minibatch, lr, tell)
@@ -150,7 +151,7 @@ class Execution:
         return step
 
     def finish(self, step):
-        """Wait for a step that was begun; otherwise like `step`."""
+        """Wait for a step that `submit` has begun; results and errors are those of `step`."""
         for end in step.ends:
             end.wait()
         self._raise_error()
@@ -160,7 +161,7 @@ class Execution:
         return sum(rows[i][2 * m] for m, i in sorted(self.holder.items()))
 
     def _raise_error(self):
-        """Raise the error of a device, if there was one, possibly in a collective."""
+        """Raise the error of a device, if there was one, even if it was in a collective."""
         for error in [self.error, *(error for queue in self.queues for error in queue.failures.take())]:
             if error is not None:
                 self.error, self.has_failed = self.error or error, True
@@ -173,33 +174,33 @@ class Execution:
             store.device.submit(store.set_params, flat).result()
 
     def params(self):
-        """All parameters on the host, in the form of `init_params`: each element from the first device that has it."""
+        """All parameters on the host, as from `init_params`. Each element comes from the first device that holds it."""
         return [np.ascontiguousarray(array) for array in self._gathered("params", lambda store, s: store.own[s])]
 
     def statistics(self):
         """Batch norm's running statistics for each device of all processes: NumPy arrays, as from `init_statistics`.
 
-        For layers that a device does not compute, they are those of the first device that does.
+        If a device does not compute a layer, the layer's statistics are those of the first device that does.
         """
         shapes = [(C,) for channels in self.stores[0].norms for C in channels for _ in ("mean", "variance")]
         mine = np.full((len(self.stores), sum(C for (C,) in shapes)), np.nan)
         for row, store in zip(mine, self.stores, strict=True):
             for array, own, view in self._running(store, in_shapes(row, shapes)):
                 view[own] = to_host(array)
-        # In an elastic cluster all devices have the same, so no exchange is needed.
+        # In an elastic cluster all devices have the same statistics, so no exchange is needed.
         rows = np.tile(mine[0], (len(self.everybody), 1)) if self.everybody.is_elastic else gather(self.everybody, mine)
         whole = functools.reduce(lambda one, other: np.where(np.isnan(one), other, one), rows)
         rows = np.where(np.isnan(rows), whole, rows)
         return [[array.astype(self.dtype) for array in in_shapes(row, shapes)] for row in rows]
 
     def set_statistics(self, statistics):
-        """Set such arrays for each of this process's devices."""
+        """Set the running statistics of each of this process's devices, from arrays as `statistics` returns them."""
         for store, arrays in zip(self.stores, statistics, strict=True):
             for array, own, value in self._running(store, arrays):
                 array[...] = put(value[own], store.device)
 
     def _running(self, store, values):
-        """A device's running statistics: each array, its channels, and the array in ``values`` with all channels."""
+        """For each of a device's running statistics: its array, its channels, and the array in ``values`` for all."""
         rest = iter(values)
         for s, channels in enumerate(store.norms):
             whole = [next(rest) for _ in channels for _ in ("mean", "variance")]
@@ -207,10 +208,10 @@ class Execution:
                 yield DeviceArray(array, store.device), store.channels_of(s), value
 
     def _gathered(self, name, held):
-        """The "params" or "state" that devices hold, ``held(store, stage)``, as whole arrays in the parameters' shapes.
+        """The devices' "params" or "state", ``held(store, stage)``, put together as arrays in the parameters' shapes.
 
-        With several processes, each element comes from the process of the first device that holds it; the others
-        contribute zeros.
+        With several processes, each element comes from the process of the first device that holds it; all other
+        processes contribute zeros.
         """
         whole = np.zeros(sum(stage.params for stage in self.plan.stages), self.dtype)
         flats = in_shapes(whole, [(stage.params,) for stage in self.plan.stages])
@@ -232,7 +233,7 @@ class Execution:
         return X, y.astype(self.dtype if y.dtype.kind == "f" else np.int64)
 
     def _place_examples(self, X, y, draws, examples):
-        """Give each device the micro-batches that it begins or ends: a `Minibatch` for each."""
+        """Put the micro-batches on the devices that begin or end them; return a `Minibatch` for each device."""
         count = self.plan.micro_batches
         parts = [slice(*examples_of(examples, count, m)) for m in range(count)]
         found = {i: Minibatch(examples_in_each(examples, count), draws) for i in self.store}

@@ -1,7 +1,7 @@
-"""A plan as an animation over time, which a page plays and a picture shows.
+"""A plan as an animation over time, which html.py plays on a page and draw.py shows as a picture.
 
-Boxes are computations; messages are arrays that are sent whole, the y and dy of pipelines. Other consecutive transfers
-at a device, such as those of a collective, form one bar.
+Boxes are computations; messages are arrays that are sent whole, the y and dy of pipelines. Other transfers of a device,
+such as those of a collective, form one bar if they follow each other without a pause.
 """
 
 from ..collectives.draw import COLOURS
@@ -25,7 +25,7 @@ BOXES = {
     "sums": ("transfers of sums", "#bcbd22"),
 }
 MESSAGES = {"y": ("y, handed on", COLOURS[0]), "dy": ("dy, handed back", COLOURS[1])}
-"""The name and the colour of each kind."""
+"""The name and the colour of each kind of message."""
 
 
 def film_of(plan, network=None, costs=None, **options):
@@ -65,7 +65,7 @@ def film_of_simulation(plan, simulation, unit):
 
 
 def handed_on(simulation):
-    """The messages with a whole y or dy."""
+    """The messages that carry a whole y or dy."""
     return [message for message in simulation.messages if _is_whole(message.action.value, simulation)]
 
 
@@ -76,7 +76,7 @@ def _is_whole(value, simulation):
 def bars_of(simulation):
     """All other transfers between devices: a list of (device, kind of value, start, end).
 
-    Transfers to and from a device without a pause in between are merged.
+    A device's transfers are merged if there is no pause between them.
     """
     spans = {}
     for _, moves, _, starts, ends in simulation.moved:

@@ -1,4 +1,4 @@
-"""GPipe: all micro-batches forward, then all of them back.
+"""GPipe: all micro-batches go forward, then all of them go back.
 
 Device s has stage s. While device 1 computes micro-batch 0, device 0 already computes micro-batch 1. For four stages,
 four micro-batches, and a backward that takes as long as a forward:
@@ -8,9 +8,9 @@ four micro-batches, and a backward that takes as long as a forward:
     device 2    .  .  F0 F1 F2 F3 .  .  B0 B1 B2 B3
     device 3    .  .  .  F0 F1 F2 F3 B0 B1 B2 B3
 
-Each device waits in k-1 of m+k-1 forward slots and in as many backward slots: the *bubble* is (k-1)/(m+k-1) of the time
-if all stages cost the same. Memory: every device holds the caches of all m micro-batches. Bytes: device s sends y to
-the next device and dy to the previous one, once for each example.
+Each device waits in k-1 of m+k-1 forward slots, and in as many backward slots. So the *bubble* is (k-1)/(m+k-1) of the
+time if all stages cost the same. Memory: every device holds the caches of all m micro-batches. Bytes: device s sends y
+to the next device and dy to the previous one, once for each example.
 
 Source: Huang et al. 2019, "GPipe: efficient training of giant neural networks using pipeline parallelism".
 """

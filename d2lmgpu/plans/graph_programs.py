@@ -1,8 +1,8 @@
 """How a device computes a stage of a plan in a CUDA graph: with permanent programs and without local copies.
 
-Each micro-batch has its own program for each run and for each stage that is computed separately. So a program's results
-stay where the kernels wrote them until the next program reads them. Only data for other devices are copied, and laid
-out by units.
+Each micro-batch has its own program for each run, and for each stage that is computed separately. So a program's
+results stay where the kernels wrote them until the next program reads them. Only data for other devices are copied, and
+arranged by units.
 
     F 0 ──► logits of program 0 ═ x of program 1 ──► F 1
     B 0 ◄── dlogits of program 0 ═ dx of program 1 ◄── B 1
@@ -26,9 +26,9 @@ from .store import Store
 class GraphPrograms(Store):
     """Like `Store`, but ``precision``, one of `PRECISIONS`, replaces the argument ``mixed``: kernels do the rounding.
 
-    ``travels``: the values that go to other devices, or come from them. ``tracks_early``: whether moments are final
-    when all computations are done. ``targets``: for each stage and micro-batch, the value to which B adds gradients.
-    ``alone``: for each stage with batch norm, its micro-batch if there is only one.
+    ``travels``: the values that are sent to other devices, or received from them. ``tracks_early``: whether moments are
+    final as soon as all computations are done. ``targets``: for each stage and micro-batch, the value to which B adds
+    gradients. ``alone``: for each stage with batch norm, the device's micro-batch, if the device has only one.
     """
 
     def __init__(self, precision, *arguments):
@@ -52,12 +52,12 @@ class GraphPrograms(Store):
             self.branches.join()
 
     def begin(self, minibatch):
-        """As in `Store`. ``counts``: whether a loss will be computed; the first one counts the step."""
+        """As in `Store`. ``counts``: whether a loss will be computed; the step is counted with the first loss."""
         super().begin(minibatch)
         last = len(self.layers) - 1
         self.counts = any(s == last and minibatch.examples[m] for s, m in self.ways)
 
-    # Runs, and stages by themselves:
+    # Runs, and stages that are computed separately:
 
     def _run_in_parts(self, s, m, x, params, layers, grads, ready, sync_statistics, draws, loss, dx, exact=None):
         key, options = (s, m, len(x)), {} if ready else {"branches": self.branches}
@@ -85,7 +85,7 @@ class GraphPrograms(Store):
         return self.programs[key]
 
     def _options(self, s, m, x):
-        """Options of a new program: which input it reads in place, if that stays there and is rounded correctly."""
+        """Options of a new program. It reads its input in place if this stays there and is rounded correctly."""
         options = {"precision": self.precision_of_kernels, "scale": self.scale}
         if s == len(self.layers) - 1 or (s, m) in self.runs:
             options["labels"] = self.minibatch.y[m]
@@ -95,7 +95,7 @@ class GraphPrograms(Store):
         return options
 
     def _count(self, program, m):
-        """Where a program with a loss counts the step and accumulates the loss."""
+        """Set where a program with a loss counts the step and accumulates the loss."""
         if program.with_loss:
             program.step, self.counts = (self.number, False) if self.counts else (self.unused, False)
             program.epoch_loss, program.epoch_correct = self.totals[m]
@@ -106,7 +106,7 @@ class GraphPrograms(Store):
         return s in self.alone and self.minibatch.examples[self.alone[s]] > 0
 
     def _flat(self, value):
-        if value[0] in ROWS and self._is_alone(value[1]):  # it will be written, not added to
+        if value[0] in ROWS and self._is_alone(value[1]):  # it will be overwritten, so it need not be zero
             self._begin(value)
             self.unwritten.discard(value)
         return super()._flat(value)
@@ -139,7 +139,7 @@ class GraphPrograms(Store):
 
 
 class GraphPass(Pass):
-    """Like `Pass`. ``copies_y``, ``copies_dx``: whether the result goes to other devices, and is laid out by units."""
+    """Like `Pass`. ``copies_y``, ``copies_dx``: whether to copy the result, arranged by units, for other devices."""
 
     def forward(self, X, params, y=None, draws=None, exact=None):
         """As in `Pass`; the loss is in the program's totals."""
@@ -160,5 +160,5 @@ class GraphPass(Pass):
 
 
 def with_images_last(x, copies):
-    """A plain array (N, ...) as (..., N): a copy, or a view."""
+    """A plain array (N, ...) as (..., N): a copy if ``copies`` is true, otherwise a view."""
     return images_last(x) if copies else array_module(x).moveaxis(x, 0, -1)

@@ -1,13 +1,14 @@
 """A device's part of a plan whose steps are CUDA graphs: everything that changes is in the device's memory.
 
-A graph replays the same kernels with the same arguments. So these values are arrays, which kernels read and write:
+A graph always runs the same kernels with the same arguments. So the following values are arrays, which kernels read and
+write:
 
-    number           the number of the step, counted by the step itself
-    order, starts    the examples of each step; a step ends by fetching those of the next one
-    rates, sizes     for each step the learning rate, divided by the size of the minibatch, and that size
-    scale, overflow  for mixed precision, see kernels/cuda/mixed_precision.cu; or whether exact sums overflowed
+    number           the number of the step; each step increases it
+    order, starts    the examples of each step; at its end, a step fetches those of the next one
+    rates, sizes     for each step: the learning rate divided by the size of the minibatch, and this size
+    scale, overflow  for mixed precision: see kernels/cuda/mixed_precision.cu; or whether exact sums overflowed
     unfit            for exact sums without a scale: the first value that did not fit (see `unfit_error`), and its step
-    totals           by micro-batch: the loss and the correct answers, summed over the epoch
+    totals           for each micro-batch: the loss and the correct answers, summed over the epoch
 """
 
 import numpy as np
@@ -33,7 +34,7 @@ class GraphStore(GraphPrograms):
         self.count, self.zero, self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(5))
         self.flag = cupy.zeros(1, np.float32)  # overflow, summed over devices
         self.unfit, self.one = cupy.zeros(2, np.int32), cupy.ones(1, np.float32)
-        self.fetches = []  # by micro-batch: number, images or None, labels (for the most examples), a launch
+        self.fetches = []  # for each micro-batch: its number, images, labels, how to launch, starts
         super().__init__(precision, *arguments)
         self.scale.fill(loss_scale.FIRST_SCALE if self.kind else 1)
         self.bookkeeping = self.branches.branch()
@@ -68,7 +69,7 @@ class GraphStore(GraphPrograms):
             self.totals[m] = cupy.zeros(1, np.float64 if self.is_exact else np.float32), cupy.zeros(1, np.int32)
 
     def begin_epoch(self, order, starts, rates, sizes, done, totals):
-        """Let the next step be number ``done`` of the epoch; ``totals``: by micro-batch, those of the steps before."""
+        """Let the next step be number ``done`` of the epoch; ``totals``: those of earlier steps, by micro-batch."""
         self.order[: len(order)].set(order)
         self.starts.set(starts)
         self.rates.set(rates)
@@ -85,22 +86,22 @@ class GraphStore(GraphPrograms):
         return [array.get()[0] for array in self.totals[m]]
 
     def scaling(self):
-        """For mixed precision, the arrays with the scale of the loss and the number of good steps with it."""
+        """For mixed precision: arrays with the loss's scale, and with the number of good steps since it changed."""
         return [self.scale, self.good_steps] if self.kind else []
 
     def changing(self):
-        """The arrays that a step changes and that are kept after it."""
+        """The arrays that a step changes and that must keep their values after it."""
         own = [self.flat, *self.flat_state, *(array for s in sorted(self.running) for array in self.running[s])]
         own += [self.taken, self.number, self.scale, self.overflow, self.good_steps, self.unfit]
         own += [array for total in self.totals.values() for array in total]
         return own + [array for _, *each in self.fetches for array in each[:2]]
 
     def save(self):
-        """Save what a step changes, for `restore`."""
+        """Save copies of the arrays that a step changes, for `restore`."""
         self.saved = [(array, array.copy()) for array in self.changing()]
 
     def restore(self):
-        """Restore what `save` saved."""
+        """Restore the values that `save` saved."""
         self.branches.join()  # a failed step may not have joined them
         self.forget()
         self.half_way.clear()
@@ -129,7 +130,7 @@ class GraphStore(GraphPrograms):
                     run(how, *self.data, self.order, starts, self.number, x, y, self.count, np.int32(len(y)))
 
     def find_overflow(self):
-        """Note whether any final gradient is infinite, or was when it was added."""
+        """Note whether any final gradient is infinite; with exact sums, whether one was infinite when it was added."""
         if self.is_exact and not self.kind:
             run(launch.exact("note_unfit"), self.overflow, self.number, self.unfit)
         for grads in () if self.is_exact else self._all_final():
@@ -155,7 +156,7 @@ class GraphStore(GraphPrograms):
 
     def _track(self, mean, variance, moments):
         if mean.size:
-            moments = array_module(moments).ascontiguousarray(moments)  # for split stages they are not contiguous
+            moments = array_module(moments).ascontiguousarray(moments)  # those of split stages are not contiguous
             run(batch_norm.track(mean.size), moments, mean, variance)
 
     def _optimize(self, params, grads, state, lr, batch_size):

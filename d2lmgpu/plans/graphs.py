@@ -1,15 +1,15 @@
 """A plan's step as a CUDA graph: recorded once, then launched with a single call.
 
-A step of LeNet has about twenty kernels of a few microseconds each. Launching them one by one from Python takes longer
-than running them. A *graph* is a recording of the step: the kernels, their arguments, and which waits for which, over
-the streams of all devices. One call then starts everything.
+A step of LeNet has about twenty kernels, which take a few microseconds each. Launching them one by one from Python
+takes longer than running them. A *graph* is a recording of the step in the streams of all devices: the kernels, their
+arguments, and which kernel waits for which. A single call then starts everything.
 
-One thread records what `Step` submits for all devices (devices/recording.py):
+One thread records the work that `Step` submits for all devices (devices/recording.py):
 
     a minibatch  ──►  F ► B ─┐
                              ├─ allreduce ► update
     another one  ──►  F ► B ─┘
-                          └► the next minibatch, out of the data set in the device's memory
+                          └► fetch the next minibatch from the data set in the device's memory
 
 Values that change from step to step are in the devices' memory (graph_store.py).
 """
@@ -37,10 +37,10 @@ from .values import Minibatch
 
 
 class GraphExecution(Execution):
-    """Like `Execution`, with recorded steps, for GPUs of this process that use each other's memory.
+    """Like `Execution`, with recorded steps, for GPUs of this process that can use each other's memory.
 
-    ``precision``: one of `kernels.cuda.PRECISIONS`; it does not change the plan's network. Raises RuntimeError if a
-    stage has no kernels for everything that the plan does with it.
+    ``precision``: one of `kernels.cuda.PRECISIONS`; it does not change the plan's network. Raises RuntimeError if there
+    are not kernels for everything that the plan does with a stage.
     """
 
     kind_of_store = GraphStore
@@ -68,9 +68,9 @@ class GraphExecution(Execution):
                     raise RuntimeError(f"stage {s} of the plan {plan.name} is computed as it is written")
 
     def take_data(self, data, sizes):
-        """Prepare the devices for epochs. ``data``: for each device images (M, C, H, W) and labels (M,), uint8.
+        """Prepare the devices for epochs. ``data``: for each device, images (M, C, H, W) and labels (M,), uint8.
 
-        ``sizes``: how many examples each micro-batch has, a tuple for each step of an epoch.
+        ``sizes``: for each step of an epoch, a tuple with the number of examples in each micro-batch.
         """
         self.step_sizes = np.array(sizes, np.int64)
         for (i, store), (images, labels) in zip(self.store.items(), data, strict=True):
@@ -82,8 +82,8 @@ class GraphExecution(Execution):
     def begin_epoch(self, order, rates, done, totals):
         """Let the next step be number ``done`` of an epoch, with the examples in this ``order``.
 
-        ``rates``: for each step the learning rate divided by its number of examples. ``totals``: by micro-batch, the
-        loss and the correct answers so far.
+        ``rates``: for each step, the learning rate divided by the number of its examples. ``totals``: for each
+        micro-batch, the loss and the correct answers so far.
         """
         counts = np.float32(self.step_sizes.sum(axis=1))
         columns = np.insert(rates, 0, 0), np.insert(counts, 0, 0)
@@ -95,8 +95,8 @@ class GraphExecution(Execution):
     def totals(self):
         """The loss and the correct answers of each micro-batch, summed over the epoch so far.
 
-        If there are several processes, all call it. Raises SumError if some number did not fit into exact sums in a
-        step; no device has updated since that step.
+        If there are several processes, all of them call this. Raises SumError if in some step a number did not fit into
+        exact sums; no device has updated its parameters since that step began.
         """
         if self.exact:
             self._check_sums()
@@ -108,13 +108,13 @@ class GraphExecution(Execution):
         return totals.tolist()
 
     def _check_sums(self):
-        unfit = np.zeros((self.plan.k, 2), np.int64)  # for each device what did not fit, and in which step
+        unfit = np.zeros((self.plan.k, 2), np.int64)  # for each device: a code for what did not fit, and its step
         for i, store in self.store.items():
             unfit[i] = store.device.submit(store.unfit.get).result()
         unite(self.everybody, unfit.reshape(-1))
         found = [(step, i, code) for i, (code, step) in enumerate(unfit.tolist()) if code]
         if found:
-            step, i, code = min(found)  # the others learn of it later, and have noted the next step
+            step, i, code = min(found)  # the first: others heard later, and noted the next step
             raise unfit_error(code, f"on {self.everybody.names[i]} in step {step} of the epoch")
 
     def fetched(self, i):
@@ -123,13 +123,13 @@ class GraphExecution(Execution):
         return sorted((found | {m: True for device, m in self.begins if device == i}).items())
 
     def record(self, sizes, steps=1):
-        """A graph of ``steps`` steps; ``sizes``: how many examples each micro-batch has, a tuple.
+        """A graph of ``steps`` steps; ``sizes``: a tuple with the number of examples in each micro-batch.
 
-        It uses this object's memory and must be launched in the first device's stream. The step is tried first, without
-        lasting effect, so that all kernels are compiled and loaded, and all memory is allocated. Raises CuPy's error if
-        recording fails; the devices are then unchanged.
+        The graph uses this object's memory, and must be launched in the first device's stream. The step is tried first,
+        without lasting effect, so that all kernels are compiled and loaded, and all memory is allocated. Raises CuPy's
+        error if recording fails; the state of the devices is then unchanged.
         """
-        for device in self.devices:  # tested once: whether kernels can be launched early there
+        for device in self.devices:  # tests once whether kernels can be launched early
             device.submit(graphs_work).result()
         return self.devices[0].submit(self._record, sizes, steps).result()
 
@@ -142,11 +142,11 @@ class GraphExecution(Execution):
 
     @contextlib.contextmanager
     def trying(self, issue):
-        """Try a step by calling ``issue()`` twice, and undo its changes; within the block it can then be recorded."""
+        """Try a step by calling ``issue()`` twice, and undo its changes; in the block, the step can be recorded."""
         with paused(self.streams), self.memory.in_use():
             on_each(self.stores, GraphStore.save)
             try:
-                for _ in range(2):  # the second time, permanent arrays exist and temporary ones have their memory
+                for _ in range(2):  # then permanent arrays exist, and temporary arrays have found their memory
                     issue()
             finally:
                 on_each(self.stores, lambda store: finish_card())  # after an error, streams may not have been joined
@@ -156,7 +156,7 @@ class GraphExecution(Execution):
             yield
 
     def issue(self, sizes):
-        """Submit one step's work to the devices' streams, which fork from the first one's and join it again."""
+        """Submit one step's work to the devices' streams, which fork from the first device's and join it again."""
         first, *others = self.devices
         fork = Recording()
         for device in others:
@@ -168,7 +168,7 @@ class GraphExecution(Execution):
         step.batch.record(first)
 
     def minibatch(self, sizes):
-        """The `Minibatch` of each device, always with the same arrays."""
+        """The `Minibatch` of each device, always with the same arrays for the same ``sizes``."""
         if sizes not in self.minibatches:
             self.minibatches[sizes] = {}
             for i, store in self.store.items():
@@ -179,7 +179,7 @@ class GraphExecution(Execution):
 
 
 class OnDevices(Step):
-    """A `Step` whose changing values are all in the devices' memory."""
+    """A `Step` whose changing values are all stored on the devices."""
 
     def _add(self, number, action):
         super()._add(number, action)
@@ -190,20 +190,20 @@ class OnDevices(Step):
                     self.kernels(store, store.track)
 
     def _agree(self):
-        """For mixed precision or exact sums: note for kernels whether all devices' gradients are finite, and fit."""
+        """For mixed precision or exact sums: tell the kernels whether all devices' gradients are finite, and fit."""
         stores = self.execution.stores
         self._await_exchanges(self.execution.store)
         for store in stores:
             self.kernels(store, store.find_overflow)
         plan = self.execution.plan
         each = itertools.product(range(plan.k), range(len(plan.stages)))
-        is_partial = any(part_updated(plan, i, s) < 1 for i, s in each)  # others see every gradient
-        if plan.k > 1 and (is_partial or self.execution.exact):  # integers do not show what did not fit
+        is_partial = any(part_updated(plan, i, s) < 1 for i, s in each)  # otherwise each device sees every gradient
+        if plan.k > 1 and (is_partial or self.execution.exact):  # a sum of integers does not show overflow
             self._share_overflow(stores)
 
 
 class Recorder(OnDevices):
-    """A step that this thread does immediately, while it is made."""
+    """A step whose work this thread does immediately, while the object is made."""
 
     make_batch = Recording
 
@@ -216,11 +216,11 @@ class Recorder(OnDevices):
 
 
 def examples_of_epoch(order, sizes, numbers):
-    """The examples of an epoch, in this ``order``, that the micro-batches with these ``numbers`` have.
+    """The examples that the micro-batches with these ``numbers`` get in an epoch with this ``order``.
 
-    ``sizes``: (steps, micro-batches). Returns two int32 arrays: the examples' indices, one micro-batch after another,
-    and (numbers, steps + 2) where in them each step's examples begin, with a row for each micro-batch, as if an empty
-    step followed the last one.
+    ``sizes``: (steps, micro-batches). Returns two int32 arrays. The first has the examples' indices, one micro-batch
+    after another. The second, (numbers, steps + 2), has a row for each micro-batch: where each step's examples begin in
+    the first, as if an empty step followed the last one.
     """
     ends = sizes.cumsum().reshape(sizes.shape)
     chosen, starts = [np.empty(0, np.int64)], []
@@ -232,7 +232,7 @@ def examples_of_epoch(order, sizes, numbers):
 
 
 def on_each(stores, do):
-    """Call ``do`` for each store, with its device current."""
+    """Call ``do`` with each store while the store's device is the current one."""
     for store in stores:
         with store.device.as_current():
             do(store)

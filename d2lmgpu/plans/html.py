@@ -1,4 +1,4 @@
-"""Turn a plan into an animated page for a browser: what each device does when, and how much memory it holds.
+"""Turn a plan into an animated page for a browser: what each device does, when, and how much memory it holds.
 
 `play` shows such a page for a plan or a schedule in a notebook.
 """
@@ -17,9 +17,9 @@ MOST_PIXELS = 10_000
 
 
 def write_html(plan, file, network=None, costs=None, **options):
-    """Write an HTML file that animates the plan, as `simulate` computes it; the arguments and errors are the same.
+    """Write an HTML file that animates the plan as computed by `simulate`, with the same arguments and errors.
 
-    The file needs nothing but a browser. Raises OSError if it cannot be written.
+    The file needs only a browser. Raises OSError if it cannot be written.
     """
     write_page(film_of(plan, network, costs, **options), file)
 
@@ -27,15 +27,15 @@ def write_html(plan, file, network=None, costs=None, **options):
 def play(schedule_or_plan, network=None, height=None, **options):
     """Animate a schedule or a plan in a notebook, as the value of a cell, and in web pages made from the notebook.
 
-    Options for a schedule are those of `collectives.write_html`: k and n (by default as many devices and elements as it
-    names), itemsize, title. Options for a plan are those of `simulate`: costs, batch_size, optimizer, dtype,
-    contention. Times are in seconds if there is a ``network`` from `collectives.network`. ``height``: the height of the
-    frame, in pixels.
+    The options for a schedule are those of `collectives.write_html`: itemsize, title, k and n (by default, as many
+    devices and elements as the schedule names). The options for a plan are those of `simulate`: costs, batch_size,
+    optimizer, dtype, contention. Times are in seconds if there is a ``network`` from `collectives.network`. ``height``:
+    the height of the frame, in pixels.
 
     Nothing is loaded from the internet. JupyterLab shows the animation in trusted notebooks, such as your own.
 
-    Raises ValueError for anything but a schedule or a plan, and for wrong options; `ScheduleError` or `PlanError`, both
-    ValueErrors, for a schedule or a plan that is wrong.
+    Raises ValueError for an argument that is neither a schedule nor a plan, and for wrong options; `ScheduleError` or
+    `PlanError`, both of them ValueErrors, for a wrong schedule or plan.
     """
     if height is not None:
         check_whole("height", height, most=MOST_PIXELS)

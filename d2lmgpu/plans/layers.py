@@ -3,9 +3,9 @@
     device 0    F0 .  .  B0 F1 .  .  B1
     device 1    .  F0 B0 .  .  F1 B1 .
 
-Only one of k devices works at a time, which pipelines improve. But the memory for parameters, gradients, optimiser
-state and caches is spread over the devices, so a network may be k times as large; only one micro-batch's caches are
-held at a time. Bytes: device s sends y to the next device and dy to the previous one, once for each example.
+Only one of k devices works at a time; pipelines improve on this. But the memory for parameters, gradients, optimiser
+state and caches is spread over the devices, so a network may be k times as large. The caches of only one micro-batch
+are held at a time. Bytes: device s sends y to the next device and dy to the previous one, once for each example.
 
 Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs", "Splitting the Problem"; on where to
 cut, Mirhoseini et al. 2017, "Device Placement Optimization with Reinforcement Learning".

@@ -1,11 +1,11 @@
-"""Turn a plan's steps into the actions that its devices get one after the other, in a possible order.
+"""Turn a plan's steps into a list of actions for its devices, in an order in which they can be done.
 
-receive       a y or dy that is sent whole: an action of the receiver and of the sender
-collective    all other transfers of a value in consecutive steps without computations, among devices that
+receive       receive a y or dy that is sent whole: one action of the receiver and the sender
+collective    do all other transfers of a value in consecutive steps without computations, among devices that
               exchange data with each other: one action of all these devices
-keep          add elements of a value to another on the same device
+keep          add elements of a value to another value on the same device
 free          drop a value that no later step reads (language/lives.py)
-F, B, I, W, update
+F, B, I, W, M, S, update
 """
 
 import itertools
@@ -17,11 +17,11 @@ from ..language.memory import Facts, joined_values
 
 
 class Action(NamedTuple):
-    """What ``devices`` do with a ``value``, or for a stage and a micro-batch, in a ``step`` of the plan, from 1.
+    """What ``devices`` do with a ``value``, or for a stage and a micro-batch, in a ``step`` of the plan (from 1).
 
-    ``schedule``: for "collective"; its device i is ``devices[i]``. ``bounds``: for "keep", the elements; ``target``:
-    the value that they are added to, or for B and W the value to which gradients are added. The second device of
-    "receive" is the sender.
+    ``schedule``: for "collective", its schedule, whose device i is ``devices[i]``. ``bounds``: for "keep", the
+    elements. ``target``: for "keep", the value to which these are added; for B and W, the value to which gradients are
+    added. The second device of "receive" is the sender.
     """
 
     what: str
@@ -46,7 +46,7 @@ class Action(NamedTuple):
 
 
 def actions_of(plan, columns):
-    """The plan's `Action` objects, a list; ``columns``: its steps as `check_plan` returns them."""
+    """The list of the plan's `Action` objects; ``columns``: the plan's steps as `check_plan` returns them."""
     joined, actions, block, gone = joined_values(plan, columns), [], {}, {}
     for life in lives_of(plan, columns):
         if life.value[0] != "moments":  # moments are read at the step's end
@@ -72,15 +72,15 @@ def actions_of(plan, columns):
 
 
 def _about(what, value, number, *devices, **fields):
-    """An action about a value, in the step ``number``."""
+    """An action that concerns a value, in the step ``number``."""
     kind, s, *m = value
     return Action(what, s, m[0] if m and kind != "grads" else None, value, devices=devices, step=number, **fields)
 
 
 def _collectives(block):
-    """The actions for a ``block`` of transfers of consecutive steps; the block is then emptied.
+    """The actions for a ``block`` of transfers from consecutive steps. The block is emptied.
 
-    A block has lists of transfers, by their values and by the numbers of the steps.
+    ``block[value][number]`` is a list of the transfers of this value in the step with this number.
     """
     actions, last = [], max(map(max, block.values()), default=None)
     for value, steps in block.items():
@@ -101,7 +101,7 @@ def _collectives(block):
 
 
 def _groups(transfers):
-    """The devices of the transfers, in groups that exchange data with each other: ascending tuples."""
+    """The devices of the transfers, in groups that exchange data within themselves: ascending tuples."""
     groups = {}
     for t in transfers:
         if groups.setdefault(t.source, {t.source}) is not groups.setdefault(t.destination, {t.destination}):
@@ -111,7 +111,7 @@ def _groups(transfers):
 
 
 def extents_of(plan, columns, actions):
-    """For each device, by gradients, the elements (start, stop) that it has; in a collective all have the same."""
+    """For each device, {gradients: its elements (start, stop)}; all devices of a collective have the same elements."""
     extents = Facts(plan, columns).extents
     for action in actions:
         if action.what == "collective" and action.value[0] == "grads":

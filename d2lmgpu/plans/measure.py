@@ -1,14 +1,16 @@
-"""Measure what `simulate` needs to know about a machine, on one device alone and on several independent devices.
+"""Measure the numbers that `simulate` needs about a machine, on one device alone and on several independent devices.
 
-    costs        of each stage: forward and backward of a micro-batch, and the update. One device computes all stages of
-                 the plan, with all micro-batches in each stage. Where the plan goes back immediately
-                 (language/ways.py), which is faster, this is measured as well, and the costs are reduced in proportion
-    contention   k devices do this at the same time: how much slower is each of them? Virtual devices beyond the number
-                 of cores are not measured: n of them share c cores, so each computes at c/n of the speed that each of
-                 c devices has
-    preparation  the rest of the device's step, per action: the host program lists the actions before it begins
+    costs        For each stage, the time of forward and backward for a micro-batch, and of the update. One device
+                 computes all stages of the plan, each for all micro-batches before the next stage. If the plan goes
+                 back immediately (language/ways.py), which is faster, this is measured as well, and the costs are
+                 reduced in proportion.
+    contention   By what factor each device is slower if k devices do this at the same time. Beyond the number of
+                 cores, this is not measured for virtual devices: n of them share c cores, so each computes at c/n of
+                 the speed that each of c devices has.
+    preparation  The rest of the device's step, per action: the host program lists the actions before the step begins.
 
-Everything is repeated, and medians are reported. The network accounts for messages (collectives/measure.py).
+Everything is repeated, and medians are reported. The time of messages follows from the network
+(collectives/measure.py).
 """
 
 import functools
@@ -37,35 +39,36 @@ from .values import Minibatch
 from .whole import numbered_stages
 
 MICRO_BATCHES = 4
-"""The learning rate of a measured step."""
+"""The number of micro-batches when a single device computes whole stages."""
 
 WORK = ("forward", "backward", "update")
-"""Spans of work other than exchanges."""
+"""The names of spans of work, which exchanges are not."""
 
 SIZES = [2**13, 2**16, 2**19, 2**22]
-"""The sizes, in bytes, of the exchanges that measure messages."""
+"""The sizes, in bytes, of the allreduces that `measure_messages` times."""
 
 
 class Measured(NamedTuple):
-    """``costs`` and ``contention`` for `simulate`, and ``preparation``, in seconds per computation."""
+    """``costs`` and ``contention`` for `simulate`, and the ``preparation`` in seconds for each computation."""
 
     costs: list
     contention: list
     preparation: float
 
     def step_seconds(self, simulation):
-        """The seconds of a whole step: its preparation, and the ``simulation`` with these costs."""
+        """The seconds that a whole step takes: its preparation, and the time in the ``simulation`` with these costs."""
         return simulation.seconds + self.preparation * len(simulation.events)
 
 
 def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32", rounds=11, exact=False):
     """Measure the costs of the plan's stages on the first of ``devices``, and the contention; return a `Measured`.
 
-    ``devices``: as many as may compute at the same time; a single device tells nothing about contention. A plan with
-    the stages' micro-batches runs on each of them ``rounds`` times, after one run that does not count. For virtual
-    devices beyond the number of cores, contention is computed, not measured. ``exact``: use exact sums.
+    ``devices``: as many as can compute at the same time; from a single device, nothing is learned about contention. A
+    plan with the same stages and size of micro-batches runs on each of them ``rounds`` times, after one run that does
+    not count. For virtual devices beyond the number of cores, contention is computed, not measured. ``exact``: use
+    exact sums.
 
-    Raises ValueError for a plan in which a device with a part of a stage receives messages.
+    Raises ValueError for a plan with split stages in which device 0 sends or receives messages.
     """
     in_each = (whole_granules if exact else examples_in_each)(batch_size, plan.micro_batches)
     alone = _Alone(plan, max(in_each), optimizer, dtype, exact)
@@ -93,24 +96,24 @@ def measure_messages(devices):
 
 
 class _Run(NamedTuple):
-    """The ``seconds`` of a step, and for each device the (begin, end) of its computations and updates."""
+    """The ``seconds`` that a step takes, and for each device the (begin, end) of its computations and updates."""
 
     seconds: float
     spans: list
 
     @property
     def work(self):
-        """The seconds of the first device's work."""
+        """The seconds that the first device spends on work."""
         return sum(end - begin for begin, end in self.spans[0])
 
 
 class _Alone:
     """The plan's stages as a plan for one device, with ``examples`` in each micro-batch.
 
-    Where stages are split, no device has a whole one, and a plan for one device would be a different plan. So device 0
-    of the plan goes through its own list. In a collective it makes the whole array and puts its part in place, as in
-    the plan, but exchanges nothing: the numbers are then wrong, but the number of operations is right. This does not
-    work for plans with messages.
+    If stages are split, no device has a whole stage, and a plan for one device would be a different plan. So device 0
+    of the plan does its own actions. In a collective, it makes the whole array and puts its part in place, as in the
+    plan, but exchanges nothing: the results are then wrong, but the number of operations is right. This does not work
+    for plans with messages.
     """
 
     def __init__(self, plan, examples, optimizer, dtype, exact):
@@ -133,7 +136,7 @@ class _Alone:
         self.y = rng.integers(plan.network.classes, size=size)
 
     def run(self, devices, rounds):
-        """All devices do all computations at the same time: a `_Run` for each round, after one that does not count."""
+        """Do all computations on all devices at once; return ``rounds`` `_Run`s, after one that does not count."""
         stores = [device.submit(Store, self.plan, 0, device, *self.how).result() for device in devices]
 
         def once():
@@ -143,7 +146,7 @@ class _Alone:
         return repeated(lambda: _round(devices, ("action",), once), rounds)
 
     def _begin(self, store):
-        """Start one pass through all computations, with the same examples in each micro-batch; return the task."""
+        """Start doing all computations once, with the same examples in each micro-batch; return the task."""
         X, y = (put(array[: self.examples], store.device).raw for array in (self.X, self.y))
         count = self.plan.micro_batches
         minibatch = Minibatch([self.examples] * count, Draws(0))
@@ -152,7 +155,7 @@ class _Alone:
         return store.device.submit(self._go, store, 1e-4, self.examples)
 
     def _go(self, store, *numbers):
-        """Runs on the device and records a span "action" for each computation."""
+        """Do all actions, and record a span "action" for each computation; runs on the device."""
         for action in self.todo:
             if action.what == "collective":
                 store.prepare(action.value)
@@ -161,7 +164,7 @@ class _Alone:
                     store.do(action, *(numbers if action.what == "update" else ()))
 
     def run_at_once(self, device, rounds):
-        """The same for steps of one device in which each micro-batch goes forward and immediately back."""
+        """Like `run`, for steps of one device in which each micro-batch goes forward and immediately back."""
         stages = self.plan.stages
         plan = compose([in_turn(0, MICRO_BATCHES, len(stages))], MICRO_BATCHES, self.plan.network, stages, "alone")
         execution = Execution(plan, self.params, [device], self.optimizer, exact=self.exact)
@@ -169,7 +172,7 @@ class _Alone:
         return repeated(lambda: _round([device], WORK, lambda: step(self.X, self.y, lr=1e-4)), rounds)
 
     def costs(self, runs):
-        """The medians for each stage: a list of dicts for `simulate`."""
+        """The median costs of each stage: a list of dicts for `simulate`."""
         seconds = [{} for _ in self.plan.stages]
         for run in runs:
             for action, (begin, end) in zip(self.timed, run.spans[0], strict=True):
@@ -178,13 +181,14 @@ class _Alone:
         return [{what: statistics.median(found) for what, found in own.items()} for own in seconds]
 
     def _part_of(self, action):
-        """The fraction of a whole stage's action that is done here."""
+        """The fraction of a whole stage's action that the device does here."""
         return part_updated(self.plan, 0, action.stage) if action.what == "update" else 1
 
     def slower(self, spans, costs, contention):
         """The factor by which computations are slower while all devices compute; for fewer, ``contention`` is known.
 
-        In a second, j devices do j/contention[j] of work; the work that this leaves was done while all computed.
+        In a second, j devices do work that takes j/contention[j] seconds alone. The rest of the work was done while all
+        devices computed.
         """
         k = len(spans)
         changes = sorted([(edge, 1 - 2 * i) for own in spans for pair in own for i, edge in enumerate(pair)])
@@ -198,7 +202,7 @@ class _Alone:
 
 
 def _for_one_device(plan):
-    """The plan's stages as a plan for one device, in which a micro-batch never goes back immediately."""
+    """The plan's stages as a plan for one device in which no micro-batch goes back immediately."""
     whats = {action.what for step in plan.steps for action in step if isinstance(action, Compute)}
     ways, turns = {"F": "F", "B": "IW" if "W" in whats else "B"}, in_turn(0, 1, len(plan.stages))
     order = [(what, s, m) for way, s, _ in turns for m in range(MICRO_BATCHES) for what in ways[way]]
@@ -206,7 +210,7 @@ def _for_one_device(plan):
 
 
 def _round(devices, names, work):
-    """The `_Run` of ``work()`` on these devices, with the spans that have these ``names``."""
+    """The `_Run` of a call ``work()`` on these devices, with the spans that have one of these ``names``."""
     with Timeline(devices, spans=True) as timeline:
         seconds = seconds_of(work)
     found = [each for each in timeline.all_spans() if each.name in names]

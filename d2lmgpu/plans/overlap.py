@@ -1,7 +1,7 @@
-"""Exchange gradients while others are still being computed.
+"""Exchange gradients while other gradients are still being computed.
 
-The exchanges are in a second queue of each device, its comm stream, which waits only for these gradients. A run of
-several stages (language/ways.py) reports which gradients are final while it is still going on.
+The exchanges are in a second queue of each device, its comm stream. It waits only for the gradients to be exchanged.
+During a run of several stages (language/ways.py), the run reports which gradients are final.
 
     device    F 0 F 1 ... B 1 | B 0 .......... | (waits) | update
     comm stream               | allreduce 1 .. | allreduce 0 |
@@ -17,7 +17,7 @@ class Overlap:
     """The part of a `Step` that handles overlap. ``final`` and ``exchanged``: events by (device, gradients)."""
 
     def _begins_run(self, i, store, action):
-        """With overlap: submit the action if it is a run, and return whether it is; others wait for what they need."""
+        """With overlap: submit the action if it is a run, and return True; else await its gradients' exchanges."""
         s, m = action.stage, action.micro_batch
         way = store.way(s, m, self.examples[m]) if action.what in ("F", "B", "W") else None
         if action.what == "F" and way == SCRATCH:
@@ -34,18 +34,18 @@ class Overlap:
         return False
 
     def run(self, store, action, events):
-        """Submit a run, during which gradients become final: then these ``events`` happen."""
+        """Submit a run. The ``events`` happen one by one during the run, when gradients become final."""
         self.batch.submit(store.device, self._run, store, action, events)
 
     def _run(self, store, action, events):
-        """Runs on a device: the ``events`` happen even after an error."""
+        """Do a run, on its device; the ``events`` happen even after an error."""
         try:
             self.do(store.do, action, events)
         finally:
             self.let_happen(events, store.device)
 
     def let_happen(self, events, device):
-        """Runs on a device: trigger the events that have not happened yet, with the error if there is one."""
+        """Trigger the events that have not happened yet, with an error if marking them raises one. Runs on a device."""
         for event in events:
             if not event.done():
                 try:
@@ -55,7 +55,7 @@ class Overlap:
                     event.finish(None, error)
 
     def _await_exchanges(self, devices, *values):
-        """Make the devices wait for their exchanges of these gradients, or of all."""
+        """Make the devices wait for their exchanges of these gradients, or of all gradients if none are given."""
         for i, value in [key for key in self.exchanged if key[0] in devices and (not values or key[1] in values)]:
             self.batch.wait(self.execution.store[i].device, self.exchanged.pop((i, value)))
 
@@ -63,7 +63,7 @@ class Overlap:
         return self.execution.overlap and action.value[0] == "grads"
 
     def _note_exchange(self, action, queues):
-        """Note that a collective was submitted to these queues of this process's devices."""
+        """Note that a collective was submitted to these ``queues`` of this process's devices."""
         if self._is_overlapped(action):
             here = [i for i in action.devices if i in self.execution.store]
             self.exchanged |= {(i, action.value): self.batch.record(q) for i, q in zip(here, queues, strict=True)}

@@ -1,8 +1,8 @@
-"""A plan with some of its stages cut into parts: it does with the parts, in turn, what it did with the stage.
+"""Cut some stages of a plan into parts: an action on such a stage becomes several actions, one for each part.
 
 F 0                           F 0, F 1, F 2
 B 0                           B 2, B 1, B 0
-elements a to b of grads 0    those of grads 0, of grads 1, of grads 2
+elements a to b of grads 0    the same elements, in grads 0, grads 1 and grads 2
 """
 
 import itertools
@@ -23,7 +23,7 @@ def in_parts(plan, stages):
     edges = [list(itertools.accumulate((piece.params for piece in each), initial=0)) for each in pieces]
 
     def within(s, bounds):
-        """How elements (start, stop) of a stage divide into pieces: (number of the piece, bounds in it)."""
+        """Divide elements (start, stop) of a stage among its parts: pairs (number of the part, bounds in it)."""
         for number, (a, b) in enumerate(itertools.pairwise(edges[s]), first[s]):
             start, stop = (min(max(edge, a), b) - a for edge in bounds)
             yield number, (start, stop)
@@ -36,7 +36,7 @@ def in_parts(plan, stages):
         return transfer._replace(value=value, target=target, start=start, stop=stop)
 
     def parts_of(action):
-        """An action as lists of actions to do one after the other."""
+        """The lists of actions that replace an action, to be done one list after the other."""
         if isinstance(action, Transfer):
             kind, s = action.value[:2]
             bounds = action.start, action.stop
@@ -62,7 +62,7 @@ def in_parts(plan, stages):
 
 
 def _pieces(plan, s):
-    """A stage in parts: a part begins at each layer with parameters that follows batch norm."""
+    """The parts of a stage: a new part begins at each layer with parameters that comes after batch norm."""
     stage, starts, has_norm = plan.stages[s], [plan.stages[s].first], False
     for i in range(stage.first, stage.stop):
         layer = plan.network[i]

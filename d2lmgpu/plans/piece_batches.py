@@ -1,7 +1,7 @@
-"""Batches for a step in pieces: one records the pieces, the other one launches them.
+"""Batches for a step in pieces: `Pieces` records the pieces, `Launches` launches them.
 
-Both get the same calls in the same order, and so find the same pieces: a piece begins with the first kernels after
-anything else in a device's queue.
+Both get the same calls in the same order, so they agree on the pieces: in a device's queue, the first kernels after any
+other work begin a piece.
 
     the step submits    kernels  kernels  exchange  kernels  wait  kernels
     Pieces records      └── piece 0 ───┘            piece 1        piece 2
@@ -18,14 +18,14 @@ from .chains import Chains
 
 
 class Launches(Chains):
-    """The work of a step whose pieces have been recorded."""
+    """A batch with the work of a step whose pieces have been recorded."""
 
     def __init__(self, step):
         super().__init__()
         execution = step.execution
         self.step, self.minibatch = step, {store: step.minibatch[i] for i, store in execution.store.items()}
         self.left = {store: iter(pieces) for store, pieces in execution.pieces[tuple(step.examples)].items()}
-        self.last = {}  # by device: the latest launch
+        self.last = {}  # for each device: the latest launch
 
     def kernels(self, store, function, *args):
         """Add kernels to the device's last piece, or begin the next one; return the task."""
@@ -37,7 +37,7 @@ class Launches(Chains):
         return task
 
     def run(self, store, events, run):
-        """Launch a piece for each event of final gradients, from the last stage on, and the piece after them."""
+        """Launch the pieces of a run. All but the last trigger an event each, from the last stage to the first."""
         self.submit(store.device, self._launch_run, store, events, next(self.left[store]))
 
     def _launch(self, store, piece):
@@ -54,9 +54,10 @@ class Launches(Chains):
 
 
 class Pieces(Batch):
-    """A step's batch in which this thread does the kernels of some ``stores`` immediately, and leaves out the rest.
+    """A step's batch that does the kernels of some ``stores`` immediately, in this thread, and leaves out the rest.
 
-    With ``capture`` there is one store, whose kernels are recorded. ``found``: its pieces; those of a run in a list.
+    With ``capture``, there is one store, whose kernels are recorded. ``found``: its pieces; those of a run are in a
+    list of their own.
     """
 
     def __init__(self, stores, capture):
@@ -73,7 +74,7 @@ class Pieces(Batch):
         return HAPPENED
 
     def run(self, store, events, run):
-        """Do a run."""
+        """Do the kernels of a run."""
         if store.device not in self.stores:
             return
         self.end(store.device)
@@ -96,13 +97,13 @@ class Pieces(Batch):
                 store.expect(value)
 
     def begin(self, store):
-        """Begin a piece of the device, if it has none."""
+        """Begin a piece of the store's device, unless one has begun."""
         if self.capture and store.device not in self.open:
             store.device.stream.begin_capture()
         self.open.add(store.device)
 
     def end(self, device):
-        """End the device's piece, if it has one."""
+        """End the device's piece, if one has begun."""
         if device not in self.open:
             return
         store, stream, graph = self.stores[device], device.stream, None
@@ -112,15 +113,15 @@ class Pieces(Batch):
             if self.capture:
                 graph = stream.end_capture()
                 graph.upload(stream)
-        self.found.append(store.piece(graph))  # also without a graph: it keeps its arrays, so later pieces use others
+        self.found.append(store.piece(graph))  # without a graph, too: a piece keeps its arrays from later ones
 
     def close(self):
         """Stop recording."""
         for device in self.open if self.capture else ():
-            with contextlib.suppress(Exception), device.as_current():  # it may raise that the recording is useless
+            with contextlib.suppress(Exception), device.as_current():  # an error may say that the recording is invalid
                 device.stream.end_capture()
 
-    # Work that is left out, and ends a piece:
+    # Work that is left out, but ends a piece:
 
     def submit_to_all(self, devices, function, *args):
         """As in `Batch`."""

@@ -1,14 +1,14 @@
-"""A plan's step as several CUDA graphs: each device's work between two exchanges, which cannot be recorded.
+"""A plan's step as several CUDA graphs: each has a device's work between two exchanges, which cannot be recorded.
 
 Messages between processes, copies through the host and NCCL's sums cannot be part of a graph. So the step is submitted
-as usual (step.py, step_across.py), but where kernels follow each other in a device's queue, a recorded *piece* is
-launched instead:
+as usual (step.py, step_across.py). But instead of kernels that follow each other in a device's queue, a recorded
+*piece* is launched:
 
     device 0    begin, F, B ┌─ allreduce ─┐ update, next minibatch
                  piece 0    │             │  piece 1
     device 1    begin, F, B └─ allreduce ─┘ update, next minibatch
 
-A piece runs no Python. Exchanges always use the same arrays, those that the device had when the piece was recorded.
+A piece runs no Python code. Exchanges always use the arrays that the device had when the piece was recorded.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ class PieceStore(GraphStore):
         super().__init__(*arguments)
 
     def expect(self, value):
-        """As in `Store`: the array from which pieces read the value."""
+        """As in `Store`. It returns the array from which the pieces read the value."""
         key = value, self.minibatch.examples[value[2]]
         if key not in self.arrivals:
             super().expect(value)
@@ -38,15 +38,15 @@ class PieceStore(GraphStore):
         return self.exchanged(value)
 
     def take_overflow(self, rows):
-        """Set the overflow of all devices, from ``rows`` on the host, one for each device."""
+        """Set ``overflow`` if any device has an overflow; ``rows``: what each device says of itself, on the host."""
         self.overflow.fill(int(rows.raw.view(np.float64).any()))
 
     def piece(self, graph):
-        """The piece that ends here: its graph, and the values for other devices that the device has when it is done."""
+        """The piece that ends here: its graph, and the values to be exchanged that the device has after the piece."""
         return graph, {value: array for value, array in self.values.items() if value in self.travels}
 
     def launch(self, piece, minibatch):
-        """Do a piece."""
+        """Launch a piece."""
         graph, values = piece
         self.minibatch, self.values = minibatch, dict(values)
         self.unwritten.clear()
@@ -55,7 +55,7 @@ class PieceStore(GraphStore):
 
 
 class InPieces(OnDevices):
-    """A step in pieces; while they are being recorded, everything else is left out."""
+    """A step in pieces. While the pieces are recorded, all other work is left out."""
 
     def make_batch(self):
         """The batch for the step's work."""
@@ -66,7 +66,7 @@ class InPieces(OnDevices):
         return self.batch.kernels(store, function, *args)
 
     def fail(self, error):
-        """As in `Step`. Work that cannot be recorded can still be launched kernel by kernel."""
+        """As in `Step`, but not during recording: if that fails, the kernels can still be launched one by one."""
         if self.execution.recording is None:
             super().fail(error)
 
@@ -102,7 +102,7 @@ class PieceExecution(GraphExecution):
         super().__init__(*arguments, **options)
 
     def record(self, sizes):
-        """Record the pieces of a step, for `submit_step`; otherwise as in `GraphExecution`."""
+        """As in `GraphExecution`, but record the pieces of a step, for `submit_step`."""
         minibatch, found = self.minibatch(sizes), {}
         with self.trying(lambda: self._issue(minibatch, self.stores)):
             for store in self.stores:  # one by one: a thread records one stream at a time
@@ -124,5 +124,5 @@ class PieceExecution(GraphExecution):
             self.recording = None
 
     def submit_step(self, sizes, tell=0.0):
-        """Begin a step whose pieces have been recorded; otherwise as in `submit`."""
+        """Like `submit`, for a step whose pieces have been recorded."""
         return self.submit_placed(self.minibatch(sizes), 0.0, tell)

@@ -1,18 +1,18 @@
-"""Products: several copies of a pipeline, or of a split by channels, each with its part of the examples.
+"""Products: several copies of a pipeline or of a split by channels, each with its own part of the examples.
 
-The devices form a grid: a row is a copy of the network, a column has the same part of each copy. For 2 copies of 2
+The devices form a grid. A row is a copy of the network; a column has the same part of each copy. For 2 copies of 2
 stages:
 
     devices 0 1    micro-batches 0 to m-1     stages 0 1
     devices 2 3    micro-batches m to 2m-1    stages 0 1
 
-Device c·k + s has stage s of copy c. The devices of a column, here 0 and 2, and 1 and 3, allreduce their gradients.
-Bytes: each device sends as much as in its pipeline for its copy's examples, and in the allreduce among c copies
+Device c·k + s has stage s of copy c. The devices of a column (here 0 and 2, or 1 and 3) allreduce their gradients.
+Bytes: each device sends as much as in its pipeline for its copy's examples; in the allreduce among c copies, it sends
 2(c-1)/c times its stage's parameters. Memory: that of the pipeline. Channels work the same way: device c·k + i has part
 i of each layer, for its copy's examples.
 
-Source: Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM", where
-these are the data, the pipeline and the tensor parallel groups.
+Source: Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM", which
+calls these the data, pipeline and tensor parallel groups.
 """
 
 from collections.abc import Callable
@@ -33,13 +33,13 @@ ORDERS = {
     "1f1b": one_f_one_b_order,
     "zero-bubble": zero_bubble_order,
 }
-"""Pipelines that may be copied: for each name, the devices' computations in order."""
+"""The pipelines that can be copied: for each name, a function that lists the devices' computations in order."""
 
 
 def copies_of(name, copies, k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring"):
     """The plan for ``copies`` times k devices; each copy is the plan ``name`` with ``micro_batches`` micro-batches.
 
-    ``name``: from `ORDERS`, or "channels" or "channel-pairs". ``algorithm``: the allreduce of gradients.
+    ``name``: a key of `ORDERS`, or "channels" or "channel-pairs". ``algorithm``: the allreduce that sums the gradients.
 
     Raises ValueError if there is no such plan, or if the network has too few layers for it.
     """

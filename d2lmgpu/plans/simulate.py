@@ -2,10 +2,9 @@
 
 A computation takes the time given by its cost; collectives/clock.py decides when it begins, and when transfers begin
 and end. Updates take no time unless they have a cost, and moves within a device take none. If batch norm is
-synchronised, M takes the cost of F, because the products come before it, and B takes its full cost.
+synchronised, M takes the cost of F, because F's products come before batch norm, and B takes its full cost.
 
-The bubble is the fraction of all devices' time, from the beginning of the step to its end, in which they compute
-nothing.
+The bubble is the fraction of all devices' time during a step in which they compute nothing.
 """
 
 import functools
@@ -26,7 +25,7 @@ from ..optimizers import OPTIMIZERS
 from .contention import slowed
 
 EQUAL = {"F": 1, "B": 2, "I": 1, "W": 1, "update": 0}
-"""Costs for equal stages: backward has two products for each one of forward."""
+"""Costs for equal stages: for each product of forward, backward has two."""
 
 
 class Event(NamedTuple):
@@ -43,10 +42,11 @@ class Event(NamedTuple):
 class PlanSimulation:
     """The timing of a simulated step.
 
-    ``seconds`` (or the unit of the costs) in all; ``bubble``: a fraction from 0 to 1; ``utilisation``: for each device
-    the fraction of the time in which it computes; ``link_bytes`` over each link, None without a network; ``events``:
-    the computations with their times; ``memory``: for each device a list of (time, bytes held from then on), which
-    begins at 0; ``peak``: the most bytes held by each device; ``sent``: the bytes that each device sends.
+    ``seconds``: the time of the step, in seconds or in the unit of the costs. ``bubble``: a fraction from 0 to 1.
+    ``utilisation``: for each device, the fraction of the time in which it computes. ``link_bytes``: the bytes sent over
+    each link, or None without a network. ``events``: the computations with their times. ``memory``: for each device, a
+    list of (time, bytes held from then on), which begins at time 0. ``peak``: the largest number of bytes that each
+    device holds. ``sent``: the number of bytes that each device sends.
     """
 
     seconds: float
@@ -58,7 +58,7 @@ class PlanSimulation:
     peak: list
     sent: list
     moved: list = field(repr=False)
-    joined: set = field(repr=False)  # the y and dy that are sent in parts or shares
+    joined: set = field(repr=False)  # y and dy that are sent as parts or shares
 
     @functools.cached_property
     def messages(self):
@@ -75,14 +75,14 @@ def simulate(
 ):
     """Prove and time a plan. Returns a `PlanSimulation`.
 
-    ``network``: from `collectives.network`, with at least the plan's devices; without one, messages take no time.
-    ``costs``: the seconds of "F", "B", "I", "W" and "update", a dict for all stages or a list with one dict for each;
-    by default `EQUAL`. Whatever a dict leaves out costs nothing. "update" is the cost for all elements of the stage; a
-    device that updates a part of them takes that part of the time. ``contention``: the factors by which a computation
-    is slower while 1, 2, … devices compute; the last one also applies to more devices. `measure_costs` finds both.
-    ``exact``: sums are exact, and gradients int64.
+    ``network``: from `collectives.network`, with at least as many devices as the plan; without one, messages take no
+    time. ``costs``: the seconds that "F", "B", "I", "W" and "update" take, as a dict for all stages or a list with one
+    dict for each stage; by default `EQUAL`. Computations that are not in a dict cost nothing. "update" is the cost for
+    all elements of the stage; a device that updates only some of them takes that fraction of the time. ``contention``:
+    the factors by which a computation is slower while 1, 2, … devices compute; the last one also applies to more
+    devices. `measure_costs` measures both costs and contention. ``exact``: sums are exact, and gradients are int64.
 
-    Raises PlanError for a wrong plan, ValueError for costs or a network that do not fit.
+    Raises PlanError for a wrong plan, and ValueError for costs or a network that do not fit.
     """
     columns = replayed(plan).columns
     check_minibatch(plan, batch_size, optimizer, dtype)
@@ -111,9 +111,9 @@ def simulate(
 
 
 def _timed(plan, columns, network, costs, bytes_of, factors):
-    """The clock at the end, an `Event` for each computation, and (step, moves, bytes, begins, ends) for `Moves`.
+    """The clock at the end, an `Event` for each computation, and (step, moves, bytes, begins, ends) for each `Moves`.
 
-    ``factors``: by what factor a computation is slower, by the number of its step and the `Compute`.
+    ``factors``: {(number of the step, `Compute`): the factor by which this computation is slower}.
     """
     clock, events, moved, synchronised = Clock(plan.k, network, bytes_of), [], [], synchronised_stages(columns)
     for number, (computes, moves) in enumerate(columns, 1):
@@ -133,7 +133,7 @@ def _cost(plan, costs, compute, synchronised):
 
 
 def check_costs(costs, plan):
-    """A dict of costs for each stage. Raises ValueError for costs that do not fit the plan."""
+    """A list with a dict of costs for each stage. Raises ValueError for costs that do not fit the plan."""
     given = EQUAL if costs is None else costs
     each = [given] * len(plan.stages) if isinstance(given, dict) else given
     if len(each) != len(plan.stages) or not all(cost.keys() <= EQUAL.keys() for cost in each):
@@ -143,10 +143,10 @@ def check_costs(costs, plan):
 
 
 def estimate_costs(plan, batch_size=256, speed=1e12):
-    """Costs of each stage for `simulate`, in seconds: the products of forward, and as many for each gradient.
+    """Costs of each stage for `simulate`, in seconds: for the products of forward, and as many for each gradient.
 
-    ``speed``: multiplications per second of each device. The first layer needs no gradient of its input. If several
-    devices compute a stage for the same examples, each does its part.
+    ``speed``: how many multiplications each device does per second. The first layer needs no gradient of its input. If
+    several devices compute a stage for the same examples, each does an equal part of the work.
     """
     products, costs = [row[-1] for row in layer_rows(plan.network)], []
     computes = [action for step in plan.steps for action in step if isinstance(action, Compute)]
@@ -161,7 +161,7 @@ def estimate_costs(plan, batch_size=256, speed=1e12):
 
 
 def _memory(plan, count, held, events, moved):
-    """For each device, pairs of a time and the bytes that it holds from then on; ``count``: the number of steps."""
+    """For each device, a list of (time, bytes held from then on); ``count``: the number of the plan's steps."""
     begins, ends = np.full((count + 2, plan.k), np.inf), np.full((count + 2, plan.k), -np.inf)  # of each step
     for number, compute, start, end, _ in events:
         begins[number, compute.device], ends[number, compute.device] = start, end

@@ -1,13 +1,14 @@
-"""Batch norm's statistics in a plan: the images over which they are taken.
+"""Batch norm's statistics in a plan: over which images they are taken.
 
-    local           each micro-batch on its own, the default of plans
+    local           over each micro-batch by itself; this is the default of plans
     aggregated      the same in training, but running statistics are over all images: moments are summed before updates
     synchronised    over all images, so that every plan computes the same as one device
 
-A synchronised stage has one batch norm layer and no parameters after it; larger stages are cut (parts.py). Then F
-becomes M, an allreduce of moments, and the rest of F; B is divided likewise. The rest of F waits for the M of all
-micro-batches, and so does whatever needs its result. Everything else goes on. So a plan that takes one micro-batch
-after the other becomes one that takes all of them through one stage after the other.
+A synchronised stage has one batch norm layer and no parameters after it; larger stages are cut (parts.py). Its F is
+replaced by M, an allreduce of moments, and the rest of F; B is divided in the same way. The rest of F waits for the M
+of all micro-batches, and so do all actions that need its result. All other actions go on. So a plan that takes one
+micro-batch after the other through the stages becomes a plan that takes all micro-batches through one stage after the
+other.
 
 Source: Ioffe and Szegedy 2015, "Batch normalization"; synchronised over devices by Peng et al. 2018, "MegDet".
 """
@@ -32,7 +33,7 @@ synchronised: all devices' images, so that k devices compute the same as one.
 
 
 def with_statistics(plan, kind, algorithm: str | Callable = "ring"):
-    """The plan with batch norm's statistics of this ``kind``; ``algorithm``: the allreduce of their sums.
+    """The plan with batch norm's statistics of this ``kind``; ``algorithm``: the allreduce that sums them.
 
     Raises ValueError if the plan cannot have such statistics.
     """
@@ -48,7 +49,7 @@ def with_statistics(plan, kind, algorithm: str | Callable = "ring"):
 
 
 def _shared(plan):
-    """The stages with batch norm for which no single device has all images."""
+    """The stages with batch norm, if the plan has several micro-batches; otherwise none."""
     return [s for s, stage in enumerate(plan.stages) if norms_of(stage, plan.network) and plan.micro_batches > 1]
 
 
@@ -59,7 +60,7 @@ def _sums(plan, kind, s, algorithm):
     for action in itertools.chain(*plan.steps):
         if isinstance(action, Compute) and action.what in "FM" and action.stage == s:
             micro_batches.setdefault(action.device, set()).add(action.micro_batch)
-    alike = {}  # by part, by micro-batches: devices
+    alike = {}  # {part: {micro-batches: devices}}
     for device, own in micro_batches.items():
         parts = [part.params for part in plan.layout[device] if part.stage == s]
         bounds = norm_part(kind, channels, split, *parts[:1])
@@ -93,11 +94,11 @@ def _synchronised(plan, algorithm):
 
 
 HALVES = {"F": "M", "B": "S"}
-"""The actions before the sums, for actions that are divided in two."""
+"""For each action that is divided in two, its first half, which comes before the sums."""
 
 
 def _halves(plan, stages, step):
-    """A step as two: lists of (actions, the sums that they need, or None). Transfers of a value stay together."""
+    """A step as two: lists of (actions, the sums that they need, or None). A value's transfers stay together."""
     moves, first, second = {}, [], []
     for action in step:
         if isinstance(action, Transfer):
@@ -113,18 +114,18 @@ def _halves(plan, stages, step):
 
 
 def _added_to(todo):
-    """The moments and sums that the remaining actions add to."""
+    """The moments and sums to which the remaining actions add."""
     actions = itertools.chain(*(actions for units in todo for actions, _ in units))
     return [action.adds_to for action in actions if isinstance(action, Compute) and action.what in HALVES.values()]
 
 
 def _what_can_be_done(todo, summed):
-    """Steps of the actions that are possible, in order, and the remaining actions of each step.
+    """The steps with the actions that can be done now, and the steps with the remaining actions.
 
-    For actions that must wait, we note what they read and write, (device, value): later actions that touch the same
-    values wait as well.
+    For each action that must wait, we note the values that it reads and writes, as (device, value): later actions that
+    touch the same values wait as well.
     """
-    reads, writes, busy = set(), set(), set()  # of waiting actions; and the devices that will compute them
+    reads, writes, busy = set(), set(), set()  # by waiting actions; their devices
     steps, rest = [], []
     for units in todo:
         now, later = [], []
@@ -145,7 +146,7 @@ def _what_can_be_done(todo, summed):
 
 
 def _touched(action):
-    """What an action reads and what it writes, except moments and sums: two sets of (device, value)."""
+    """The values that an action reads and those that it writes, without moments and sums: sets of (device, value)."""
     if isinstance(action, Transfer):
         return {(action.source, action.value)}, {(action.destination, action.target or action.value)}
     reads, makes, adds = uses_of(action)

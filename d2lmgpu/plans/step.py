@@ -1,8 +1,8 @@
-"""A step of a plan as one `Batch` of work for its devices, all in this process.
+"""A step of a plan as one `Batch` of work for its devices, which are all in this process.
 
-receive       waits for the sender's work so far; then the device copies
-free          waits for copies, if the value was sent
-collective    as in collectives/execute.py, on arrays that earlier work creates
+receive       waits for the sender's earlier work; then the receiver copies the value
+free          waits until the value has been copied, if it was sent
+collective    works as in collectives/execute.py, on arrays that earlier work creates
 
 For overlapping exchanges, see overlap.py.
 """
@@ -22,9 +22,9 @@ from .overlap import Overlap
 
 
 class Step(Overlap):
-    """A step of an `Execution` as a ``batch``, made in the constructor; ``minibatch``: a `Minibatch` for each device.
+    """A step of an `Execution`. The constructor makes its ``batch``; ``minibatch``: a `Minibatch` for each device.
 
-    ``ends``: events that happen when each device has finished the step.
+    ``ends``: for each device, an event that happens when the device has finished the step.
     """
 
     make_batch = Chains
@@ -34,8 +34,8 @@ class Step(Overlap):
         self.tell = tell
         self.examples = next(iter(minibatch.values())).examples
         self.batch, self._lock = self.make_batch(), threading.Lock()
-        self.received = {}  # copies' events by (value, source)
-        self.final, self.exchanged = {}, {}  # for overlap: events by (device, gradients)
+        self.received = {}  # for each (value, source): the events of copies
+        self.final, self.exchanged = {}, {}  # for overlap: for each (device, gradients), an event
         for i, own in minibatch.items():
             self.kernels(execution.store[i], execution.store[i].begin, own)
         for number, action in execution.actions[: execution.before_updates]:
@@ -50,26 +50,26 @@ class Step(Overlap):
         return self.kernels(store, store.clear)
 
     def kernels(self, store, function, *args):
-        """Submit work for the device that consists only of kernels and Python; return the task."""
+        """Submit work for the store's device that consists only of kernels and Python code; return the task."""
         return self.batch.chain(store.device, function, *args)
 
     def rows(self):
-        """After the step: for each device a row of numbers, the loss and the correct answers of each micro-batch, or 0.
+        """After the step: a row of numbers for each device, the loss and correct answers of each micro-batch, or 0.
 
-        The last number is what its process had to ``tell``. If several devices computed a micro-batch, each has its own
-        numbers.
+        The last number is the one that the device's process gave as ``tell``. If several devices computed a
+        micro-batch, each of them has its own numbers.
         """
         return [self._row(i, raw_result_to_host) for i in self.minibatch]
 
     def _row(self, i, to_host):
-        """A device's row; ``to_host(array, device)`` copies its sums."""
+        """A device's row; ``to_host(array, device)`` copies the device's sums to the host."""
         row = [0.0] * (2 * len(self.examples)) + [self.tell]
         for m, sums in self.minibatch[i].sums.items():
             row[2 * m : 2 * m + 2] = to_host(sums, self.execution.store[i].device).tolist()
         return row
 
     def _before_updates(self):
-        """Called at the same point in all processes: losses are known, and nothing has been updated before it."""
+        """Called at the same point of the step in all processes, when losses are known and nothing has been updated."""
         self._tell_others()
         if self.execution.mixed or self.execution.exact:
             self._agree()
@@ -94,12 +94,12 @@ class Step(Overlap):
             self.kernels(store, self.do, store.do, action, *numbers)
 
     def _agree(self):
-        """In mixed precision: are all devices' gradients finite? With exact sums: have all devices got this far?"""
+        """In mixed precision, find out whether all gradients are finite; with exact sums, wait for all devices."""
         stores = self.execution.stores
         self._await_exchanges(self.execution.store)
         makers = [functools.partial(self._finite, store) for store in stores]
         gathered = self._gathered("gradients", 1, makers)
-        if self.execution.everybody.is_elastic:  # use no results before all devices have all of this step
+        if self.execution.everybody.is_elastic:  # use no results before all devices have got this far
             self.batch.submit_to_all(self.execution.devices, self.do, self.execution.everybody.vote)
         for store, rows in zip(stores, gathered, strict=True):
             self.batch.chain(store.device, self.do, store.agree, rows)
@@ -158,7 +158,7 @@ class Step(Overlap):
         return stores, queues
 
     def _extent(self, action, store):
-        """For flat arrays in a collective: size, first element in its schedule, elements for each of the schedule's."""
+        """A collective's flat arrays: their size, their first element in its schedule, and elements for each of its."""
         s = action.stage
         if action.value[0] in ("y", "dy"):
             size = self.bytes_of(action) // self.execution.dtype.itemsize
@@ -167,7 +167,7 @@ class Step(Overlap):
         return stop - start, start, 1
 
     def do(self, function, *args):
-        """Runs on a device: work that is skipped if another device has failed."""
+        """Do work that is skipped if another device has failed; note its error. Runs on a device."""
         if self._has_failed():
             return None
         try:
@@ -208,7 +208,7 @@ class Exchanged:
 
 @functools.lru_cache(maxsize=256)
 def compiled(schedule, k, staged, first, unit):
-    """The program of a schedule for arrays that begin at its element ``first`` and have ``unit`` elements for each."""
+    """The program of a schedule, for arrays that begin at its element ``first``; ``unit``: elements for each of its."""
     placed = tuple(
         tuple(t._replace(start=(t.start - first) * unit, stop=(t.stop - first) * unit) for t in step)
         for step in schedule

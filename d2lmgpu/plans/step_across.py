@@ -1,13 +1,13 @@
 """A step of a plan for the devices of one of several processes.
 
-Devices of the same process work together as in step.py. A collective is done like an allreduce (cluster/exchange.py),
-among the devices of its group. A receive waits for the message, and a free until the message has been sent; meanwhile
-the progress thread (cluster/progress.py) handles messages under way. A device that waits too long can say what it waits
-for, because the plan is known beforehand.
+Devices of the same process work together as in step.py. A collective works like an allreduce (cluster/exchange.py)
+among the devices of its group. A receive waits for the message, and a free waits until the message has been sent;
+meanwhile the progress thread (cluster/progress.py) handles the messages. If a device waits too long, it can say for
+what, because the plan is known beforehand.
 
 GPUs send and receive through the host's memory.
 
-A value is sent with its memory layout, so that computations with it give the same bits elsewhere.
+A value keeps its memory layout when it is sent, so that computations with it give the same bits in all processes.
 """
 
 import functools
@@ -78,7 +78,7 @@ class StepAcross(Step):
                 self.batch.wait(device, sent)
 
     def _await(self, number, action, done, tag, other, what):
-        """Make the action's device wait until a message is ``done``, which device ``other`` should "send" or "take"."""
+        """Make the action's device wait until a message is ``done`` that device ``other`` should "send" or "take"."""
         device, order = self.execution.store[action.devices[0]].device, (self._order(number), tag)
         missing = functools.partial(self._missing, action, other, what)
         self.batch.chain(device, self.progress.await_event, done, missing, order)
@@ -102,16 +102,16 @@ class StepAcross(Step):
     # Describing what a device waits for:
 
     def _order(self, number):
-        """The number of an action among those of all steps."""
+        """The number of an action, counted over all steps."""
         return self.steps * self.across.count + number
 
     def _where(self, action, number=0):
-        """Where the device ``number`` of an action is in the plan, in words."""
+        """In words, where in the plan the device ``number`` of an action is."""
         where = f"device {action.devices[number]}, step {action.step} ({action})"
         return f"training step {self.steps + 1} of plan {self.execution.plan.name}, {where}"
 
     def _missing(self, action, other, what):
-        """What an action's device waits for, in words, and the rank that it waits for.
+        """In words, what an action's device waits for; and the rank for which it waits. For example:
 
         cpu(0) of rank 3 (b) waits in training step 3 of plan 1f1b, device 3, step 9 (receive of y of stage 2,
         micro-batch 1, from device 2), for cpu(0) of rank 2 (b) to send it
@@ -149,5 +149,5 @@ class StepAcross(Step):
 
 
 def _to_host(array, device):
-    """Runs on the device."""
+    """The plain ``array`` on the host; runs on the device."""
     return array if device.kind == "cpu" else array.get()

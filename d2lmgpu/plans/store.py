@@ -1,4 +1,4 @@
-"""What each action of a plan does on one device. It runs on the device, with plain arrays, in the device's turn."""
+"""What each action of a plan does on one device. All of it runs on the device, in its queue, with plain arrays."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class Store(Computing):
         self.half_way = {}  # after M and S: generators that do the rest
 
     def do(self, action, *more):
-        """F, B, I, W, M, S, update, keep or free."""
+        """Do an action: F, B, I, W, M, S, update, keep or free."""
         with self.precision.quiet():
             if action.what in COMPUTES and self._way(*action[1:3]) == EMPTY:
                 self._do_nothing(*action[:3], action.target)
@@ -33,7 +33,7 @@ class Store(Computing):
                 getattr(self, f"_{action.what}")(action, *more)
 
     def _do_nothing(self, what, s, m, target):
-        """A computation without examples or units."""
+        """Do a computation that has no examples or units: only make the values that it should leave."""
         if what in "MS":
             self._flat(("moments" if what == "M" else "sums", s))
         if what in "BW":
@@ -44,7 +44,7 @@ class Store(Computing):
             self._make_nothing("dy", s - 1, s, m)
 
     def _make_nothing(self, name, of, s, m):
-        """Make the empty y or dy of stage ``of`` that stage s contributes without examples or units; or a loss of 0."""
+        """Make the result of stage s without examples or units: an empty or zero y or dy of stage ``of``, or loss 0."""
         if of == len(self.layers) - 1:
             self.minibatch.sums[m] = array_module(self.flat).zeros(2, self.dtype)
             return
@@ -105,14 +105,14 @@ class Store(Computing):
         self._add_norms("sums", s, sync)
 
     def _places_of_half(self, action):
-        """Where a pass that pauses writes gradients, and pairs to be added; None: directly to the stage's gradients."""
+        """Arrays to which a pass that pauses writes gradients, and pairs to be added afterwards; None: all arrays."""
         params = self._params(action.stage)
         dtype = self.dtype_of(("grads", action.stage))
         return parts_of(self._zeros(sum(param.size for param in params), dtype), params), None
 
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
-        if self.is_exact:  # the same sums as elsewhere: the gradients that W adds are computed here
+        if self.is_exact:  # for the same sums as elsewhere, compute the gradients that W adds here
             places, _ = self._places_of_half(action)
             parts, _ = self._backward(s, m, KEPT, places)
             self._set("delta", s, m, places)
@@ -160,14 +160,14 @@ class Store(Computing):
         return self.elements(("grads", s), self.parts[s].state)
 
     def clear(self):
-        """End a step: forget everything that belongs only to it."""
+        """End a step: forget all data that belong only to it."""
         self.track()
         self.forget()
         self.steps += self.accepted
         self.finished = self.begun
 
     def track(self):
-        """Update the running statistics; all moments are final."""
+        """Update the running statistics, when all moments are final."""
         for s, running in self.running.items():
             of_each = zip(running[::2], running[1::2], self.norm_views(("moments", s)), strict=True)
             for mean, variance, moments in of_each:
@@ -177,7 +177,7 @@ class Store(Computing):
         track_statistics(mean, variance, moments)
 
     def finite(self):
-        """In mixed precision: a row with a 1 if all final gradients are finite, or were when they were added."""
+        """A row with 1 if all final gradients are finite (with exact sums: were finite when added), and otherwise 0."""
         if self.is_exact:
             self.exact.check()
         return [float(not self.exact.overflow if self.is_exact else are_finite(self._all_final()))]
@@ -187,7 +187,7 @@ class Store(Computing):
         return [self._final(s) for s, part in self.parts.items() if part.state[0] < part.state[1]]
 
     def agree(self, rows):
-        """Decide from all devices' rows, in this array, whether to update: only if all gradients are finite."""
+        """In mixed precision, decide from all devices' ``rows`` whether to update: only if all gradients are finite."""
         if self.mixed:
             self.accepted = self.precision.adapt(rows.raw.view(np.float64).all())
 

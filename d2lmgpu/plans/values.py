@@ -1,12 +1,12 @@
-"""The values that one device has while a plan is executed: permanent ones, and those that come and go.
+"""The values that one device holds while a plan is executed: some are permanent, others come and go.
 
     params, grads    flat arrays with views for the layers; with exact sums, grads are int64 (exact.py)
     y, dy            arrays (units, ..., N): images come last, so that each unit is contiguous in memory; a device with
-                     a part of the units has only these
+                     only some of the units holds only these
     moments, sums    flat float64 arrays; batch norm's `SyncStatistics` are views of them
-    cache, delta     whatever forward, or I, returns
+    cache, delta     what forward keeps for backward, and what I keeps for W
 
-Everything here runs on the device, with plain arrays, in the device's turn.
+Everything here runs on the device, as work in its queue, with plain arrays.
 """
 
 import itertools
@@ -24,9 +24,9 @@ from ..language.split import ROWS, norm_part, norm_views, splits_of, units_of_ou
 class Minibatch:
     """A device's input for a step, and its results.
 
-    ``examples``: how many each micro-batch has; ``draws``: those of the whole minibatch. By micro-batch, plain arrays:
-    ``X`` for those that begin here, targets ``y`` for those that end here, and their ``sums``: the loss, and the number
-    of examples with a correct output.
+    ``examples``: how many examples each micro-batch has. ``draws``: the `Draws` of the whole minibatch. The rest are
+    dicts of plain arrays by micro-batch: images ``X`` if it begins on this device; targets ``y`` if it ends here, and
+    then its ``sums``, the loss and the number of examples with a correct output.
     """
 
     def __init__(self, examples, draws):
@@ -34,21 +34,21 @@ class Minibatch:
 
 
 class Values:
-    """A device's values in a plan. ``flat[s]``: the parameters of stage s, a flat array on the host.
+    """A device's values in a plan. ``flat[s]``: the parameters of stage s, in one flat array on the host.
 
-    ``extents``: by gradients, the elements (start, stop) that the device has. ``computed``: the stages that it
-    computes; for these it has ``channels[s]`` of each batch norm layer, and ``running[s]``, running means and variances
-    as from `init_statistics`.
+    ``extents``: for each value of gradients, the elements (start, stop) that the device has. ``computed``: the stages
+    that the device computes. For each such stage, ``channels[s]`` lists how many channels of each batch norm layer it
+    has, and ``running[s]`` its running means and variances, in the order of `init_statistics`.
 
-    The attribute ``flat`` holds the device's parameters in one array, with parts ``own[s]``; ``flat_state`` is the same
-    for each of the optimiser's states. ``fixed``: arrays for gradients that must be the same in each step. ``spare``:
-    unused arrays of stages for parameters and gradients, which the next step uses again.
+    The attribute ``flat`` is one array with all of the device's parameters; ``own[s]`` is the part of it for stage s.
+    ``flat_state`` has such an array for each of the optimiser's states. ``fixed``: arrays for values that need the same
+    array in each step. ``spare``: arrays for stages' parameters and gradients that are free to be used again.
     """
 
     def __init__(self, plan, number, device, flat, optimizer, extents, loss, computed):
         self.plan, self.device, self.optimizer, self.extents, self.loss = plan, device, optimizer, extents, loss
         self.values, self.fixed, self.spare = {}, {}, {}
-        self.unwritten = set()  # gradients that should be zero but have not been set yet
+        self.unwritten = set()  # gradients that should be zero, but have not been set to zero yet
         self.parts = {part.stage: part for part in sorted(plan.layout[number])}
         self.splits, self.units = splits_of(plan.network, plan.stages), units_of_outputs(plan.network, plan.stages)
         self.shapes = [shapes_of(stage, plan.network) for stage in plan.stages]
@@ -95,19 +95,19 @@ class Values:
             values.clear()
 
     def arrive(self, value, source, record):
-        """Copy what ``source``, another `Store`, has sent; the result marks the end, which makes an event."""
+        """Copy a value from ``source``, the sender's `Store`; return a mark of the copy's end, which makes an event."""
         copy = self.expect(value)
         timed(record, copy_between, copy, self.device, source.exchanged(value), source.device)
         return self.device.mark()
 
     def expect(self, value):
-        """A new flat array for a whole y or dy from another device."""
+        """Make an array for a whole y or dy from another device; return it in flat form."""
         _, s, m = value
         self.values[value] = self._new((self.widths[s], *self.images[s], self.minibatch.examples[m]))
         return self.exchanged(value)
 
     def extent(self, value):
-        """The elements (start, stop) of a value that take part in transfers here, unless it is a y or dy."""
+        """The elements (start, stop) that transfers on this device use, of a value that is no y or dy."""
         kind, s = value[:2]
         if kind == "grads":
             return self.extents[value]
@@ -129,7 +129,7 @@ class Values:
             self._flat(value)
 
     def exchanged(self, value):
-        """The flat array that is transferred."""
+        """The flat array with which a value is transferred."""
         return self.values[value].reshape(-1) if value[0] in ("y", "dy") else self._flat(value)
 
     def channels_of(self, s):
@@ -137,11 +137,11 @@ class Values:
         return slice(None) if self.splits[s] is None else slice(*self.splits[s].units_of(self.parts[s].params))
 
     def norm_views(self, value):
-        """The parts of moments or sums for each batch norm layer, (3, C) or (2, C)."""
+        """The parts of a stage's moments or sums for each of its batch norm layers: arrays (3, C) or (2, C)."""
         return norm_views(self._flat(value), ROWS[value[0]], self.norms[value[1]], self.splits[value[1]])
 
     def _always(self, s):
-        """Whether the device keeps all the stage's parameters that it needs between steps."""
+        """Whether the device holds all parameters that it needs for the stage even between steps."""
         part = self.parts.get(s)
         return part is not None and (self.splits[s] is not None or part.params == all_of(self.plan.stages[s]))
 
@@ -154,7 +154,7 @@ class Values:
         return flat
 
     def _begin(self, value):
-        """As `_flat`, but gradients need not be zero yet."""
+        """Like `_flat`, but new gradients need not be set to zero yet."""
         kind, s = value[:2]
         if kind == "params" and self._always(s):
             return self.own[s]
@@ -162,7 +162,7 @@ class Values:
             start, stop = self.extent(value)
             new = self.fixed.get(value)
             if new is None:
-                new = self.spare.pop(value[:2], None)  # the system zeroes new memory page by page
+                new = self.spare.pop(value[:2], None)  # new memory is slow: the system zeroes each page
             if new is None or new.size != stop - start:
                 new = self._new(stop - start, self.dtype_of(value))
             self.values[value] = new
@@ -173,7 +173,7 @@ class Values:
         return self.values[value]
 
     def _join(self, value):
-        """Create a whole y or dy, unit by unit, with zeros where the device has nothing."""
+        """Create a whole y or dy, with the device's own units in their places and zeros elsewhere."""
         name, s, m = value
         own = self.values.get(value)
         width = 0 if own is None else len(own)
@@ -194,7 +194,7 @@ class Values:
         return array_module(value).moveaxis(value, -1, 0)
 
     def _places(self, of, s):
-        """Where this device's units of stage s are within the width of y of stage ``of``."""
+        """Where the device's units of stage s are in y of stage ``of``: (start, stop) along its first axis."""
         each = self.widths[of] // self.units[of]
         return tuple(each * unit for unit in self.splits[s].units_of(self.parts[s].params))
 

@@ -1,4 +1,4 @@
-"""Convert parameters and the whole optimiser state between arrays in layers' shapes and stages' flat arrays."""
+"""Convert parameters and the optimiser's whole state between the layers' arrays and the stages' flat arrays."""
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from ..language.split import in_shapes, numbered, splits_of
 def whole_state(execution):
     """For each of the optimiser's states, a flat array on the host with one number per parameter, in order.
 
-    It is gathered from the devices that hold parts of it, so a checkpoint is the same for any split, and without one.
-    On a `Cluster` all processes call this and get the same.
+    These arrays are gathered from the devices that hold parts of them, so a checkpoint is the same with any split, and
+    without a split. On a `Cluster`, all processes call this and get the same arrays.
     """
     state = []
     for i in range(execution.optimizer.states):
@@ -21,7 +21,7 @@ def whole_state(execution):
 
 
 def give_back(execution, state):
-    """Put the result of `whole_state` back where it belongs."""
+    """Put a state, as from `whole_state`, back on the devices that hold parts of it."""
     plan = execution.plan
     shapes = [shape for stage in plan.stages for shape in shapes_of(stage, plan.network)]
     for i, whole in enumerate(state):
@@ -33,7 +33,7 @@ def give_back(execution, state):
 
 
 def numbered_stages(arrays, plan):
-    """For each stage a flat array with the elements of its parameters, taken from the list ``arrays``."""
+    """For each stage, a flat array with the elements of its parameters, which come from the list ``arrays``."""
     rest, flats, none = iter(arrays), [], np.zeros(0, arrays[0].dtype)
     for stage, split in zip(plan.stages, splits_of(plan.network, plan.stages), strict=True):
         own = [next(rest) for _ in shapes_of(stage, plan.network)]

@@ -1,23 +1,23 @@
 """ZeRO: data parallelism without redundant copies on the devices.
 
-With Adam, data parallelism holds four numbers for each of n parameters on every one of k devices: the parameter, its
-gradient, and two numbers of the optimiser's state. But a device can update one k-th of the parameters and receive the
-others already updated. Device i then *owns* elements i·n/k to (i+1)·n/k of each stage's parameters:
+With Adam, data parallelism holds four numbers for each of n parameters on each of k devices: the parameter, its
+gradient, and two numbers of the optimiser's state. But a device can update only one k-th of the parameters, and receive
+the others when they have been updated. Then device i *owns* elements i·n/k to (i+1)·n/k of each stage's parameters:
 
-            holds between steps         sends, of n elements for one micro-batch
+            holds between steps         sends for one micro-batch, in elements
     data    n + state·n                 2(k-1)/k·n    allreduce the gradients
     zero1   n + state·n/k               2(k-1)/k·n    reduce-scatter the gradients, update, all-gather the parameters
     zero2   n + state·n/k               2(k-1)/k·n    the same, stage by stage; the rest of the gradients is freed
     zero3   n/k + state·n/k             3(k-1)/k·n    parameters are gathered for each forward and for each backward
 
 An allreduce is a reduce-scatter and an all-gather, so zero1 sends no more than data parallelism. During a step, zero1
-holds n gradients; zero2 holds n/k and those of the stage that goes backward; zero3 also holds only one stage's
-parameters. With m micro-batches zero2 sends (m+1)(k-1)/k·n, zero3 3m(k-1)/k·n. A stage has as many layers as fit into
-little more than the parameters of the largest layer: smaller stages would save almost no memory, and each stage costs
-an exchange.
+holds n gradients. zero2 and zero3 hold n/k gradients and those of the stage that is going backward; besides its own
+parameters, zero3 holds those of only one stage. With m micro-batches, zero2 sends (m+1)(k-1)/k·n elements, and zero3
+sends 3m(k-1)/k·n. A stage has as many layers as possible, but not many more parameters than the largest layer: smaller
+stages would save almost no memory, and each stage costs an exchange.
 
-Source: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models"; zero3 is what
-PyTorch calls "fully sharded data parallel".
+Source: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter models"; PyTorch calls
+zero3 "fully sharded data parallel".
 """
 
 from ..collectives import all_gather, reduce_scatter
@@ -76,7 +76,7 @@ def zero3(k, micro_batches=1, network=LENET):
 
 
 class _Zero:
-    """The steps so far of a plan for k devices that all do the same at the same time, with their own micro-batches."""
+    """An unfinished plan for k devices, which all do the same at the same time, each with its own micro-batches."""
 
     def __init__(self, k, stages):
         self.k, self.stages, self.each, self.steps = k, stages, range(len(stages)), []
@@ -86,16 +86,16 @@ class _Zero:
         return chunk_bound(self.stages[s].params, self.k, device)
 
     def compute(self, what, s, j, micro_batches, into=None):
-        """F or B of every device's micro-batch number j."""
+        """Add F or B of every device's micro-batch number j."""
         self.steps.append([Compute(what, i, s, i * micro_batches + j, into) for i in range(self.k)])
 
     def collective(self, algorithm, value):
-        """Add a collective of all k devices and all elements of a value."""
+        """Add a collective in which all k devices exchange all elements of a value."""
         n = self.stages[value[1]].params
         self.steps += without_nothing(place(algorithm(self.k, n), range(self.k), value=value))
 
     def backward_and_reduce(self, s, j, micro_batches):
-        """Add B; each device then adds the sum of all devices' gradients to its own part, and the rest is freed."""
+        """Add B and a reduce-scatter. Each device adds its part of the sum to its own gradients, and frees the rest."""
         if self.k == 1:
             self.compute("B", s, j, micro_batches)
             return
