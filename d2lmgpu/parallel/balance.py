@@ -1,9 +1,9 @@
 """Measure loads so that devices of different speeds finish their shards at the same time.
 
 All devices compute the gradients of their shards of a few minibatches, all at the same time, as in training. A device
-that took longer gets fewer examples. Its time need not be proportional to its examples (some of it is fixed), so this
-is repeated a few times, each time with the loads found before. Finally the loads must prove better than equal parts,
-since measurements differ even between equal devices.
+that took longer then gets fewer examples. A device's time need not be proportional to the number of its examples,
+because some of it is fixed. So this is repeated a few times, each time with the loads found before. At the end, the
+loads must prove to be better than equal parts, because measured times differ even between equal devices.
 """
 
 import functools
@@ -19,20 +19,26 @@ from .shards import shard_bounds
 
 ROUNDS = 3
 STEPS = 3
-"""Minibatches in a round, whose median time counts. An untimed one, which may compile kernels, comes first."""
+"""The number of minibatches in a round, of which the median time counts.
+
+An untimed minibatch, which may compile kernels, comes first.
+"""
 
 TRIALS = 7
-"""Pairs of steps, with equal parts and with the loads found; five pairs must agree. One untimed pair comes first."""
+"""The number of pairs of steps, one with equal parts and one with the loads found; five pairs must agree.
+
+An untimed pair comes first.
+"""
 
 GAIN = 0.05
-"""The fraction of a step's time that loads must save; otherwise the parts stay equal."""
+"""The fraction of a step's time that loads must save; if they save less, the parts stay equal."""
 
 
 def measure_loads(X, y, params, devices, batch_size, network=LENET, loss=CROSS_ENTROPY):
-    """Loads for splitting minibatches of ``X`` and ``y``: each device's share, with sum 1.
+    """Loads for splitting minibatches of ``X`` and ``y``: the devices' shares, which add up to 1.
 
-    ``params``: host arrays, as from `init_params`. The loads are equal unless others save `GAIN` of a step's time. A
-    device's share is at least one example per minibatch, since otherwise it could not be measured again.
+    ``params``: host arrays, as from `init_params`. The loads are equal unless others save more than `GAIN` of a step's
+    time. A device's share is at least one example per minibatch; without any, the device could not be measured again.
     """
     k = len(devices)
     copies = [get_params(params, device) for device in devices]
@@ -50,7 +56,7 @@ def measure_loads(X, y, params, devices, batch_size, network=LENET, loss=CROSS_E
 
 
 def _saved(measure, loads):
-    """The fraction of a step's time that ``loads`` usually save over equal parts, until the last device is done."""
+    """The fraction of a step's time, until the last device is done, that ``loads`` usually save over equal parts."""
     parts = {"equal": None, "found": loads}
     tries = take_rounds({name: functools.partial(measure, part) for name, part in parts.items()}, TRIALS)
     saved = sorted(1 - max(found) / max(equal) for equal, found in zip(tries["equal"], tries["found"], strict=True))
@@ -58,7 +64,7 @@ def _saved(measure, loads):
 
 
 def _seconds(X, y, copies, devices, network, loss, loads):
-    """How long each device works on its shard while all work at the same time."""
+    """The seconds that each device needs for its shard while all devices work at the same time."""
 
     def timed(X, y, params, finish):
         """Runs on the device, with dropout, which also takes time."""

@@ -1,4 +1,4 @@
-"""Data parallelism: every device holds all parameters and a part of the minibatch.
+"""Data parallelism: every device holds all parameters, and a part of each minibatch.
 
 One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
 
@@ -7,7 +7,7 @@ One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
     shard on device 0   shard on device 1
             ↓               ↓           loss_and_grads, at the same time
        gradients        gradients
-            ↓ ←───────────→ ↓           allreduce: both now hold the sum
+            ↓ ←───────────→ ↓           allreduce: now both devices hold the sum
        parameters       parameters      sgd, on each device's own copy
 """
 
@@ -41,7 +41,7 @@ from .shards import check_loads, granule_of, put_parts, shard_bounds
 def get_params(params, device) -> list[DeviceArray]:
     """A full copy of the parameters on ``device``: a list of device arrays, all in one buffer.
 
-    Raises ValueError unless ``params`` is a list of arrays, DeviceError unless ``device`` is a device.
+    Raises ValueError unless ``params`` is a list of arrays, and DeviceError unless ``device`` is a device.
     """
     params = check_list("get_params: params", params, of="arrays, as from init_params")
     params = [check_array(f"get_params: params: number {i}", param) for i, param in enumerate(params)]
@@ -54,14 +54,14 @@ def get_params(params, device) -> list[DeviceArray]:
 
 
 def split_batch(X, y, devices, loads=None, sums="float") -> tuple[list[DeviceArray], list[DeviceArray]]:
-    """Split examples over the devices: (list of X shards, list of y shards), each on its device.
+    """Split examples over the devices: (list of X shards, list of y shards), each shard on its device.
 
-    Shard sizes differ by at most one, or follow ``loads``, a number for each device (its share of the work in any unit;
-    0 leaves it idle). Shards may be empty, so there may be fewer examples than devices. With ``sums="exact"`` shards
-    consist of whole granules of 64 examples (see exact.py), and their numbers of granules differ by at most one. On a
-    `Cluster` each process gets the shards of its own devices.
+    Shard sizes differ by at most one, or follow ``loads``, a number for each device: its share of the work in any unit,
+    where 0 leaves the device idle. Shards may be empty, so there may be fewer examples than devices. With
+    ``sums="exact"``, shards consist of whole granules of 64 examples (see exact.py), and their numbers of granules
+    differ by at most one. On a `Cluster`, each process gets the shards of its own devices.
 
-    Raises ValueError if X and y differ in length, or for devices or loads that make no sense.
+    Raises ValueError if X and y differ in length, and for invalid devices or loads.
     """
     everybody = as_cluster(devices)
     X, y = check_sized("split_batch: X", X), check_sized("split_batch: y", y)
@@ -88,26 +88,26 @@ def train_batch(
     draws=None,
     sums="float",
 ) -> float:
-    """One training step on all devices, in place; returns the loss summed over the batch.
+    """Do one training step on all devices, in place; return the loss summed over the batch.
 
-    ``X`` (N, C, H, W) in the parameters' dtype and ``y`` (N,) are on the host;
-    ``device_params`` holds a full copy of the network's parameters for each device. The
-    gradients are exchanged one by one, as in the textbook, or with ``flat`` as one message.
+    ``X`` (N, C, H, W), in the parameters' dtype, and ``y`` (N,) are on the host; ``device_params`` holds a full copy of
+    the network's parameters for each device. The gradients are exchanged one by one, as in the textbook, or with
+    ``flat`` as one message.
 
     ``optimizer``: "sgd", or the result of `init_optimizer` for these parameters. ``statistics``: batch norm's running
-    means and variances, a list on each device, updated from the device's own images; None if they are not needed.
-    ``loss``: as in `loss_and_grads`; ``draws``: those of the whole minibatch, for a network with dropout. ``sums``:
-    "exact" adds gradients as integers, so that any number of devices and any allreduce give the same bits (exact.py);
-    this is for networks without batch norm.
+    means and variances, a list on each device, which are updated from the device's own images; None if they are not
+    needed. ``loss``: as in `loss_and_grads`. ``draws``: those of the whole minibatch, for a network with dropout.
+    ``sums``: "exact" adds gradients as integers, so that any number of devices and any allreduce give the same bits
+    (exact.py); the network must not have batch norm.
 
-    On a `Cluster` all processes call this with the same batch and the parameters on their own devices, and all get the
-    loss of the whole batch.
+    On a `Cluster`, all processes call this with the same batch and with the parameters on their own devices, and all of
+    them get the loss of the whole batch.
 
-    The step is submitted to the devices as a whole: an interrupt leaves all of it or nothing, and steps from several
-    host threads run one after the other. If a device fails, no parameters change.
+    The step is submitted to the devices as a whole: if it is interrupted, either all or none of it is done, and steps
+    from several host threads run one after the other. If a device fails, no parameters change.
 
     Raises ValueError for arguments that do not fit together, for labels that are not classes, and for an empty batch;
-    DeviceMismatchError for arrays that are not on their devices.
+    DeviceMismatchError for arrays that are on wrong devices.
     """
     X, y = as_numpy("train_batch: X", X), as_numpy("train_batch: y", y)
     devices, loss = as_cluster(devices), find_loss(loss)
@@ -127,10 +127,10 @@ def train_batch(
     with span("data"):
         X_shards, y_shards = split_batch(X, y, devices, sums=sums)
     batch = Batch()  # of work
-    each_device = zip(replicas, X_shards, y_shards, strict=True)  # the devices compute at the same time
+    each_device = zip(replicas, X_shards, y_shards, strict=True)  # all devices compute at the same time
     tasks = [batch.run(replica.device, replica.loss_and_grads, X, y) for replica, X, y in each_device]
     messages = [[replica.flat_grads] if flat else replica.grads for replica in replicas]
-    for grads in zip(*messages, strict=True):  # each gradient: all now hold the sum
+    for grads in zip(*messages, strict=True):  # afterwards, all devices hold the sum of this gradient
         allreduce(grads, devices.across(algorithm), batch)
     # every device updates its own copy
     updates = [batch.submit(replica.device, replica.update, tasks, lr, len(y)) for replica in replicas]
@@ -144,11 +144,10 @@ def train_batch(
 
 
 class Replica:
-    """A device's own ``params`` (from `get_params`), updated in place, and their gradients.
+    """A device's own ``params`` (from `get_params`), which are updated in place, and their gradients.
 
-    All replicas of a device share one buffer for gradients, since each step uses them up.
-    ``optimizer``: a `DeviceOptimizer`; ``statistics``: batch norm's, or None. ``how``: other arguments of
-    `loss_and_grads`.
+    All replicas on a device share one buffer for gradients, since no gradients are needed after a step. ``optimizer``:
+    a `DeviceOptimizer`. ``statistics``: those of batch norm, or None. ``how``: other arguments of `loss_and_grads`.
     """
 
     def __init__(self, device, params, optimizer, statistics):
@@ -157,7 +156,7 @@ class Replica:
         self._place_grads("gradients", params[0].dtype)
 
     def add_exactly(self, examples):
-        """Make gradients exact sums, int64, for a minibatch of ``examples`` examples on all devices together."""
+        """Make the gradients exact sums, int64, for a minibatch of ``examples`` examples on all devices together."""
         self.exact = ExactSums(examples, f"on {self.device}")
         self._place_grads("exact gradients", np.int64)
 
@@ -168,14 +167,14 @@ class Replica:
         self.flat_grads = DeviceArray(flat, self.device)
 
     def loss_and_grads(self, X, y):
-        """Return the loss summed over the shard, and write ``grads``; runs on the device, with plain arrays."""
+        """Write ``grads``, and return the loss summed over the shard. Runs on the device, with plain arrays."""
         self.moved = None if self.statistics is None else [array.raw.copy() for array in self.statistics]
         params, grads = self.raw
         loss, _ = loss_and_grads(X, y, params, out=grads, statistics=self.moved, exact=self.exact, **self.how)
         return loss
 
     def update(self, tasks, lr, batch_size):
-        """Do a step of the optimiser with the summed gradients, unless one of ``tasks`` failed; runs on the device."""
+        """Do a step of the optimiser with the summed gradients, unless a task has failed. Runs on the device."""
         if any(task.error for task in tasks):  # the allreduce has waited for all of them
             return
         params, grads = self.raw

@@ -1,4 +1,4 @@
-"""What can be a CUDA graph, and which precisions devices support."""
+"""Which training steps can be CUDA graphs, and which precisions devices support."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ..networks import compute, kernels_work
 
 
 def check_precision(precision, devices):
-    """Raise ValueError for an unknown precision, DeviceError if ``devices`` do not support it."""
+    """Raise ValueError for an unknown precision, and DeviceError if ``devices`` do not support it."""
     check_name("precision", precision, PRECISIONS)
     kind = PRECISIONS[precision]
     for device in devices if kind else ():
@@ -29,8 +29,8 @@ def check_precision(precision, devices):
 def can_be_graph(X, y, devices, network=networks.LENET, precision="float32"):
     """Whether training steps with these data, devices and network can be CUDA graphs.
 
-    This needs GPUs without a memory limit, uint8 images, labels below 256, a kernel for every layer, and kernels and
-    graphs that work on these GPUs, which is tried once.
+    This needs GPUs without a memory limit, uint8 images, labels below 256, and a kernel for every layer. The kernels
+    and graphs must work on these GPUs, which is tested once.
     """
     return (
         compute.USE_CUDA_KERNELS
@@ -43,9 +43,9 @@ def can_be_graph(X, y, devices, network=networks.LENET, precision="float32"):
 
 
 def in_one_graph(devices, algorithm):
-    """Whether a whole step can be one graph: on GPUs that use each other's memory, with one of our own allreduces.
+    """Whether a whole step can be one graph: on GPUs that can use each other's memory, with an allreduce of our own.
 
-    Copies through the host and library calls cannot be recorded. Whether a graph can span the cards is tried once.
+    Copies through the host and library calls cannot be recorded. Whether a graph can span the cards is tested once.
     """
     cards = {device.card for device in devices}
     return algorithm not in LIBRARIES and are_connected(cards) and graphs_span(cards)
@@ -57,7 +57,7 @@ def are_bytes(y):
 
 
 def _all_works(precision):
-    """Runs on a device."""
+    """Whether the device's kernels, also with this precision, and graphs work; runs on the device."""
     import cupy
 
     name = f"gpu({current_card()})"

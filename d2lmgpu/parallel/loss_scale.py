@@ -1,9 +1,9 @@
 """Dynamic loss scaling for mixed precision (Micikevicius et al. 2018).
 
 Many gradients are smaller than the smallest float16 number and would be rounded to zero. So the gradient of the loss,
-from which all others follow, is multiplied by a large number, the scale, and the update divides by it. If a gradient
-becomes infinite, the scale was too large: the step is skipped and the scale is halved. After many good steps in a row
-it is doubled.
+from which all other gradients follow, is multiplied by a large number, the scale, and the update divides by the scale.
+If a gradient becomes infinite, the scale was too large: the step is skipped, and the scale is halved. After many good
+steps in a row, the scale is doubled.
 """
 
 import contextlib
@@ -24,22 +24,22 @@ def are_finite(arrays):
 
 
 class LossScale:
-    """``scale`` is the factor of the gradients: a power of two, so that it changes none of their digits.
+    """The ``scale`` by which gradients are multiplied. It is a power of two, so it changes none of their digits.
 
-    In full precision, without ``mixed``, it is 1, and there is no state.
-    Every device has its own scale; all stay equal, because all devices see the same sums.
-    In CUDA graphs kernels/cuda/mixed_precision.cu does the same.
+    In full precision, without ``mixed``, the scale is 1, and there is no state. Every device has its own scale; all
+    scales stay equal, because all devices see the same sums. In CUDA graphs, kernels/cuda/mixed_precision.cu does the
+    same.
     """
 
     def __init__(self, mixed):
         self.mixed, self.scale, self.good_steps = mixed, FIRST_SCALE if mixed else 1, 0
 
     def quiet(self):
-        """A context in which NumPy does not warn of infinite gradients, because they are detected and skipped."""
+        """A context in which NumPy does not warn of infinite gradients: they are detected, and the step is skipped."""
         return np.errstate(over="ignore", invalid="ignore") if self.mixed else contextlib.nullcontext()
 
     def adapt(self, finite):
-        """Adapt the scale to whether all summed gradients are ``finite``; return whether to use them."""
+        """Adapt the scale after a step; ``finite``: whether all summed gradients are. Return whether to use them."""
         if not finite:
             self.scale, self.good_steps = max(1.0, self.scale / 2), 0
             return False
@@ -49,9 +49,9 @@ class LossScale:
         return True
 
     def arrays(self):
-        """The state, for a checkpoint."""
+        """The state, as a list of arrays for a checkpoint."""
         return [np.array([self.scale], np.float32), np.array([self.good_steps], np.int32)] if self.mixed else []
 
     def set_arrays(self, scale, good_steps):
-        """Restore what `arrays` returned."""
+        """Restore the state from the arrays that `arrays` returned."""
         self.scale, self.good_steps = float(scale[0]), int(good_steps[0])

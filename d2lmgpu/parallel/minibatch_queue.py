@@ -1,4 +1,4 @@
-"""The minibatch queue: examples reordered each epoch, preprocessed, and split over the devices.
+"""The minibatch queue: examples are reordered in each epoch, preprocessed, and split over the devices.
 
     X, y ─ shuffle(epoch) ─► minibatch 0 │ minibatch 1 │ minibatch 2 ...
                                   │ preprocess, on the host
@@ -23,24 +23,25 @@ from ..words import name_of
 from .shards import check_loads, granule_of, put_parts, shard_bounds
 
 SLOTS = 2
-"""How many minibatches are in the devices' memory: one is in use while the next is prepared."""
+"""How many minibatches are in the devices' memory: one is in use while the next one is prepared."""
 
 
 class MinibatchQueue:
     """Minibatches of X (M, C, H, W) and y (M,), each split over ``devices`` by `split_batch`.
 
-    ``y`` may also be floats (M, ...): soft labels, or other targets.
+    ``y`` may also be floats (M, ...), which are soft labels or other targets.
 
-    In an epoch each example goes once to one device. ``drop_last`` leaves out the last minibatch if it has fewer than
-    ``batch_size`` examples; the examples left out differ from epoch to epoch, because the order, which depends on
-    ``seed``, changes. uint8 images become float32 in 0..1. ``loads``: each device's share of every minibatch. ``steps``
-    is the number of minibatches. ``devices`` may be a `Cluster`; each process then has such a queue, which reads only
-    the shards of its own devices. ``sums``: see `split_batch`.
+    In an epoch, each example goes to one device, once. ``drop_last`` leaves out the last minibatch if it has fewer than
+    ``batch_size`` examples. The examples left out differ from epoch to epoch, because their order changes; it depends
+    on ``seed`` and the epoch. uint8 images become float32 in 0..1. ``loads``: each device's share of every minibatch.
+    ``steps`` is the number of minibatches. ``devices`` may be a `Cluster`; then each process has such a queue, which
+    reads only the shards of its own devices. ``sums``: see `split_batch`.
 
     ``preprocess``: names in `transforms`, or a function (X, y, rng) → (X, y) that is called once for each minibatch, on
-    the host, before it is split. It may change its X (n, C, H, W), floats, and labels y (n,) in place, and returns
-    NumPy arrays of the same shapes. ``rng`` is a NumPy Generator that depends on ``seed``, the epoch and the number of
-    the minibatch. A function that draws only from it does the same on any number of devices, and in a resumed run.
+    the host, before the minibatch is split. It may change its arguments in place, which are X (n, C, H, W), floats, and
+    labels y (n,). It returns NumPy arrays of the same shapes. ``rng`` is a NumPy Generator that depends on ``seed``,
+    the epoch and the number of the minibatch. A function that draws random numbers only from it does the same on any
+    number of devices, and in a resumed run.
 
     >>> queue = MinibatchQueue(X, y, [cpu(0), cpu(1)], batch_size=256)
     >>> for epoch in range(10):
@@ -48,11 +49,11 @@ class MinibatchQueue:
     ...     while queue.hasdata:
     ...         X_shards, y_shards = queue.next()
 
-    To save memory allocations, virtual devices get the same arrays again and again: `next` overwrites the minibatch
-    before the last, once the devices have finished everything they were given before the last one was requested. Copy
-    what you want to keep.
+    To save memory allocations, virtual devices get the same arrays again and again. `next` overwrites the minibatch
+    before the last one, but only after the devices have finished all work that they were given before that last one was
+    requested. Copy the arrays that you want to keep.
 
-    Raises ValueError for invalid labels, loads that make no sense, and settings that leave no minibatch.
+    Raises ValueError for invalid labels or loads, and for settings that leave no minibatch.
     """
 
     def __init__(self, X, y, devices, batch_size, seed=0, loads=None, preprocess=None, drop_last=False, sums="float"):
@@ -72,34 +73,34 @@ class MinibatchQueue:
         self.shuffle(0)
 
     def shuffle(self, epoch, done=0):
-        """Begin an ``epoch`` (from 0), in its own order; skip the first ``done`` minibatches."""
+        """Begin an ``epoch`` (counted from 0), with its own order of examples; skip the first ``done`` minibatches."""
         self.start_epoch(epoch_order(len(self.X), self.seed, epoch), epoch, done)
 
     def start_epoch(self, order, epoch=0, done=0):
-        """`shuffle` with a given ``order`` of examples, indices (M,); ``epoch`` decides what `preprocess` draws."""
+        """Like `shuffle`, with an ``order`` of examples, indices (M,); ``epoch`` decides what `preprocess` draws."""
         self._order = order[: epoch_size(len(order), self.batch_size, self.drop_last)]
         self._epoch, self._number = epoch, done
 
     @property
     def hasdata(self) -> bool:
-        """Whether the epoch has another minibatch; the same for all devices, even if a shard is empty."""
+        """Whether the epoch has another minibatch. This is the same for all devices, even if a shard is empty."""
         return self._number * self.batch_size < len(self._order)
 
     @property
     def size(self):
-        """How many examples the next minibatch has, on all devices together; 0 after the last."""
+        """How many examples the next minibatch has on all devices together; 0 after the last minibatch."""
         return max(0, min(self.batch_size, len(self._order) - self._number * self.batch_size))
 
     @property
     def draws(self):
-        """The `Draws` of the next minibatch, for a network with dropout: they follow from seed, epoch and number."""
+        """The `Draws` of the next minibatch, for a network with dropout. They depend on seed, epoch and its number."""
         return Draws(self.seed, self._epoch, self._number).after(self._bounds(self.size)[0][0])
 
     def next(self) -> tuple[list[DeviceArray], list[DeviceArray]]:
-        """The next minibatch: (X_shards, y_shards), with the arrays of each device.
+        """The next minibatch: (X_shards, y_shards), two lists with an array for each device.
 
-        Raises ValueError if the epoch is over or the result of ``preprocess`` does not
-        fit, and whatever ``preprocess`` raises; the minibatch is then still the next one.
+        Raises ValueError if the epoch is over or the result of ``preprocess`` does not fit, and any error that
+        ``preprocess`` raises. After an error, the next call returns the same minibatch.
         """
         part = self._part()
         bounds = self._bounds(len(part))
@@ -115,7 +116,7 @@ class MinibatchQueue:
         return shards
 
     def next_whole(self):
-        """The next minibatch before it is split, on the host: X as floats, and y. Raises the errors of `next`."""
+        """The next minibatch on the host, not split: X as floats, and y. Raises the same errors as `next`."""
         part = self._part()
         with span("data"):
             whole = self._preprocessed(part)
@@ -135,21 +136,21 @@ class MinibatchQueue:
         return self._order[start : start + self.batch_size]
 
     def _bounds(self, n):
-        """The bounds of each device's part of n examples: pairs (start, stop)."""
+        """The bounds of each device's part of n examples, as pairs (start, stop)."""
         return self.everybody.part(shard_bounds(n, len(self.everybody), self.loads, self.granule))
 
     def _copy(self, X, y, bounds):
-        """Put shards on their devices: bytes are copied as bytes, and become floats there."""
+        """Put shards on their devices. Bytes are copied as bytes, and become floats on the devices."""
         X_shards, y_shards = put_parts(X, bounds, self.devices), put_parts(y, bounds, self.devices)
         tasks = [device.run(to_float, shard) for device, shard in zip(self.devices, X_shards, strict=True)]
         return [task.result() for task in tasks], y_shards
 
     def _fill(self, X, y, bounds):
-        """Copy a minibatch to the next slot, in which devices have parts of the same arrays."""
+        """Copy a minibatch to the next slot, which has two arrays; the devices use parts of them."""
         if self._slots is None:
             size = min(self.batch_size, len(self.X))
             places = [(size, *self.X.shape[1:]), to_float(self.X[:0]).dtype], [(size, *self.y.shape[1:]), self.y.dtype]
-            self._given = [[]] * SLOTS  # events: when the devices are done with what is in each slot
+            self._given = [[]] * SLOTS  # for each slot, events: the devices are done with it
             self._slots = [[np.empty(*place) for place in places] for _ in range(SLOTS)]
         self._given = [*self._given[1:], [device.record() for device in self.devices]]
         for event in self._given[0]:
@@ -167,8 +168,8 @@ class MinibatchQueue:
     def _preprocessed(self, part):
         """These examples after preprocessing: floats, and labels or targets.
 
-        Raises ValueError unless ``preprocess`` returns NumPy arrays of the same shapes and kinds of number, with labels
-        within the range of the data's, or finite targets: a GPU would accept others silently.
+        Raises ValueError unless ``preprocess`` returns NumPy arrays of the same shapes and kinds of numbers, with
+        labels within the range of the data's labels, or with finite targets: a GPU would accept wrong values silently.
         """
         X, y = to_float(self.X[part]), self.y[part]
         if self.preprocess is None:
@@ -188,5 +189,5 @@ class MinibatchQueue:
 
 
 def _form(array):
-    """The shape of an array and its kind of numbers; None for anything else."""
+    """The shape of a NumPy array and its kind of numbers; None for any other object."""
     return (array.shape, array.dtype.kind.replace("u", "i")) if isinstance(array, np.ndarray) else None

@@ -13,7 +13,7 @@ from ..exact import SUMS
 def shard_bounds(n, k, loads=None, granule=1):
     """Split n examples over k devices, evenly or by ``loads`` (k numbers): a pair (start, stop) for each device.
 
-    With loads, each part is its exact share rounded down; the remaining examples go to the parts that lost most by
+    With loads, each part is its exact share, rounded down. The remaining examples go to the parts that lost most by
     rounding (the largest-remainder method). With a ``granule``, parts begin at multiples of it.
     """
     if granule > 1:
@@ -30,18 +30,18 @@ def shard_bounds(n, k, loads=None, granule=1):
 
 
 def granule_of(sums):
-    """The number of examples that parts are multiples of; ValueError unless ``sums`` is a name in `SUMS`."""
+    """The number of examples of which parts are multiples. Raises ValueError unless ``sums`` is a name in `SUMS`."""
     check_name("sums", sums, SUMS)
     return SUMS[sums]
 
 
 def put_parts(array, bounds, devices):
-    """Put the parts (start, stop) of a host array on their devices."""
+    """Put the parts (start, stop) of a host array on the devices, one on each."""
     return [put(array[start:stop], device) for (start, stop), device in zip(bounds, devices, strict=True)]
 
 
 def check_loads(loads, k):
-    """The loads as an array of k floats; ValueError if one is negative, or unless their sum is finite and above 0."""
+    """The loads as k floats. Raises ValueError if one is negative, or if their sum is not finite or not above 0."""
     numbers = np.full(k, np.nan)
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         numbers = np.asarray(loads, float)
