@@ -1,7 +1,7 @@
 """Layers: each is a pair of pure functions, forward and backward, side by side.
 
-``y, cache = layer(x, ...)`` and ``dx, ... = layer_grad(dy, cache)``. They take
-plain NumPy or CuPy arrays, float32 or float64, or the arrays of one device.
+They are called as ``y, cache = layer(x, ...)`` and ``dx, ... = layer_grad(dy, cache)``. They take plain NumPy or CuPy
+arrays, float32 or float64, or arrays that are all on one device.
 """
 
 from .batch_norm import (

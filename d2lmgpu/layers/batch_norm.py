@@ -2,9 +2,10 @@
 
     x̂ = (x - mean) / √(variance + ε)        y = weight · x̂ + bias
 
-It is the only layer in which images affect each other: mean and variance are taken over all images and all positions of
-a channel. When devices share a minibatch, "all images" may mean those of one device or of all devices. So forward and
-backward can be cut in two where sums over images are needed; in between, devices may add up their sums:
+It is the only layer in which images affect each other: mean and variance are taken over all images and over all
+positions of a channel. When devices share a minibatch, "all images" may mean those of one device or those of all
+devices. So forward and backward can be divided in two where sums over images are needed. In between, devices may add up
+their sums:
 
     batch_moments(x)            → moments (3, C), to be summed → batch_norm(x, weight, bias, moments)
     batch_norm_sums(dy, cache)  → sums (2, C), to be summed    → batch_norm_grad(dy, cache, sums)
@@ -20,16 +21,16 @@ import numpy as np
 from ..devices import array_module, on_device
 
 EPSILON = 1e-5
-"""Added to the variance, to avoid dividing by zero when all values of a channel are equal."""
+"""This is added to the variance, to avoid a division by zero when all values of a channel are equal."""
 
 MOMENTUM = 0.1
-"""The fraction by which a step moves the running statistics towards those of its images."""
+"""The fraction by which a step moves the running statistics towards the statistics of its images."""
 
 
 class SyncStatistics(NamedTuple):
     """A batch norm layer's sums over images: moments (3, C) and sums (2, C), float64.
 
-    The layer writes its own device's sums; if statistics are synchronised, they are then summed over all devices.
+    The layer writes the sums of its own device. If statistics are synchronised, they are then summed over all devices.
     """
 
     moments: object
@@ -43,7 +44,7 @@ def make_sync_statistics(channels, xp=np):
 
 @on_device
 def batch_moments(x):
-    """``x`` (N, C, H, W) or (N, C) → float64 (3, C): each channel's count of values, their sum and sum of squares."""
+    """``x`` (N, C, H, W) or (N, C) → float64 (3, C): for each channel, the values' number, sum and sum of squares."""
     axes = _axes(x)
     xp = array_module(x)
     count = x.size // max(1, x.shape[1])
@@ -51,14 +52,14 @@ def batch_moments(x):
         return xp.zeros((3, x.shape[1]))
     mean = x.mean(axes, dtype=np.float64)
     centre = mean.astype(x.dtype)
-    squares = xp.square(x - _wide(centre, x)).sum(axes, dtype=np.float64)  # around the mean: no large numbers cancel
+    squares = xp.square(x - _wide(centre, x)).sum(axes, dtype=np.float64)  # around the mean, so no large numbers cancel
     centre = centre.astype(np.float64)
     return xp.stack([xp.full_like(mean, count), count * mean, squares + count * centre * (2 * mean - centre)])
 
 
 @on_device
 def mean_and_variance(moments):
-    """Moments (3, C), of one device or summed over several → mean (C,) and variance (C,), both float64."""
+    """Moments (3, C), from one device or summed over several → mean (C,) and variance (C,), both float64."""
     count, sums, squares = moments
     count = array_module(moments).maximum(count, 1)
     mean = sums / count
@@ -69,7 +70,7 @@ def mean_and_variance(moments):
 def batch_norm(x, weight, bias, moments=None):
     """``x`` (N, C, H, W) or (N, C), ``weight`` and ``bias`` (C,) → y like x, cache.
 
-    ``moments``: `batch_moments` of all images to normalise over; by default of ``x``.
+    ``moments``: the `batch_moments` of all images over which to normalise; by default, those of ``x``.
     """
     if moments is None:
         moments = batch_moments(x)
@@ -90,15 +91,15 @@ def batch_norm_sums(dy, cache):
 def batch_norm_grad(dy, cache, sums=None, input_grad=True):
     """``dy`` like y → dx like x, dweight (C,), dbias (C,); dx is None with ``input_grad=False``.
 
-    ``sums``: `batch_norm_sums` of all images over which x was normalised; by default of ``dy``. The gradients of weight
-    and bias are those of ``dy``'s own images, as in every layer.
+    ``sums``: the `batch_norm_sums` of all images over which x was normalised; by default, those of ``dy``. The
+    gradients of weight and bias are those of ``dy``'s own images, as in every layer.
     """
     own = batch_norm_sums(dy, cache)
     x_hat, weight, factor, moments = cache
     dbias, dweight = own.astype(dy.dtype)
     if not input_grad:
         return None, dweight, dbias
-    # y also depends on x through mean and variance; this removes the components of dy along 1 and along x̂.
+    # y also depends on x through mean and variance: this removes the components of dy along 1 and along x̂.
     along_one, along_x = ((own if sums is None else sums) / array_module(dy).maximum(moments[0], 1)).astype(dy.dtype)
     dx = _wide(weight * factor, dy) * (dy - _wide(along_one, dy) - x_hat * _wide(along_x, dy))
     return dx, dweight, dbias
@@ -106,16 +107,16 @@ def batch_norm_grad(dy, cache, sums=None, input_grad=True):
 
 @on_device
 def batch_norm_fixed(x, weight, bias, mean, variance):
-    """``x`` as in `batch_norm` → y like x, with a given mean and variance (C,): images do not affect each other."""
+    """``x`` as in `batch_norm` → y like x, with a given mean and variance (C,), so images do not affect each other."""
     factor = weight / (variance + x.dtype.type(EPSILON)) ** 0.5
     return (x - _wide(mean, x)) * _wide(factor, x) + _wide(bias, x)
 
 
 @on_device
 def track_statistics(mean, variance, moments):
-    """Move the running ``mean`` and ``variance`` (C,), in place, by the part `MOMENTUM` towards those of ``moments``.
+    """Move the running ``mean`` and ``variance`` (C,), in place, by the fraction `MOMENTUM` to those of ``moments``.
 
-    The variance is the unbiased estimate, with n - 1 instead of n, as in PyTorch. Moments of no images change nothing.
+    The variance is the unbiased estimate, with n - 1 instead of n, as in PyTorch. Moments of no images do nothing.
     """
     count = moments[0]
     batch_mean, batch_variance = mean_and_variance(moments)

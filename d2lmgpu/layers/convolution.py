@@ -1,16 +1,15 @@
 """Convolution as one matrix product, and its gradients as two more.
 
 Shapes: N examples, C input channels, O output channels, kernels of kh × kw. "Convolution" means cross-correlation, as
-usual in deep learning: kernels are not flipped. A side of H becomes H' = (H + 2·padding - kh) // stride + 1: kernels
-are applied at every ``stride``-th position of the images, padded by ``padding`` zeros.
+usual in deep learning: kernels are not flipped. Each side of the images is padded by ``padding`` zeros, and kernels are
+applied at every ``stride``-th position. So a height of H becomes H' = (H + 2·padding - kh) // stride + 1.
 
-Each output is the product of one *patch* of the input (C·kh·kw numbers) with
-one kernel. Writing all patches as the rows of a matrix turns the whole layer
-into a matrix product, which BLAS does at nearly the machine's full speed
+Each output is the product of one *patch* of the input (C·kh·kw numbers) with one kernel. If all patches are written as
+the rows of a matrix, the whole layer becomes a matrix product, which BLAS computes at nearly the machine's full speed
 (im2col: Chellapilla et al. 2006; the layer: LeCun et al. 1998).
 
-The shapes of arrays are N, C, H, W. In memory the channels come last, because then the kw·C numbers in a row of a patch
-are adjacent and are copied in one go.
+The shapes of arrays are N, C, H, W. In memory, the channels come last: the kw·C numbers in a row of a patch are then
+adjacent, and are copied in one go.
 """
 
 from ..devices import array_module, on_device
@@ -36,10 +35,9 @@ def conv2d(x, weight, bias, stride=1, padding=0):
 def conv2d_grad(dy, cache, input_grad=True, weight_grad=True):
     """``dy`` (N, O, H', W') → dx, dweight, dbias, each in the shape of its argument.
 
-    From y = patches @ matrix + bias:  dmatrix = patchesᵀ @ dy,  dpatches = dy @ matrixᵀ,
-    dbias = the sum of dy's rows. A network's first layer does not need dx:
-    with ``input_grad=False`` it is None and not computed. With ``weight_grad=False``
-    dweight and dbias are None: a plan may compute them later.
+    From y = patches @ matrix + bias it follows that dmatrix = patchesᵀ @ dy, that dpatches = dy @ matrixᵀ, and that
+    dbias is the sum of dy's rows. A network's first layer does not need dx: with ``input_grad=False`` it is None, and
+    not computed. With ``weight_grad=False``, dweight and dbias are None: a plan may compute them later.
     """
     patches, matrix, x_shape, (O, C, kh, kw), stride, padding = cache
     xp = array_module(dy)
@@ -61,8 +59,8 @@ def conv2d_grad(dy, cache, input_grad=True, weight_grad=True):
 def im2col(x, kh, kw, stride=1):
     """All patches of ``x`` (N, C, H, W) as rows: (N, H', W', kh·kw·C).
 
-    It first makes a view, without copying, in which the next patch is ``stride`` pixels further in memory; `reshape`
-    then copies the patches.
+    First a view is made, without copying, in which the next patch begins ``stride`` pixels later in memory. Then
+    `reshape` copies the patches.
     """
     xp = array_module(x)
     x = xp.ascontiguousarray(x.transpose(0, 2, 3, 1))
@@ -78,10 +76,10 @@ def im2col(x, kh, kw, stride=1):
 
 
 def col2im(dpatches, x_shape, stride=1):
-    """Add each patch's gradient (N, H', W', kh, kw, C) back to where the patch came from: (N, C, H, W).
+    """Add each patch's gradient (N, H', W', kh, kw, C) to the place where the patch came from: (N, C, H, W).
 
-    It loops over the kernel's rows and the output's columns; each time it adds the
-    patch rows of all images and heights, kw·C adjacent numbers at once.
+    This loops over the kernel's rows and the output's columns. Each time, it adds one row of the patches for all images
+    and heights: kw·C adjacent numbers at once.
     """
     xp = array_module(dpatches)
     N, C, H, W = x_shape

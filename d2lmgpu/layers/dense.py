@@ -15,7 +15,7 @@ def dense(x, weight, bias):
 def dense_grad(dy, cache, input_grad=True, weight_grad=True):
     """``dy`` (N, O) → dx (N, D), dweight (D, O), dbias (O,).
 
-    With ``input_grad=False`` dx is None and not computed; with ``weight_grad=False`` so are dweight and dbias.
+    With ``input_grad=False``, dx is None and not computed; so are dweight and dbias with ``weight_grad=False``.
     """
     x, weight = cache
     dx = dy @ weight.T if input_grad else None

@@ -1,16 +1,17 @@
 """Random numbers that depend only on where they are used, so that it does not matter which device draws them.
 
-A generator with a state gives its next number to the next call: if you split a minibatch over other devices, each
-example gets other numbers. Here a number is a function of its position:
+An ordinary generator has a state, and each call gets its next number. If you then split a minibatch differently over
+devices, each example gets different numbers. Here, a number is a function of its position:
 
-    seed, epoch, step, layer  ─►  a key, the state in which SplitMix64 begins
-    position of the example in the whole minibatch, element  ─►  which number of its sequence
+    seed, epoch, step, layer  ─►  a key, the state with which SplitMix64 begins
+    position of the example in the whole minibatch, element  ─►  which number of the sequence
 
-SplitMix64's state grows by a constant from number to number, so number i can be computed without those before it. The
-number is the state, thoroughly mixed.
+SplitMix64's state grows by a constant from number to number, so number i can be computed without the numbers before it.
+Each number is the state with its bits thoroughly mixed.
 
 Source: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", and Vigna's splitmix64.c. The idea
-of computing a random number from its position: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+of computing a random number from its position is from Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
+3".
 """
 
 import math
@@ -23,12 +24,12 @@ STRIDE = 0x9E3779B97F4A7C15
 
 
 class Draws(NamedTuple):
-    """What decides which random numbers a layer draws in a training step.
+    """The values that decide which random numbers a layer draws in a training step.
 
-    ``seed``: the run's; ``epoch`` and ``step`` (the minibatch's number in the epoch): from 0. ``first``: the position,
-    in the whole minibatch, of the first example that the layer gets. ``layer``: its number among the layers that draw.
-    ``units``: (start, stop, count) if the layer gets only a part of each example's channels or features: those from
-    ``start`` to ``stop`` of ``count`` equal parts.
+    ``seed``: the seed of the run. ``epoch`` and ``step``, the minibatch's number in the epoch, are counted from 0.
+    ``first``: the position, in the whole minibatch, of the first example that the layer gets. ``layer``: the layer's
+    number among the layers that draw. ``units``: (start, stop, count) if the layer gets only some of each example's
+    channels or features: those from ``start`` to ``stop`` if there are ``count`` equal parts.
     """
 
     seed: int
@@ -46,9 +47,9 @@ class Draws(NamedTuple):
 def random_bits(draws, shape, xp=np):
     """32 random bits for each element of an array of ``shape`` (N, ...): uint32, on NumPy's or CuPy's current device.
 
-    Number i of the sequence has the bits of two elements.
+    Each number of the sequence gives the bits of two elements.
     """
-    if draws.units is not None:  # draw for all units, and take its own
+    if draws.units is not None:  # draw for all units, and take the layer's own
         start, stop, count = draws.units
         width = shape[1] // (stop - start) if start < stop else 0
         whole = random_bits(draws._replace(units=None), (shape[0], width * count, *shape[2:]), xp)
@@ -62,7 +63,7 @@ def random_bits(draws, shape, xp=np):
 
 
 def splitmix64(state, i):
-    """Numbers ``i`` (uint64, from 0; overwritten) of the sequence that starts from ``state``: uint64 like ``i``."""
+    """The numbers ``i`` (uint64, from 0) of the sequence that starts from ``state``: uint64, which overwrite ``i``."""
     z = i
     z *= np.uint64(STRIDE)
     z += np.uint64((state + STRIDE) % 2**64)

@@ -1,12 +1,12 @@
 """Layers that treat each number separately: ReLU, dropout, and rounding to half precision.
 
 **Dropout**: in training, each input is dropped with probability p, independently each time (Srivastava et al. 2014).
-The others are divided by 1 - p ("inverted" dropout), which keeps the mean, so that dropout does nothing when the
-trained network is used. `Draws` decide which inputs are dropped, not the device: k devices drop the same inputs as one.
+The others are divided by 1 - p ("inverted" dropout). This keeps the mean, so dropout need do nothing when the trained
+network is used. `Draws`, not the devices, decide which inputs are dropped: k devices drop the same inputs as one.
 
-**Half precision**: numbers are rounded to float16, which has 11 significant bits and ends at 65504. Rounded numbers
-keep their dtype: the product of two float16 numbers is exact in float32, and sums are computed in float32, so this
-computes the same as tensor cores.
+**Half precision**: numbers are rounded to float16, which has 11 significant bits and a largest number of 65504. Rounded
+numbers keep their dtype. The product of two float16 numbers is exact in float32, and sums are computed in float32, so
+the results are those of tensor cores.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ def relu_grad(dy, y):
 def dropout(x, p, draws=None):
     """``x`` (N, C, H, W) or (N, D) → y = x · mask, cache; mask is 0 with probability ``p``, and otherwise 1 / (1 - p).
 
-    ``draws``: the `Draws` that decide the mask; without them y is x, as after training.
+    ``draws``: the `Draws` that decide the mask. Without them y is x, as after training.
     """
     if draws is None:
         return x, None
@@ -56,11 +56,11 @@ def half(x):
 
 @on_device
 def half_grad(dy, cache=None):
-    """``dy`` → dx: the gradient is stored as float16, too."""
+    """``dy`` → dx: the gradient is rounded to float16, too."""
     return rounded_to_half(dy)
 
 
 def rounded_to_half(x):
-    """A plain array like ``x`` with its numbers rounded."""
+    """A plain array like ``x``, with each number rounded to float16."""
     with np.errstate(over="ignore"):
         return x.astype(np.float16).astype(x.dtype)

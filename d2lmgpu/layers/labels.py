@@ -11,9 +11,9 @@ from ..devices import DeviceArray, array_module
 def check_labels(y, n, classes=None):
     """Raise ValueError unless ``y`` (n,) has a whole number from 0 to ``classes`` - 1 for each of n images.
 
-    Without ``classes``, labels may be any whole numbers from 0 on. For an array on a device (a `DeviceArray`, or a CuPy
-    array) only shape and type are checked, since reading its values would mean waiting for the device. On the host the
-    check takes some microseconds.
+    Without ``classes``, labels may be any whole numbers from 0 up. For an array on a device (a `DeviceArray` or a CuPy
+    array), only shape and type are checked, since reading the values would mean waiting for the device. On the host,
+    the check takes a few microseconds.
     """
     y = as_array("labels", y)
     if y.ndim == 1 and len(y) != n:
@@ -36,9 +36,9 @@ def check_labels(y, n, classes=None):
 def check_targets(y, n, outputs=None, any_shape=False):
     """Raise ValueError unless ``y`` has a label for each of n images (see `check_labels`), or floats (n, outputs).
 
-    Such floats are one-hot or soft labels, or numbers to be learned. ``any_shape``: they may be (n, ...), for your own
-    loss. Without ``outputs`` there may be any number of them. For an array on a device only shape and type are checked,
-    as in `check_labels`.
+    Such floats are one-hot or soft labels, or numbers to be learned. With ``any_shape``, their shape may be (n, ...),
+    for your own loss. Without ``outputs``, there may be any number of outputs. For an array on a device, only shape and
+    type are checked, as in `check_labels`.
     """
     y = as_array("labels", y)
     of_floats, floats = y.dtype.kind == "f", f"floats of shape ({n}, {'outputs' if outputs is None else outputs})"
@@ -62,16 +62,16 @@ def check_targets(y, n, outputs=None, any_shape=False):
 
 
 def classes_of(y):
-    """Plain labels (N,) unchanged; for one-hot or soft labels, or others (N, ...), the index of the largest number."""
+    """Plain labels (N,), unchanged; for one-hot or soft labels, or other targets, the index of each largest number."""
     return y if y.ndim == 1 else y.reshape(len(y), math.prod(y.shape[1:])).argmax(axis=1)
 
 
 def right_answers(logits, y):
-    """In how many rows of plain ``logits`` (N, K) the label has the largest logit (the first of equals): 0-d."""
+    """In how many rows of plain ``logits`` (N, K) the label's logit is the largest (the first of equals): 0-d."""
     return (logits.argmax(axis=1) == classes_of(y)).sum()
 
 
 def with_right_answers(loss, logits, y):
-    """A new array of two: the ``loss``, a number or a 0-d array, and `right_answers`."""
+    """A new array of two numbers: the ``loss``, given as a number or a 0-d array, and the `right_answers`."""
     xp = array_module(logits)
     return xp.stack([xp.asarray(loss, logits.dtype), right_answers(logits, y).astype(logits.dtype)])

@@ -1,10 +1,9 @@
-"""Losses: how far outputs are from what they should be.
+"""Losses: they measure how far outputs are from their targets.
 
 Softmax and cross-entropy form one layer, because together they are simpler and more accurate.
 
-Losses are *summed* over examples, not averaged: the sums of shards add up to the
-sum of the batch, whatever the sizes of the shards, and `sgd` divides once by the
-size of the full batch.
+Losses are *summed* over examples, not averaged. So the sums of the shards add up to the sum of the batch, whatever the
+sizes of the shards, and `sgd` divides once by the size of the full batch.
 """
 
 from ..devices import array_module, on_device
@@ -15,13 +14,13 @@ from .labels import check_targets
 def softmax_cross_entropy(logits, y):
     """``logits`` (N, K), labels ``y`` (N,) in 0..K-1 → the loss summed over examples (0-d), cache.
 
-    loss = Σ_n  log Σ_k exp(logits[n, k]) - logits[n, y[n]].  Subtracting each
-    row's own maximum first changes nothing and keeps exp from overflowing.
+    The loss is Σ_n (log Σ_k exp(logits[n, k]) - logits[n, y[n]]). Each row's own maximum is subtracted from the row
+    first: this changes nothing, and keeps exp from overflowing.
 
-    ``y`` may also be floats (N, K), the probability of each class: one-hot or soft labels. The loss then is
+    ``y`` may also be floats (N, K), the probability of each class: one-hot or soft labels. The loss is then
     Σ_n Σ_k y[n, k] · (log Σ_j exp(logits[n, j]) - logits[n, k]), as in PyTorch.
 
-    Raises ValueError for other labels, see `check_targets`; used as indices, they would silently give wrong results.
+    Raises ValueError for other labels (see `check_targets`): used as indices, they would silently give wrong results.
     """
     check_targets(y, *logits.shape)
     xp = array_module(logits)
@@ -39,7 +38,7 @@ def softmax_cross_entropy(logits, y):
 
 @on_device
 def softmax_cross_entropy_grad(cache):
-    """→ dlogits (N, K): the probabilities, minus 1 at the label."""
+    """→ dlogits (N, K): the probabilities, minus 1 for the label's class."""
     probabilities, y = cache
     if y.ndim == 2:
         return probabilities * y.sum(axis=1, keepdims=True) - y
@@ -53,10 +52,10 @@ def softmax_cross_entropy_grad(cache):
 def squared_error(outputs, y):
     """``outputs`` (N, K), targets ``y``, floats (N, K) → the loss summed over examples (0-d), cache.
 
-    loss = Σ_n  1/K · Σ_k (outputs[n, k] - y[n, k])²: for each example, the *mean* over its outputs, so loss / N is what
-    PyTorch's ``nn.MSELoss()`` gives. Labels ``y`` (N,) in 0..K-1 count as one-hot.
+    The loss is Σ_n 1/K · Σ_k (outputs[n, k] - y[n, k])²: for each example, this is the *mean* over its outputs, so
+    loss / N is the result of PyTorch's ``nn.MSELoss()``. Labels ``y`` (N,) in 0..K-1 count as one-hot.
 
-    Raises ValueError for other targets, see `check_targets`.
+    Raises ValueError for other targets (see `check_targets`).
     """
     check_targets(y, *outputs.shape)
     if y.ndim == 2:

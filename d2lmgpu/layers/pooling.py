@@ -19,7 +19,7 @@ def avg_pool2d(x, size=2):
 
 @on_device
 def avg_pool2d_grad(dy, cache):
-    """``dy`` (N, C, H // size, W // size) → dx (N, C, H, W): every input of a square gets 1/size² of it.
+    """``dy`` (N, C, H // size, W // size) → dx (N, C, H, W): every input of a square gets 1/size² of its gradient.
 
     Inputs that were left out get zero.
     """
@@ -47,7 +47,7 @@ def max_pool2d(x, size=2):
 def max_pool2d_grad(dy, cache):
     """``dy`` (N, C, H // size, W // size) → dx (N, C, H, W): the largest input of a square gets all of the gradient.
 
-    If several inputs are the largest, the first of them, row by row, gets it; all other inputs get zero.
+    If several inputs are the largest, the first of them, row by row, gets the gradient. All other inputs get zero.
     """
     x, y, size = cache
     xp = array_module(dy)
@@ -62,6 +62,6 @@ def max_pool2d_grad(dy, cache):
 
 
 def _places(x, size):
-    """Views (N, C, H // size, W // size): the inputs at position (i, j) of all squares, row by row."""
+    """Views (N, C, H // size, W // size): for each position in a square, row by row, the inputs there."""
     H, W = (side // size * size for side in x.shape[2:])
     return [x[:, :, i:H:size, j:W:size] for i in range(size) for j in range(size)]
