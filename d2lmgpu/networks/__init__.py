@@ -1,4 +1,4 @@
-"""Networks: how to compose them, the named ones, initial parameters, and what is computed with them."""
+"""Networks: composing them, networks with a name, initial parameters, and computing outputs, losses and gradients."""
 
 from .as_written import logits_as_written as logits_as_written, loss_and_grads_as_written as loss_and_grads_as_written
 from .build import (

@@ -1,11 +1,11 @@
-"""Loss and gradients computed in the obvious way: through the layers as they are written, and back.
+"""Loss and gradients computed in the obvious way: forward through the layers as they are written, and back.
 
-Forward goes down the list of layers and keeps every layer's cache; backward goes up again. All parameters of a network
-form one list, in order: for LeNet ``[W1, b1, W2, b2, W3, b3, W4, b4]``. Caches hold no weights: backward gets the
-parameters again.
+Forward goes through the list of layers from first to last, and keeps every layer's cache; backward goes from last to
+first. All parameters of a network form one list, in order: ``[W1, b1, W2, b2, W3, b3, W4, b4]`` for LeNet. Caches hold
+no weights: backward is given the parameters again.
 
-Where batch norm needs sums over all images, and other devices may have some of these images, the computation pauses.
-It is a *generator*, which yields when its device's share of the sums is written and continues when the sums are
+Batch norm needs sums over all images, and other devices may have some of these images. So the computation pauses there.
+It is a *generator*, which yields when its device's share of the sums is written, and continues when the sums are
 complete.
 
     device 0    conv | share of the sums ┐     ┌ batch norm, ReLU, ... | share ┐     ┌ ...
@@ -28,14 +28,14 @@ from .known import LENET
 from .losses import CROSS_ENTROPY
 
 BACKWARD_IN_TWO = (conv2d_grad, dense_grad)
-"""Backward functions that can compute only the input's gradient, or only the parameters'."""
+"""Backward functions that can compute only the gradient of the input, or only the gradients of the parameters."""
 WITH_WEIGHT = (conv2d, dense, batch_norm)
-"""Layers whose caches have the weight as second element."""
+"""Layers whose caches have the weight as their second element."""
 
 
 @on_device
 def loss_and_grads_as_written(X, y, params, network=LENET, loss=CROSS_ENTROPY, draws=None):
-    """As `loss_and_grads`, but computed by the layers as they are written: the reference for kernels/."""
+    """Like `loss_and_grads`, but computed by the layers as they are written: the reference for kernels/."""
     grads = zeros_in_one_buffer(params)
     sync_statistics = make_sync_statistics(channels(network), array_module(X))
     parts = as_written(X, y, params, network, grads, sync_statistics, draws=draws, loss=loss)
@@ -44,7 +44,7 @@ def loss_and_grads_as_written(X, y, params, network=LENET, loss=CROSS_ENTROPY, d
 
 
 def logits_as_written(X, params, network=LENET, statistics=()):
-    """As `logits`, but computed by the layers as they are written, on plain arrays: the reference for kernels/."""
+    """Like `logits`, but computed by the layers as they are written, with plain arrays: the reference for kernels/."""
     rest, fixed = iter(params), iter(statistics)
     for layer in network:
         own = [next(rest) for _ in layer.shapes]
@@ -56,11 +56,11 @@ def logits_as_written(X, params, network=LENET, statistics=()):
 
 
 def as_written(X, y, params, network, grads, sync_statistics=(), scale=1.0, draws=None, loss=CROSS_ENTROPY):
-    """`loss_and_grads` in the obvious way, into ``grads``: through the layers one by one, and back. A generator.
+    """A generator: `loss_and_grads` in the obvious way, through the layers one by one and back, into ``grads``.
 
-    It pauses where ``sync_statistics`` must be summed: forward from the first batch norm layer to the last, then
-    backward from the last to the first. Returns an array of two: the loss, and the number of images whose label has the
-    largest logit.
+    It pauses where ``sync_statistics`` must be summed: in forward from the first batch norm layer to the last, then in
+    backward from the last to the first. It returns an array of two numbers: the loss, and the number of images whose
+    label has the largest logit.
     """
     outputs, caches = yield from timed("forward", forward_in_parts(network, X, params, sync_statistics, draws))
     sums, cache = loss_forward(outputs, y, loss)
@@ -72,9 +72,9 @@ def as_written(X, y, params, network, grads, sync_statistics=(), scale=1.0, draw
 
 
 def forward_in_parts(layers, x, params, sync_statistics=(), draws=None):
-    """``x`` through the ``layers`` with their ``params`` → y, caches: a generator.
+    """A generator: take ``x`` through the ``layers`` with their ``params`` → y, caches.
 
-    ``draws``: those of the first random layer.
+    ``draws``: the `Draws` of the first random layer.
     """
     rest, sync, caches, drawing = iter(params), iter(sync_statistics), [], itertools.count(draws.layer if draws else 0)
     for layer in layers:
@@ -92,7 +92,7 @@ def forward_in_parts(layers, x, params, sync_statistics=(), draws=None):
 
 
 def loss_forward(outputs, y, loss):
-    """→ an array of two, the loss and the number of examples whose largest output is correct; and a cache."""
+    """→ an array of two numbers, the loss and the number of examples whose largest output is right; and a cache."""
     with span("forward"):
         summed, cache = loss.forward(outputs, y)
         return with_right_answers(summed, outputs, y), (cache, outputs.dtype)
@@ -107,11 +107,11 @@ def loss_backward(cache, loss, scale=1):
 
 
 def backward_in_parts(layers, dy, caches, params, grads, sync_statistics=(), input_grad=False):
-    """Back through the layers → dx, delta: a generator. Adds to ``grads``, a list of arrays like ``params``.
+    """A generator: go back through the layers → dx, delta. It adds to ``grads``, a list of arrays like ``params``.
 
-    ``input_grad``: whether to compute dx, which otherwise is None. Without ``grads``, their computation is left to
-    `weight_backward`; then ``delta`` has the gradient of the output of each layer with parameters. Otherwise it is
-    empty.
+    ``input_grad``: whether to compute dx, which is otherwise None. If ``grads`` is None, computing them is left to
+    `weight_backward`, and ``delta`` lists the gradient of the output of each layer with parameters; otherwise ``delta``
+    is empty.
     """
     lowest = -1 if input_grad else next((i for i, layer in enumerate(layers) if layer.shapes), len(layers))
     places, delta, sync = parameter_places(tuple(layers)), [], list(sync_statistics)
@@ -150,7 +150,7 @@ def weight_backward(layers, delta, caches, grads):
 
 @functools.lru_cache
 def parameter_places(layers):
-    """For each layer, where its parameters are in the list of all parameters: (start, stop)."""
+    """For each layer, the position (start, stop) of its parameters in the list of all parameters."""
     ends = list(itertools.accumulate((len(layer.shapes) for layer in layers), initial=0))
     return list(itertools.pairwise(ends))
 
@@ -163,7 +163,7 @@ def _without_weight(layer, cache):
 
 
 def _with_weight(layer, cache, params):
-    """The cache with the weight in the form that forward used."""
+    """The cache, completed with the weight in the form in which forward used it."""
     function = function_of(layer)[0]
     if function not in WITH_WEIGHT:
         return cache

@@ -4,9 +4,9 @@ You list what the layers do; their shapes follow from the images:
 
     network = sequential((1, 28, 28), Conv2d(20, 3), ReLU(), AvgPool2d(2), Flatten(), Dense(10))
 
-Each of these names makes a `Recipe`: a function from the shape of its input without N, here (1, 28, 28), to a `Layer`.
-They raise ValueError for numbers that make no such layer. Since a recipe is a name and its arguments, a network made
-from recipes can be written to a file and rebuilt from it: `described`, `restored`.
+Each of these layers is given as a `Recipe`: a function from the shape of its input without N, here (1, 28, 28), to a
+`Layer`. Invalid arguments raise ValueError. Since a recipe is a name with its arguments, a network made from recipes
+can be written to a file and rebuilt from it; see `described` and `restored`.
 """
 
 import functools
@@ -24,20 +24,19 @@ from ..devices.errors import message_of
 from ..words import several
 
 MOST_OF = {"outputs": 10**6, "kernel_size": 2**10, "stride": 2**10, "padding": 2**10, "size": 2**10}
-"""The largest whole numbers allowed as arguments of recipes; the least is 1, or 0 for padding."""
+"""The largest whole numbers that are allowed as arguments of recipes. The smallest is 1, or 0 for padding."""
 
 TAKES_ROWS = ("Dense",)
 TAKES_IMAGES = ("Conv2d", "AvgPool2d", "MaxPool2d", "Flatten")
-"""Names of recipes, grouped by the shape of their input."""
+"""The names of recipes, grouped by the shape of their input."""
 
 
 class Layer(NamedTuple):
-    """Forward and backward functions, and the shapes of the parameters if the layer has any.
+    """A layer's forward and backward functions, and the shapes of its parameters, if it has any.
 
-    ``initial``: how each parameter starts: "weights" (random), "zeros" or "ones"; by
-    default this follows from the shapes. ``channels``: for a layer that normalises over
-    the minibatch, its number of channels. ``random``: in training the layer gets
-    `Draws`, as ``forward(x, draws=...)``.
+    ``initial``: the initial values of each parameter, "weights" (random), "zeros" or "ones"; by default, they follow
+    from the shapes. ``channels``: the number of channels of a layer that normalises over the minibatch; 0 for other
+    layers. ``random``: whether, in training, the layer is given `Draws`, as ``forward(x, draws=...)``.
     """
 
     forward: Callable
@@ -51,7 +50,7 @@ class Layer(NamedTuple):
 class Network(tuple[Layer, ...]):
     """A tuple of layers that sorts images of ``input_shape`` (C, H, W) into ``classes`` classes.
 
-    ``recipes``: the recipes that it was made from, if known.
+    ``recipes``: the recipes from which it was made, if they are known.
     """
 
     input_shape: tuple[int, ...]
@@ -100,11 +99,11 @@ class Recipe(NamedTuple):
 
 P = ParamSpec("P")
 RECIPES = {}
-"""The functions below that make recipes, by name."""
+"""The functions below, which make recipes, by name."""
 
 
 def _recipe(function: Callable[P, Any]) -> Callable[P, Recipe]:
-    """Wrap the result of ``function``, which makes a layer, into a `Recipe`."""
+    """Wrap ``function``, so that its result, which makes a layer, becomes a `Recipe`."""
 
     @functools.wraps(function)
     def call(*args, **named):
@@ -120,22 +119,22 @@ def _recipe(function: Callable[P, Any]) -> Callable[P, Recipe]:
 
 
 def channels(network):
-    """The number of channels of each batch norm layer in a list of layers."""
+    """The numbers of channels of the batch norm layers in a list of layers."""
     return [layer.channels for layer in network if layer.channels]
 
 
 def sequential(input_shape, *recipes) -> Network:
     """The `Network` of these layers, one after the other, for images of ``input_shape`` (C, H, W).
 
-    Raises ValueError, with the number of the layer, if one does not fit what comes before it.
+    Raises ValueError, with the number of the layer, if a layer does not fit the layers before it.
     """
     return composed(input_shape, recipes)
 
 
 def composed(input_shape, recipes, shapes=None):
-    """As `sequential`. ``shapes``: an iterator over the shapes that its parameters must have; others are a ValueError.
+    """Like `sequential`. ``shapes``: an iterator over the shapes that the network's parameters must have.
 
-    They are compared before memory is allocated for a layer.
+    Other shapes raise ValueError. They are compared before memory is allocated for a layer.
     """
     check_input_shape(input_shape)
     x = np.zeros((1, *input_shape), np.float32)
@@ -206,14 +205,14 @@ def MaxPool2d(size=2):  # noqa: N802
 
 @_recipe
 def Dropout(p):  # noqa: N802
-    """Drops each input with probability ``p``, in training."""
+    """Dropout of each input with probability ``p``, in training."""
     check_number("Dropout: p", p, least=0, below=1)
     return lambda shape: Layer(functools.partial(layers.dropout, p=p), layers.dropout_grad, random=True)
 
 
 @_recipe
 def Flatten():  # noqa: N802
-    """Turns (C, H, W) into one row of C·H·W numbers."""
+    """Flattening of (C, H, W) into one row of C·H·W numbers."""
     return lambda shape: Layer(layers.flatten, layers.flatten_grad)
 
 

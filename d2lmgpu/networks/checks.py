@@ -1,4 +1,4 @@
-"""Check what goes into a network: its parameters, running statistics, images, and random draws."""
+"""Check a network and its inputs: parameters, running statistics, images, and random draws."""
 
 from ..arguments import as_numpy, check_array, shown
 from ..layers import Draws
@@ -6,24 +6,24 @@ from .build import Layer, Network, channels
 
 
 def check_network(network):
-    """Raise ValueError unless it is a `Network`."""
+    """Raise ValueError unless ``network`` is a `Network`."""
     if not isinstance(network, Network):
         raise ValueError(f"network is {shown(network)}; it should be what networks.sequential makes")
 
 
 def check_layers(network):
-    """Raise ValueError unless it is a list of `Layer`: a `Network`, or a part of one."""
+    """Raise ValueError unless ``network`` is a list of layers: a `Network`, or a part of one."""
     if not isinstance(network, (list, tuple)) or not all(isinstance(layer, Layer) for layer in network):
         raise ValueError(f"network is {shown(network)}; it should be what networks.sequential makes, or layers of it")
 
 
 def check_params(name, params, network):
-    """Raise ValueError unless ``params`` is a list of arrays of floats, in the shapes of the network's parameters."""
+    """Raise ValueError unless ``params`` is a list of float arrays in the shapes of the network's parameters."""
     check_shapes(name, params, [shape for layer in network for shape in layer.shapes], "init_params")
 
 
 def check_running(name, statistics, network):
-    """As `check_params`, for batch norm's running means and variances."""
+    """Like `check_params`, for batch norm's running means and variances."""
     check_shapes(name, statistics, [(C,) for C in channels(network) for _ in range(2)], "init_statistics")
 
 
@@ -38,7 +38,7 @@ def check_shapes(name, arrays, shapes, made_by):
 
 
 def check_images(name, X, params, network):
-    """Raise ValueError unless ``X`` (N, C, H, W) are images as the network takes them, in the dtype of ``params``."""
+    """Raise ValueError unless ``X`` (N, C, H, W) has the network's input shape, and the dtype of ``params``."""
     X = check_array(name, X, (2, 4), "(N, C, H, W)")
     wanted = getattr(network, "input_shape", X.shape[1:])  # a list of layers does not have it
     if X.shape[1:] != wanted:
@@ -51,12 +51,12 @@ def check_images(name, X, params, network):
 
 
 def is_random(network):
-    """Whether any layer in the list of layers draws random numbers in training."""
+    """Whether any layer in a list of layers draws random numbers in training."""
     return any(layer.random for layer in network)
 
 
 def check_drawing(network, draws):
-    """Raise ValueError unless ``draws`` is a `Draws`, or None if no layer in the list is random."""
+    """Raise ValueError unless ``draws`` is a `Draws`, or None for a list of layers that are not random."""
     if not isinstance(draws, (Draws, type(None))):
         raise ValueError(f"draws is {shown(draws)}; it should be Draws(seed, epoch, step)")
     if draws is None and is_random(network):

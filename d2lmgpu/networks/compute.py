@@ -1,7 +1,7 @@
-"""Compute with a network: logits, the loss and its gradients.
+"""Compute with a network: the logits, the loss and its gradients.
 
-The kernels for the arrays' device do this if they have been tested and are correct; otherwise the code in as_written.py
-does. Kernels are tested on a small network against the layers that they replace.
+Kernels for the arrays' device do this if they have been tested and are correct; otherwise the code in as_written.py
+does it. Kernels are tested on a small network: their results are compared with those of the layers that they replace.
 """
 
 from types import NoneType
@@ -23,19 +23,19 @@ from .known import LENET
 from .losses import as_targets, find_loss, on_host
 
 USE_CUDA_KERNELS = True
-"""Whether GPUs use the CUDA kernels; with False they use the layers as written, which is slow but simple."""
+"""Whether GPUs use the CUDA kernels. With False, they use the layers as written, which is slow but simple."""
 
 TRIED = sequential(
     (2, 15, 14), Conv2d(6, 3), ReLU(), AvgPool2d(), Conv2d(8, 3), AvgPool2d(), Flatten(), Dense(9), ReLU(), Dense(4)
 )
 
 TOLERANCES = {"float32": 1e-4, "tf32": 0.05, "mixed": 0.05}
-"""The mean relative error allowed for gradients, by precision: factors are rounded to 24 or 11 bits."""
+"""The relative error allowed for gradients, by precision: factors are rounded to 24 or 11 bits."""
 
 
 @on_device
 def lenet(X, params):
-    """Logits (N, 10) of images ``X`` (N, 1, 28, 28) with LeNet's parameters.
+    """The logits (N, 10) that LeNet with these parameters gives for images ``X`` (N, 1, 28, 28).
 
     Raises ValueError if shapes or dtypes do not fit together.
     """
@@ -48,9 +48,9 @@ def lenet(X, params):
 def logits(X, params, network=LENET, statistics=(), exact=False):
     """The network's outputs (N, classes) for images ``X`` (N, C, H, W).
 
-    ``statistics``: the mean and variance of each batch norm layer, in one list (see `init_statistics`); without them a
-    layer uses those of ``X``. ``exact``: by granules (exact.py). It computes the same as `logits_as_written`, with
-    kernels/ several times as fast.
+    ``statistics``: the mean and variance of each batch norm layer, in one list (see `init_statistics`); without them, a
+    layer uses those of ``X``. ``exact``: compute by granules (exact.py). The result is the same as that of
+    `logits_as_written`, but with kernels/ this is several times faster.
     """
     kernels = kernels_for(X, params, exact) if len(X) and len(network) else None
     if kernels is not None:
@@ -73,18 +73,19 @@ def loss_and_grads(
 ):
     """The loss summed over examples (0-d), and its gradients: a list like ``params``.
 
-    ``X`` (N, C, H, W) has the parameters' dtype; ``y`` holds labels or targets, see `check_targets`. N may be 0: then
-    loss and gradients are zero. ``loss``: a name in `LOSSES`, or a pair of functions, see `find_loss`. Gradients are in
-    one buffer (see devices/flat.py), or are written to ``out``, a list like ``params``. ``scale``: a factor for all
-    gradients (see parallel/loss_scale.py). ``draws``: the `Draws` for random layers, needed for a network with dropout;
-    the same draws drop the same inputs. ``statistics``: batch norm's running means and variances (see
-    `init_statistics`), which are updated in place towards those of ``X``. ``exact``: an `ExactSums`, which adds
+    ``X`` (N, C, H, W) has the parameters' dtype; ``y`` holds labels or targets (see `check_targets`). N may be 0: then
+    loss and gradients are zero. ``loss``: a name in `LOSSES`, or a pair of functions (see `find_loss`). Gradients are
+    in one buffer (see devices/flat.py), or are written to ``out``, a list like ``params``. ``scale``: a factor for all
+    gradients (see parallel/loss_scale.py). ``draws``: the `Draws` for random layers, which a network with dropout
+    needs; the same draws drop the same inputs. ``statistics``: batch norm's running means and variances (see
+    `init_statistics`), which are moved in place towards those of ``X``. ``exact``: an `ExactSums`, which adds the
     gradients to ``out``, int64.
 
-    It computes the same as `as_written`, with kernels/ several times as fast.
+    The results are the same as those of `as_written`, but with kernels/ this is several times faster.
 
     Raises ValueError if shapes or dtypes do not fit together, for labels that are not among the network's classes, and
-    for a network with dropout without ``draws``; SumError, a ValueError, for numbers that exact sums cannot hold.
+    for a network with dropout if there are no ``draws``; SumError, a ValueError, for numbers that exact sums cannot
+    hold.
     """
     loss = find_loss(loss)
     check_layers(network)
@@ -114,7 +115,7 @@ def loss_and_grads(
         for grad in grads:
             grad[...] = 0
     compute = as_written if kernels is None else kernels.in_parts
-    found = to_the_end(compute(X, y, params, network, grads, **how))  # loss, and how many labels have the largest logit
+    found = to_the_end(compute(X, y, params, network, grads, **how))  # the loss, and the number of right answers
     if exact is not None:
         exact.check()
     for mean, variance, own in zip(statistics[::2], statistics[1::2], sync, strict=True) if statistics else ():
@@ -123,7 +124,7 @@ def loss_and_grads(
 
 
 def kernels_for(X, params, exact=False):
-    """The module of kernels/ that computes with these plain arrays; None if the layers as written do.
+    """The module of kernels/ that computes with these plain arrays; None if the layers compute as they are written.
 
     Raises ValueError for ``exact`` sums if there are no kernels.
     """
@@ -148,9 +149,9 @@ def _kernels_for(X, params):
 
 
 def kernels_work(name, xp, precision="float32"):
-    """Whether kernels on the current device compute the same as the layers; tested once.
+    """Whether kernels on the current device compute the same as the layers, which is tested once.
 
-    ``name`` is the device's, for example "gpu(0)", ``xp`` its array module.
+    ``name``: the device's name, for example "gpu(0)". ``xp``: its array module.
     """
     tried = "the kernels" if precision == "float32" else f"kernels with precision {precision}"
     instead = "the layers compute as they are written, which is slow"
@@ -158,7 +159,7 @@ def kernels_work(name, xp, precision="float32"):
 
 
 def try_kernels(xp, precision="float32"):
-    """Compute loss and gradients of a small network; RuntimeError if they differ from the layers' in float64."""
+    """Compute a small network's loss and gradients; RuntimeError if they differ from the layers' in float64."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(0, 1, (5, *TRIED.input_shape)).astype(np.float32), rng.integers(0, TRIED.classes, 5)
     params = [param + rng.normal(0, 0.1, param.shape) for param in init_params(init="he", network=TRIED)]

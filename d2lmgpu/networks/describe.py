@@ -1,6 +1,6 @@
-"""A network as plain data, rebuilt from such data, and as a table of each layer's output shape and cost.
+"""Describe a network as plain data, rebuild it from such data, and list each layer's output shape and cost.
 
-The data are only names of layers and their arguments, so no code from a file is ever run:
+The data are only the names of layers and their arguments, so no code from a file is ever run:
 
 {"input_shape": [1, 28, 28], "layers": [["Conv2d", {"outputs": 20, "kernel_size": 3}], ["ReLU", {}], ...]}
 """
@@ -15,7 +15,7 @@ from .build import RECIPES, Recipe, check_input_shape, composed
 
 MOST_LAYERS = 10**4
 LARGEST_IMAGE = 2**28
-"""The most numbers in an image: a gigabyte."""
+"""The largest size of an image, as a count of its numbers. Such an image takes a gigabyte."""
 
 
 def described(network):
@@ -29,10 +29,10 @@ def described(network):
 
 
 def restored(description, shapes=None):
-    """The `Network` that was `described`. ``shapes``: the shapes of its parameters, in order, if they are known.
+    """The `Network` with this description. ``shapes``: the shapes of its parameters, in order, if they are known.
 
-    Raises ValueError for anything that `described` did not make. Each layer's parameters are compared with the shapes
-    before memory is allocated for it.
+    Raises ValueError for a description that `described` did not make. Each layer's parameters are compared with the
+    shapes before memory is allocated for the layer.
     """
     if not isinstance(description, dict) or set(description) != {"input_shape", "layers"}:
         raise ValueError(f"{shown(description)} is not a description of a network, with input_shape and layers")
@@ -59,10 +59,10 @@ def _recipe(layer):
 
 
 def layer_rows(network):
-    """For each layer its name, its output shape for one image, its number of parameters and of multiplications.
+    """For each layer: its name, its output's shape for one image, and its numbers of parameters and multiplications.
 
     Only the products of convolutions and dense layers are counted, one for each weight and position; there are few
-    others.
+    other products.
     """
     params = [np.zeros(shape, np.float32) for layer in network for shape in layer.shapes]
     shapes = output_shapes(network, params, np.zeros((1, *network.input_shape), np.float32))
@@ -76,7 +76,7 @@ def layer_rows(network):
 
 
 def layer_table(network):
-    """These rows as text, with their sums."""
+    """The `layer_rows` as a text table, with sums in its last line."""
     rows = layer_rows(network)
     total = "", "", sum(row[2] for row in rows), sum(row[3] for row in rows)
     head = "layer", "output", "parameters", "multiplications"

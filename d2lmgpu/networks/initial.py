@@ -1,4 +1,4 @@
-"""What training starts from: random parameters and initial statistics."""
+"""The initial values for training: random parameters, and running statistics."""
 
 import contextlib
 import math
@@ -17,12 +17,11 @@ INITS = ("normal", "he")
 def init_params(seed=0, scale=0.01, init="normal", dtype: Any = np.float32, network=LENET) -> list[np.ndarray]:
     """Initial parameters as NumPy arrays on the host, so that every device can start from the same values.
 
-    ``init="normal"`` (the textbook): normal weights with standard deviation ``scale``.
-    ``init="he"`` (He et al. 2015): normal weights with standard deviation √(2 / inputs
-    of a unit), which keeps the size of activations from layer to layer; ``scale`` is
-    ignored. Biases are zero, batch norm's weights one.
+    ``init="normal"`` (the textbook): normally distributed weights with standard deviation ``scale``. ``init="he"`` (He
+    et al. 2015): normally distributed weights with standard deviation √(2 / inputs of a unit), so that activations keep
+    their size from layer to layer; ``scale`` is ignored. Biases are zero, and batch norm's weights are one.
 
-    Raises ValueError for an unknown ``init``, or an invalid seed, scale, dtype or network.
+    Raises ValueError for an unknown ``init``, and for an invalid seed, scale, dtype or network.
     """
     check_name("init", init, INITS)
     check_seed(seed)
@@ -44,12 +43,12 @@ def init_params(seed=0, scale=0.01, init="normal", dtype: Any = np.float32, netw
 
 
 def init_statistics(network=LENET, dtype: Any = np.float32):
-    """Running mean and variance of each batch norm layer, in one list: zeros and ones, as arrays on the host."""
+    """The running mean and variance of each batch norm layer, in one list: host arrays of zeros and of ones."""
     return [array for C in channels(network) for array in (np.zeros(C, dtype), np.ones(C, dtype))]
 
 
 def check_dtype(dtype):
-    """``dtype`` as a NumPy dtype of floats; ValueError if it is not one."""
+    """The ``dtype`` as a NumPy dtype. Raises ValueError if it is not a floating-point type."""
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         if dtype is not None and np.dtype(dtype).kind == "f":
             return np.dtype(dtype)

@@ -1,4 +1,4 @@
-"""The networks that have a name."""
+"""The networks that can be chosen by name."""
 
 import functools
 
@@ -10,26 +10,26 @@ FASHION_MNIST = (1, 28, 28)
 
 
 MOST_WIDTH = 100
-"""The largest width, as a factor of the usual channels: LeNet's parameters then take a gigabyte."""
+"""The largest width, a factor for the numbers of channels. With it, LeNet's parameters take a gigabyte."""
 
 
 def check_width(width):
-    """Raise ValueError unless ``width`` can multiply the channels of a named network: 1/20 leaves LeNet one channel."""
+    """Raise ValueError unless ``width`` is from 1/20, which leaves LeNet one channel, to `MOST_WIDTH`."""
     check_number("width", width, least=1 / 20, most=MOST_WIDTH)
 
 
 def lenet_network(width=1.0, batch_norm=False, input_shape=FASHION_MNIST, classes=10):
-    """LeCun et al. 1998, as in Dive into Deep Learning, "Training on Multiple GPUs".
+    """LeNet (LeCun et al. 1998), as in Dive into Deep Learning, "Training on Multiple GPUs".
 
-    (N, 1, 28, 28) → 20 × 13 × 13 → 50 × 4 × 4 → 128 → 10, all numbers of channels
-    times ``width``. ``batch_norm``: after each convolution.
+    (N, 1, 28, 28) → 20 × 13 × 13 → 50 × 4 × 4 → 128 → 10. The numbers of channels in hidden layers are multiplied by
+    ``width``. ``batch_norm``: whether batch norm follows each convolution.
     """
     norm = [BatchNorm()] if batch_norm else []
     channels = _widened(width, 20, 50, 128)
     return sequential(
         input_shape,
         *(Conv2d(channels[0], 3), *norm, ReLU(), AvgPool2d()),  # 28 × 28 → 26 × 26 → 13 × 13
-        *(Conv2d(channels[1], 5), *norm, ReLU(), AvgPool2d()),  # → 9 × 9 → 4 × 4: the ninth row and column are left out
+        *(Conv2d(channels[1], 5), *norm, ReLU(), AvgPool2d()),  # → 9 × 9 → 4 × 4, without the ninth row and column
         *(Flatten(), Dense(channels[2]), ReLU(), Dense(classes)),
     )
 
@@ -37,7 +37,7 @@ def lenet_network(width=1.0, batch_norm=False, input_shape=FASHION_MNIST, classe
 def cnn_network(input_shape=FASHION_MNIST, classes=10, width=1.0):
     """The network of TensorFlow's guide "Distributed training with Keras": (N, 1, 28, 28) → 32 × 13 × 13 → 64 → 10.
 
-    All numbers of channels times ``width``, as in `lenet_network`.
+    The numbers of channels are multiplied by ``width``, as in `lenet_network`.
     """
     channels = _widened(width, 32, 64)
     return sequential(
@@ -48,10 +48,11 @@ def cnn_network(input_shape=FASHION_MNIST, classes=10, width=1.0):
 
 
 def deep_network(input_shape=FASHION_MNIST, classes=10, width=1.0):
-    """Eight layers with parameters, for splits into many stages: pairs of 3 × 3 convolutions, after Simonyan 2014.
+    """A network of pairs of 3 × 3 convolutions, after Simonyan 2014: eight layers with parameters, for many stages.
 
-    (N, 1, 28, 28) → 16 × 14 × 14 → 32 × 7 × 7 → 64 × 3 × 3 → 128 → 10, all numbers of channels times ``width``, as in
-    `lenet_network`. Padding keeps the images' size, which the pooling halves.
+    (N, 1, 28, 28) → 16 × 14 × 14 → 32 × 7 × 7 → 64 × 3 × 3 → 128 → 10. The numbers of channels are multiplied by
+    ``width``, as in `lenet_network`. Because of the padding, convolutions keep the images' size; each pooling halves
+    it.
     """
     *channels, units = _widened(width, 16, 32, 64, 128)
     pairs = []
@@ -75,8 +76,8 @@ _MAKERS = {
 def known_network(name, classes=10, input_shape=FASHION_MNIST, width=1.0):
     """The network with this name, a key of `NETWORKS`, for the given number of classes and shape of images.
 
-    Its hidden layers have ``width`` times the usual channels. Raises ValueError for an unknown name or a wrong width,
-    and for images that are too small.
+    Its hidden layers have ``width`` times the usual number of channels. Raises ValueError for an unknown name, a wrong
+    width, and images that are too small.
     """
     check_name("network", name, _MAKERS)
     check_width(width)
@@ -84,6 +85,6 @@ def known_network(name, classes=10, input_shape=FASHION_MNIST, width=1.0):
 
 
 NETWORKS = {name: make() for name, make in _MAKERS.items()}
-"""The networks by name, for images of Fashion-MNIST's shape and 10 classes."""
+"""The networks by name, for images of Fashion-MNIST's shape in 10 classes."""
 
 LENET, LENET_BN, CNN, DEEP = NETWORKS.values()

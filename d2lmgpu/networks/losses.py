@@ -1,14 +1,14 @@
-"""Losses: the named ones, and your own, a pair of functions (forward, grad).
+"""Losses: those with a name, and your own, which are pairs of functions (forward, grad).
 
-They work like those of layers/loss.py, on the network's outputs (n, K) and targets (n, ...), plain NumPy or CuPy
-arrays:
+The functions work like those of layers/loss.py, on the network's outputs (n, K) and targets (n, ...), which are plain
+NumPy or CuPy arrays:
 
-    loss, cache = forward(outputs, targets)    loss: summed over the n examples, a number or a 0-d array
+    loss, cache = forward(outputs, targets)    the loss, summed over the n examples, is a number or a 0-d array
     doutputs = grad(cache)                     (n, K), the gradient of the loss with respect to the outputs
 
 Targets are the labels of the data: whole numbers (n,), or floats (n, ...).
 
-Your own loss is tried before training, because an error in it would occur in every step.
+Your own loss is tested before training, because an error in it would affect every step.
 """
 
 import functools
@@ -24,10 +24,10 @@ from ..layers import check_targets, softmax_cross_entropy, softmax_cross_entropy
 from ..words import name_of
 
 STEP, TOLERANCE = 1e-5, 1e-3
-"""The step of numerical derivatives, in float64, and how far gradients may be off, relative to the largest."""
+"""The step of numerical derivatives, in float64, and the error allowed for gradients, relative to the largest one."""
 
 EXAMPLES = 3
-"""The number of examples in the trial: few, because numerical derivatives take two calls per example and output."""
+"""The number of examples in the test: few, because numerical derivatives need two calls per example and output."""
 
 
 class Loss(NamedTuple):
@@ -42,7 +42,7 @@ class Loss(NamedTuple):
 
     @property
     def is_own(self):
-        """Whether it is your own, not one of `LOSSES`."""
+        """Whether this is a loss of your own, not one of `LOSSES`."""
         return self not in LOSSES.values()
 
     def check(self, y, n, outputs=None):
@@ -50,12 +50,12 @@ class Loss(NamedTuple):
         check_targets(y, n, outputs, any_shape=self.is_own)
 
     def with_grad(self, outputs, y):
-        """The loss, and its gradient with respect to the outputs, in their dtype."""
+        """The loss, and its gradient with respect to the outputs, in the dtype of the outputs."""
         loss, cache = self.forward(outputs, y)
         return loss, self.grad(cache).astype(outputs.dtype, copy=False)
 
     def for_kernels(self, y):
-        """What kernels call: `with_grad`, or None for the cross-entropy of labels, which they compute themselves."""
+        """The function for kernels to call: `with_grad`, or None for labels' cross-entropy, which kernels compute."""
         return None if self is CROSS_ENTROPY and y.ndim == 1 else self.with_grad
 
 
@@ -65,9 +65,9 @@ LOSSES = {loss.name: loss for loss in (CROSS_ENTROPY, SQUARED_ERROR)}
 
 
 def find_loss(loss):
-    """The `Loss` of a name, or of a pair of functions (forward, grad).
+    """The `Loss` with this name, or with this pair of functions (forward, grad).
 
-    Raises ValueError for anything else.
+    Raises ValueError for any other argument.
     """
     if isinstance(loss, Loss):
         return loss if loss.is_own else LOSSES[loss.name]  # the same object, even for a loss from a pickle
@@ -79,7 +79,7 @@ def find_loss(loss):
 
 
 def missing_loss(name):
-    """A stand-in for your own `Loss` when only its name is known: computing it raises a ValueError that says so."""
+    """A stand-in for your own `Loss` if only its name is known: computing with it raises a ValueError that says so."""
     return Loss(name, *[functools.partial(_missing, name)] * 2)
 
 
@@ -91,15 +91,15 @@ def _missing(name, *arguments):
 
 
 def as_targets(y, dtype):
-    """Targets as losses and metrics get them, plain arrays: floats in this dtype, whole labels unchanged."""
+    """The targets, a plain array, as losses and metrics get them: floats in this dtype, whole labels unchanged."""
     return y.astype(dtype, copy=False) if y.dtype.kind == "f" else y
 
 
 def try_loss(loss, y, K):
-    """Try a `Loss` with random outputs (n, K) and a few targets ``y`` (n, ...), a plain array, on the device of ``y``.
+    """Test a `Loss` with random outputs (n, K) and a few targets ``y`` (n, ...), a plain array, on the device of ``y``.
 
     Raises ValueError unless the loss is a finite number, summed over the examples, and its ``grad`` agrees with
-    numerical derivatives, in float64.
+    numerical derivatives in float64.
     """
     xp, y = array_module(y), as_targets(on_host(y), np.float64)
     outputs = np.random.default_rng(0).normal(size=(len(y), K))
@@ -154,7 +154,7 @@ def _gradient(loss, cache, shape):
 
 
 def called(name, function, *arguments):
-    """The result of ``function``. Raises ValueError, with its name, if it raises anything."""
+    """The result of ``function``. If it raises any error, raise a ValueError with its ``name``."""
     try:
         return function(*arguments)
     except (Exception, SystemExit, GeneratorExit) as error:  # the latter two would end the program silently
@@ -162,7 +162,7 @@ def called(name, function, *arguments):
 
 
 def number(what, value, wanted, finite=True):
-    """``value``, a number or a 0-d array, as a float. Raises ValueError for anything else."""
+    """The ``value``, a number or a 0-d array, as a float. Raises ValueError for any other object."""
     is_array = hasattr(value, "dtype") and value.shape == () and value.dtype.kind in "iuf"
     if not is_array and not is_number(value):
         raise ValueError(f"{what} {shown(value)}; it should be a number: {wanted}")
@@ -173,5 +173,5 @@ def number(what, value, wanted, finite=True):
 
 
 def on_host(array):
-    """A plain array as a NumPy array; a number unchanged."""
+    """A plain array as a NumPy array; numbers are returned unchanged."""
     return array if array_module(array) is np else array.get()

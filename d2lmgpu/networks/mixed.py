@@ -1,15 +1,14 @@
 """Mixed precision: a network whose products have float16 factors (Micikevicius et al. 2018).
 
-A convolution or dense layer multiplies its input, its weight and the gradient that
-reaches it; each is rounded first. Bias, ReLU, pooling, batch norm, the loss and all
-sums are unchanged.
+A convolution or dense layer multiplies its input, its weight, and the gradient that reaches it; each of these is
+rounded first. Bias, ReLU, pooling, batch norm, the loss and all sums are unchanged.
 
     x ─ half ─ conv2d ─ relu ─ pool ─ half ─ dense ─ half ─ loss
          │        │                    │       │      │
          (rounded forward)             (rounded forward and backward)
 
-The weights are rounded once per step, where they are stored: see `half_weights`. In CUDA graphs the kernels round the
-same numbers: see kernels/cuda/choose.py.
+The weights are rounded once per step, where they are stored (see `half_weights`). In CUDA graphs, the kernels round the
+same numbers (see kernels/cuda/choose.py).
 """
 
 from ..kernels.stages import function_of
@@ -20,7 +19,7 @@ HALF = Layer(half, half_grad)
 
 
 def in_half(network):
-    """The `Network` with all factors of its products, except the weights, rounded to float16."""
+    """The `Network` with the factors of its products rounded to float16, except for the weights."""
     layers = []
     for layer in network:
         if function_of(layer)[0] in (conv2d, dense):
@@ -30,5 +29,5 @@ def in_half(network):
 
 
 def half_weights(params):
-    """The plain arrays ``params`` for computing: weights as copies rounded to float16, all others themselves."""
+    """The plain arrays ``params`` as they are used: weights as copies rounded to float16, all others unchanged."""
     return [rounded_to_half(param) if param.ndim > 1 else param for param in params]
