@@ -1,4 +1,4 @@
-"""Plans, each a whole training step as data: a file for each way to split a step, and the modules that use plans."""
+"""Plans, which describe a whole training step as data: a file for each way to split it, and modules that use plans."""
 
 from collections.abc import Callable
 

@@ -117,7 +117,7 @@ class Computing(Values):
         return self.kernels.in_parts(x, self.minibatch.y[m], params, layers, grads, scale=self.precision.scale, **how)
 
     def _teller(self, stages, final):
-        """A function to call with the number of a parameter: from there on, all gradients of these stages are final."""
+        """A function to be called with n when the gradients of these stages are final from number n on."""
         firsts = itertools.accumulate((len(self.shapes[i]) for i in stages), initial=0)
         left = list(zip(firsts, final, strict=False))
 

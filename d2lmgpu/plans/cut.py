@@ -18,7 +18,7 @@ SLACK = 1 / 8
 
 
 def blocks(network, begins=lambda layer: layer.shapes):
-    """The layers with which a stage may begin: the numbers of those with parameters, but 0 instead of the first."""
+    """The numbers of the layers at which a stage may begin: those with parameters, with 0 in place of the first."""
     return [0, *[i for i, layer in enumerate(network) if begins(layer)][1:]]
 
 
@@ -73,5 +73,5 @@ def by_largest(network):
 
 
 def _between(edges, network):
-    """The stages between these edges, in descending order, and down to 0."""
+    """The stages between 0 and the ``edges``, which are in descending order."""
     return tuple(stage_of(network, a, b) for b, a in itertools.pairwise([*edges, 0]))[::-1]

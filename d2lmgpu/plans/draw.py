@@ -1,4 +1,4 @@
-"""Draw what each device does at what time in a plan, and below it how much memory each device holds.
+"""Draw over time what each device does in a plan, and below it how much memory each device holds.
 
 Each row is a device; time goes to the right. Boxes are computations: forward, backward, or the two halves of backward,
 the gradients of the input and of the weights. They are labelled with the micro-batch, and with the stage if a device

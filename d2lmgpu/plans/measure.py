@@ -42,7 +42,7 @@ MICRO_BATCHES = 4
 """The number of micro-batches when a single device computes whole stages."""
 
 WORK = ("forward", "backward", "update")
-"""The names of spans of work, which exchanges are not."""
+"""The names of the spans that count as work; exchanges do not."""
 
 SIZES = [2**13, 2**16, 2**19, 2**22]
 """The sizes, in bytes, of the allreduces that `measure_messages` times."""

@@ -1,7 +1,7 @@
 """Exchange gradients while other gradients are still being computed.
 
 The exchanges are in a second queue of each device, its comm stream. It waits only for the gradients to be exchanged.
-During a run of several stages (language/ways.py), the run reports which gradients are final.
+While a run of several stages (language/ways.py) is going on, it reports which gradients are final.
 
     device    F 0 F 1 ... B 1 | B 0 .......... | (waits) | update
     comm stream               | allreduce 1 .. | allreduce 0 |

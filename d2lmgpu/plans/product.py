@@ -12,7 +12,7 @@ Bytes: each device sends as much as in its pipeline for its copy's examples; in 
 i of each layer, for its copy's examples.
 
 Source: Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using Megatron-LM", which
-calls these the data, pipeline and tensor parallel groups.
+calls such groups of devices the data, pipeline and tensor parallel groups.
 """
 
 from collections.abc import Callable

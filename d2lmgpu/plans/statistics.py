@@ -125,7 +125,7 @@ def _what_can_be_done(todo, summed):
     For each action that must wait, we note the values that it reads and writes, as (device, value): later actions that
     touch the same values wait as well.
     """
-    reads, writes, busy = set(), set(), set()  # by waiting actions; their devices
+    reads, writes, busy = set(), set(), set()  # of waiting actions, and their devices
     steps, rest = [], []
     for units in todo:
         now, later = [], []

@@ -158,7 +158,7 @@ class Step(Overlap):
         return stores, queues
 
     def _extent(self, action, store):
-        """A collective's flat arrays: their size, their first element in its schedule, and elements for each of its."""
+        """The size of a collective's flat arrays, and the arguments ``first`` and ``unit`` of `compiled`."""
         s = action.stage
         if action.value[0] in ("y", "dy"):
             size = self.bytes_of(action) // self.execution.dtype.itemsize
@@ -167,7 +167,7 @@ class Step(Overlap):
         return stop - start, start, 1
 
     def do(self, function, *args):
-        """Do work that is skipped if another device has failed; note its error. Runs on a device."""
+        """Do some work, unless a device has failed already; if the work fails, note its error. Runs on a device."""
         if self._has_failed():
             return None
         try:
@@ -208,7 +208,10 @@ class Exchanged:
 
 @functools.lru_cache(maxsize=256)
 def compiled(schedule, k, staged, first, unit):
-    """The program of a schedule, for arrays that begin at its element ``first``; ``unit``: elements for each of its."""
+    """The program of a schedule, for arrays that begin at the schedule's element ``first``.
+
+    Each element of the schedule stands for ``unit`` elements of the arrays.
+    """
     placed = tuple(
         tuple(t._replace(start=(t.start - first) * unit, stop=(t.stop - first) * unit) for t in step)
         for step in schedule

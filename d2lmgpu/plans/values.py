@@ -107,7 +107,7 @@ class Values:
         return self.exchanged(value)
 
     def extent(self, value):
-        """The elements (start, stop) that transfers on this device use, of a value that is no y or dy."""
+        """The elements (start, stop) of a value, other than y or dy, that take part in this device's transfers."""
         kind, s = value[:2]
         if kind == "grads":
             return self.extents[value]
@@ -129,7 +129,7 @@ class Values:
             self._flat(value)
 
     def exchanged(self, value):
-        """The flat array with which a value is transferred."""
+        """The flat array that transfers of a value use."""
         return self.values[value].reshape(-1) if value[0] in ("y", "dy") else self._flat(value)
 
     def channels_of(self, s):
