@@ -1,4 +1,4 @@
-"""What a trained network predicts for images, and how often it is right: computed on all the devices."""
+"""A trained network's predictions for images, and how often they are right, computed on all the devices."""
 
 from typing import overload
 
@@ -20,7 +20,7 @@ from .checks import check_data, check_image_data
 from .metrics import EXAMPLES, check_metrics, sum_metrics, try_metrics
 
 EVALUATION_BATCH = 4096
-"""The number of test images on the devices at a time."""
+"""The number of test images that the devices evaluate at a time."""
 
 PREDICTION_BATCH = 256
 """The same for `predict`, which needs more memory per image."""
@@ -45,26 +45,26 @@ def evaluate(
     metrics=None,
     sums="float",
 ):
-    """Accuracy, the fraction of images whose label has the largest logit, computed on all the devices.
+    """The accuracy: the fraction of images whose label has the largest logit, computed on all the devices.
 
-    ``X`` uint8 or float32 (N, C, H, W) and ``y`` (N,) are on the host; ``devices``: default [try_gpu(0)]. The
-    parameters are one list, which is copied to every device, or a list of such lists, one on each device. So are batch
-    norm's ``statistics``, the running means and variances; a network with batch norm needs them, because an image's
-    class must not depend on the other images. Every example counts the same, however the examples are split:
-    correct answers are counted and divided once.
+    ``X``, uint8 or float32 (N, C, H, W), and ``y`` (N,) are on the host; ``devices``: by default [try_gpu(0)]. The
+    parameters are one list, which is copied to every device, or a list of such lists, one on each device. The same
+    holds for batch norm's ``statistics``, the running means and variances; a network with batch norm needs them,
+    because an image's class must not depend on the other images. Every example counts the same, however the examples
+    are split: the correct answers on all devices are added up, and the total is divided once.
 
     ``loss``: the loss used in training. One-hot or soft labels, floats (N, classes) for the cross-entropy, stand for
     the class with the largest value. Other targets that are not whole numbers are not classes; then the result is the
     loss per example.
 
-    With ``metrics``, a dict of functions (see metrics.py), the result is a dict: "accuracy" (or "loss"), and each
-    metric per example. ``sums``: "exact" gives the same bits on any number of devices (exact.py).
+    With ``metrics``, a dict of functions (see metrics.py), the result is a dict of "accuracy" (or "loss") and each
+    metric, per example. ``sums``: "exact" gives the same bits on any number of devices (see exact.py).
 
     On a `Cluster` all processes call this and get the same result; the parameters are one list, or one for each of the
     process's own devices.
 
-    Raises ValueError if there are no examples, if the label of one is not a whole number below the number of classes,
-    or if ``metrics`` is not a dict of functions.
+    Raises ValueError if there are no examples, if a label is not a whole number below the number of classes, or if
+    ``metrics`` is not a dict of functions.
     """
     X, y, loss, metrics = as_numpy("X", X), as_array("labels", y), find_loss(loss), check_metrics(metrics)
     check_data(X, y, network, loss)
@@ -78,8 +78,8 @@ def evaluate(
 class TestSet:
     """Images and labels that stay on the devices, to be evaluated again and again; the arguments are as in `evaluate`.
 
-    They keep their type, such as uint8, and become floats on the devices when they are used. ``size``: the number of
-    images; ``loss``: None where labels are classes.
+    The images keep their type, such as uint8, and become floats on the devices when they are used. ``size``: the number
+    of images; ``loss``: None if labels are classes.
     """
 
     __test__ = False  # otherwise pytest would take it for a test
@@ -96,12 +96,12 @@ class TestSet:
         self._place(X, y)
 
     def _place(self, X, y):
-        """Put all of it on the devices."""
+        """Put all images and labels on the devices."""
         parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(X), EVALUATION_BATCH)]
         self.shards = [split_batch(X[part], y[part], self.everybody, sums=self.sums) for part in parts]
 
     def evaluate(self, params_or_device_params, statistics=(), tell=None):
-        """A dict of ``test_accuracy``, or ``test_loss`` where targets are not classes, and ``metrics`` if given.
+        """A dict of ``test_accuracy``, or ``test_loss`` if targets are not classes, and ``metrics`` if there are any.
 
         ``tell(done)`` is called with the number of images evaluated so far.
         """
@@ -125,7 +125,7 @@ class TestSet:
 
 
 def _sums(X, y, params, statistics, network, loss, metrics, exact):
-    """Runs on a device: a list of sums: the correct answers, or the losses if a ``loss`` is given, and the metrics."""
+    """Runs on a device: the sums of the correct answers (or of the losses, if a ``loss`` is given) and the metrics."""
     if not len(X):
         return [0.0] * (1 + len(metrics))
     with span("evaluate"):
@@ -134,9 +134,9 @@ def _sums(X, y, params, statistics, network, loss, metrics, exact):
 
 
 def sums_of(outputs, y, loss, metrics, exact=None):
-    """A list of sums: the correct answers (or the losses, if a ``loss`` is given) and the metrics of plain outputs.
+    """The sums of the correct answers (or of the losses, if a ``loss`` is given) and the metrics, for plain outputs.
 
-    ``exact``: the `ExactSums` that add the sums of granules.
+    ``exact``: the `ExactSums` that add up the sums of the granules.
     """
     if exact:
         parts = slices_of_granules(len(y))
@@ -151,7 +151,7 @@ def predict(
 ) -> np.ndarray:
     """The probability of each class for each image, floats (N, classes) on the host, in the images' order.
 
-    The arguments are as in `evaluate`. With a ``loss`` other than cross_entropy the outputs need not be logits, and are
+    The arguments are as in `evaluate`. With a ``loss`` other than cross_entropy, the outputs need not be logits and are
     returned unchanged. On a `Cluster` all processes call this and get all outputs. Raises ValueError for images that do
     not fit the network.
     """
@@ -196,7 +196,7 @@ def confusion_matrix(y, predicted, classes) -> np.ndarray:
 
 
 def _on_each(params, statistics, devices, network):
-    """Parameters and statistics on each device: unchanged if there is a list for each device, otherwise copied.
+    """Parameters and statistics on each device: as they are if there is a list for each device, otherwise copied.
 
     Raises ValueError unless they fit the network.
     """

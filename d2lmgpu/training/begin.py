@@ -27,47 +27,49 @@ from .together import compare, share_times
 
 @called_with(Arguments)
 def train(settings, ways) -> Result:
-    """Train a network, data-parallel unless ``split`` says otherwise; returns a `Result`: ``history, params``.
+    """Train a network, data-parallel unless ``split`` says otherwise, and return a `Result`: ``history, params``.
 
-    ``devices``: a list of devices (default ``[try_gpu(0)]``); a number, ``train(2)``, for GPUs if there are any and
-    otherwise CPU devices; names, ``train(["cpu:0", "cpu:1"])``; or a `Cluster`, see below. Instead you may give
-    ``num_gpus``, as in the textbook (0: one CPU device), or an ``environment``, with or without a number of devices:
-    "auto", "cpu", "gpu", or "multi-gpu" for all GPUs.
+    ``devices``: a list of devices (by default ``[try_gpu(0)]``); a number, as in ``train(2)``, of GPUs if there are any
+    and otherwise of CPU devices; names, as in ``train(["cpu:0", "cpu:1"])``; or a `Cluster` (see below). Instead you
+    may give ``num_gpus``, as in the textbook (0: one CPU device), or an ``environment``, with or without a number of
+    devices: "auto", "cpu", "gpu", or "multi-gpu" for all GPUs.
 
-    The settings, described in `Settings`, follow by name, ``train(devices, lr=0.1)``, or as one value,
-    ``train(devices, settings)``; the command line's ``epochs`` and ``allreduce`` work, too. The same seed on the same
-    number of devices gives the same history, bit for bit.
+    The settings, described in `Settings`, are given by name, as in ``train(devices, lr=0.1)``, or as one value, as in
+    ``train(devices, settings)``; the command line's names ``epochs`` and ``allreduce`` work, too. The same seed on the
+    same number of devices gives the same history, bit for bit.
 
     ``data``: X_train, y_train, X_test, y_test, and optionally the names of the classes, as `load_image_data` returns
-    them (default Fashion-MNIST); a network given by name then has as many classes. Labels are whole numbers (N,) or, if
-    the ``loss`` takes them, floats (N, K): one-hot or soft labels, or other targets, for K outputs.
+    them (by default Fashion-MNIST); a network given by name then has as many classes as the data. Labels are whole
+    numbers (N,) or, if the ``loss`` accepts them, floats (N, K): one-hot or soft labels, or other targets, for K
+    outputs.
 
-    ``init``: where training starts: the name of a way to draw initial weights, or your own parameters, a `Model`, a
-    `Result`, or the file of a model; see start.py.
+    ``init``: what training starts from. This is the name of a way to draw initial weights, or your own parameters, a
+    `Model`, a `Result`, or a model's file; see start.py.
 
-    ``checkpoint``: a file that is written after every epoch, after every ``checkpoint_steps`` steps if given, and when
-    training is stopped. It must not exist, unless it is the one to resume, and no other run may be writing it.
-    ``keep_best``: a file that keeps the best model so far on the test set (`History.best`), for `load_model`; it must
-    not exist, unless a run is resumed. ``resume``: a checkpoint to continue from, with the same settings; on the same
-    number of devices the run then ends as it would have without the break, bit for bit. Your own network, schedule,
-    ``preprocess`` and ``loss`` are compared by what they do with a few examples; ``changed`` names those that may
-    differ, from "network", "schedule", "preprocess" and "loss".
+    ``checkpoint``: a file that is written after every epoch, after every ``checkpoint_steps`` steps if this is given,
+    and when training is stopped. The file must not exist yet, unless the run resumes from it, and no other run may be
+    writing it. ``keep_best``: a file that keeps the best model so far on the test set (`History.best`), for
+    `load_model`; it must not exist yet, unless a run is resumed. ``resume``: a checkpoint to continue from, with the
+    same settings; on the same number of devices, the run then ends as it would have ended without the break, bit for
+    bit. Your own network, schedule, ``preprocess`` and ``loss`` are compared by what they do with a few examples;
+    ``changed`` lists those of "network", "schedule", "preprocess" and "loss" that may differ.
 
     ``callbacks``: `monitor.Callback` objects, which are called during training and may end it. ``timeline``: a
-    `Timeline` that records what the devices did when. ``invert``: whether the pictures in ``data`` were inverted when
-    they were read; the history and the checkpoint keep this, so that ``d2lmgpu predict`` treats other pictures the same
-    way. ``progress``: show a progress bar and one line per epoch, or, in a notebook with ipywidgets, a `LivePlot` with
-    a Stop button. ``metrics``: functions of outputs and labels, by name, which are evaluated on the test set after each
-    epoch, for ``history.metrics``; they return sums over images, see metrics.py.
+    `Timeline` that records what each device did, and when. ``invert``: whether the pictures in ``data`` were inverted
+    when they were read; the history and the checkpoint keep this, so that ``d2lmgpu predict`` treats other pictures the
+    same way. ``progress``: whether to show a progress bar and one line per epoch or, in a notebook with ipywidgets, a
+    `LivePlot` with a Stop button. ``metrics``: a dict of functions of outputs and labels, which are evaluated on the
+    test set after each epoch and recorded in ``history.metrics``; they return sums over images (see metrics.py).
 
     Ctrl-C ends training after the current step; what was learned is returned, and ``history.interrupted`` says how far
     the run got. A run that diverges ends after that epoch, and ``history.diverged`` says so.
 
     On a `Cluster` (``d2l.cluster()``) all processes call this with the same arguments. The minibatch and the test set
-    are split over all devices, each process feeds its own devices, and all get the same result, with the same bits as
-    one process that has all the devices. All processes must be able to read a file to resume from; only rank 0 shows
-    the progress and writes the checkpoint, and a stop requested in one process stops all. ``elastic``: when a process
-    dies, the others continue without it and end with the same bits as a run without deaths; sums are exact.
+    are split over all devices, and each process feeds its own devices. All processes get the same result, bit for bit
+    the same as that of one process that has all the devices. All processes must be able to read the file that a run
+    resumes from; only rank 0 shows the progress and writes the checkpoint, and a stop requested in one process stops
+    them all. ``elastic``: if a process dies, the others continue without it and end with the same result as a run
+    without deaths, bit for bit; the sums are then exact.
 
     Raises TypeError for an unknown argument, ValueError for settings that make no sense, DataError if the data set
     cannot be loaded, CheckpointError for a file that is not a complete checkpoint of this run, or whose run was given

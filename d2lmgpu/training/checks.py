@@ -1,4 +1,4 @@
-"""Settings and data are checked before the work begins."""
+"""Checks of settings and data before the work begins."""
 
 import os
 from dataclasses import replace
@@ -17,14 +17,14 @@ from ..timing import Timeline
 from .fingerprint import COMPARED
 
 SUM_TOLERANCE = 1e-3
-"""How far the sum of an image's soft labels may be from 1."""
+"""How much the sum of an image's soft labels may differ from 1."""
 
 
 def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, width=1, batch_statistics="local"):
-    """The name and the layers of a network, given either; ``classes``: their names, if they are not Fashion-MNIST's.
+    """The name and the layers of a network, given either of them; ``classes``: their names, if not Fashion-MNIST's.
 
-    A network given by name takes images of ``input_shape``, has ``outputs`` outputs if no class names are given, and
-    ``width`` times its usual channels.
+    A network given by name takes images of ``input_shape`` and has ``width`` times its usual channels. If no class
+    names are given, it has ``outputs`` outputs.
 
     Raises ValueError for an unknown name, a wrong number of classes, a width that is not allowed, or exchanged batch
     statistics in a network without batch norm.
@@ -51,7 +51,7 @@ def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, w
 
 
 class Given(tuple):
-    """Parameters to start from. As a setting's value they equal only themselves, and print as one word."""
+    """Parameters to start from. As the value of a setting, they equal only themselves and print as a short text."""
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 
@@ -60,7 +60,7 @@ class Given(tuple):
 
 
 def as_init(init):
-    """A setting ``init``: a name or a file as text, a `Model` (also from a `Result`), or arrays as `Given`."""
+    """The value of the setting ``init``: a name or a file as text, a `Model` (a `Result`'s, too), or a `Given`."""
     if isinstance(init, os.PathLike):
         return os.fspath(init)
     model = getattr(init, "model", init)
@@ -85,17 +85,17 @@ def image_shape(X):
 
 
 def classes_of(data):
-    """The names of the classes of a data set, or None where it has none."""
+    """The names of the classes of a data set, or None if it has none."""
     return data[4] if len(data) > 4 else None
 
 
 def number_of_outputs(y, usual=10):
-    """The number of outputs without class names: K for targets (N, K), otherwise the ``usual`` number."""
+    """The number of outputs if there are no class names: K for targets (N, K), otherwise the ``usual`` number."""
     return y.shape[1] if y.ndim == 2 and y.dtype.kind == "f" else usual
 
 
 def network_for(data, network, width=1, loss=CROSS_ENTROPY, batch_statistics="local"):
-    """`find_network` for a data set, the parts that `check_parts` returns, after checking that everything fits."""
+    """Call `find_network` for a data set, in the parts that `check_parts` returns, and check that everything fits."""
     about = classes_of(data), image_shape(data[0]), number_of_outputs(data[1])
     name, network = find_network(network, *about, width, batch_statistics)
     for X, y in zip(data[:4:2], data[1:4:2], strict=False):
@@ -124,7 +124,7 @@ def find_everybody(devices, environment, num_gpus):
 
 
 def check_ways(ways):
-    """Raise ValueError unless `train` can be given these `Ways`, data and devices aside."""
+    """Raise ValueError unless `train` can use these `Ways`; data and devices are checked elsewhere."""
     check_flag("progress", ways.progress)
     check_flag("invert", ways.invert)
     check_flag("elastic", ways.elastic)
@@ -161,7 +161,7 @@ def elastic_settings(settings, everybody):
 
 
 def check_data(X, y, network, loss):
-    """Raise ValueError unless each image fits the network and has a label, or a target that the `Loss` takes.
+    """Raise ValueError unless each image fits the network and has a label, or a target that the `Loss` accepts.
 
     A GPU would accept wrong labels silently.
     """
@@ -179,7 +179,7 @@ def check_data(X, y, network, loss):
 
 
 def check_image_data(X, network):
-    """Raise ValueError unless the images are uint8, or float32 as parameters are, of the network's shape."""
+    """Raise ValueError unless images have the network's input shape and are uint8, or float32 like the parameters."""
     check_network(network)
     if not hasattr(X, "dtype"):
         raise ValueError(f"images are a {type(X).__name__}; they should be an array (N, C, H, W)")
@@ -191,7 +191,7 @@ def check_image_data(X, network):
 
 
 def check_files(checkpoint, keep_best, resume):
-    """Raise now whatever error these files would cause later. Another run's files are not overwritten."""
+    """Raise now any error that these files would cause later. The files of other runs are never overwritten."""
     if checkpoint is not None:
         check_writable(checkpoint)
         if Path(checkpoint).exists() and not (resume and same_file(checkpoint, resume)):

@@ -1,4 +1,4 @@
-"""What the loop sees of parameters and state: each device's copy, or a whole whose parts are spread over devices."""
+"""Parameters and optimiser state as the training loop sees them: copies on each device, or parts put together."""
 
 import itertools
 
@@ -24,9 +24,9 @@ def warm_up(store, size, labels):
 
 
 def has_copies(plan):
-    """Whether each device has everything between steps, in the network's order, and its own micro-batches.
+    """Whether between steps each device has all parameters, in the network's order, and its own micro-batches.
 
-    This is data parallelism. A split stage is stored unit by unit, even where one device has all units.
+    This is data parallelism. A split stage is stored unit by unit, even if one device has all its units.
     """
     if any(stage.split for stage in plan.stages):
         return False
@@ -37,7 +37,7 @@ def has_copies(plan):
 
 
 class Copy:
-    """A device's copy of all parameters and of the optimiser's state: device arrays."""
+    """A device's copy of all parameters and of the optimiser's state, as device arrays."""
 
     def __init__(self, store):
         self.device = store.device
@@ -51,9 +51,9 @@ class Copy:
 
 
 class Whole:
-    """All parameters and optimiser state, whose parts devices hold, gathered on the host: used like a single `Copy`.
+    """All parameters and optimiser state, gathered on the host from the devices' parts, and used like a single `Copy`.
 
-    On a `Cluster` every process has one, and all ask for the values at the same time.
+    On a `Cluster` every process has a `Whole`, and all processes must ask for its values at the same time.
     """
 
     def __init__(self, execution):

@@ -1,4 +1,4 @@
-"""Fields of `Settings`: how to declare one, and what the command line, files and documents can find out about it."""
+"""Fields of `Settings`: how to declare a field, and what the command line, files and documents can ask about it."""
 
 from dataclasses import field
 from functools import partial
@@ -8,17 +8,17 @@ from typing import get_args
 from ..arguments import MAX_WHOLE, check_flag, check_name, check_number, check_whole, plain
 
 MAX_NUMBER = 1e6
-"""Larger than any sensible value, but within the range of float32, even times the number of devices."""
+"""Larger than any sensible value, but even when multiplied by the number of devices within the range of float32."""
 
 
 def setting(default, help, allowed, check=None, called=None, same=False, recorded=True, **others):
     """A field of `Settings`.
 
-    ``allowed``: the names that it may have, or a description of other values; where there are not only names,
-    ``check(name, value)`` raises ValueError for anything else. ``called``: its name on the command line and in a
-    history, if different. ``same``: whether a resumed run must have the same value. ``recorded``: whether a history
-    keeps it (not if it only changes how the same result is computed). ``without``: see `flag`. ``read(value)``: the
-    value that is stored.
+    ``allowed``: a tuple of the names that are allowed, or a description of the allowed values. ``check(name, value)``
+    raises ValueError for a value that is not allowed; it is needed unless only these names are.
+    ``called``: the field's name on the command line and in a history, if it is another. ``same``: whether a resumed run
+    must have the same value. ``recorded``: whether a history records the field; False if it only changes how the same
+    result is computed. ``without``: see `flag`. ``read(value)`` returns the value to be stored.
     """
     check = check or partial(check_name, known=allowed)
     about = {"help": help, "allowed": allowed, "check": check, "called": called, "same": same}
@@ -26,17 +26,17 @@ def setting(default, help, allowed, check=None, called=None, same=False, recorde
 
 
 def flag(help, without=None, **about):
-    """A field that is True or False; its default is True if ``without`` says what happens without it."""
+    """A field that is True or False; its default is True if ``without`` describes what happens when it is False."""
     return setting(without is not None, help, "True or False", check_flag, without=without, **about)
 
 
 def whole(default, help, least=1, most=MAX_WHOLE, **about):
-    """A field for a whole number within these limits."""
+    """A field for a whole number from ``least`` to ``most``."""
     return setting(default, help, f"at least {least}", partial(check_whole, least=least, most=most), **about)
 
 
 def number(default, help, above=False, **about):
-    """A field for a number, at least 0, or with ``above`` more than 0."""
+    """A field for a number that is at least 0 or, with ``above``, more than 0."""
     limit, allowed = ("above", "above 0") if above else ("least", "at least 0")
     return setting(default, help, allowed, partial(check_number, **{limit: 0}, most=MAX_NUMBER), **about)
 
@@ -58,5 +58,5 @@ def meaning(about):
 
 
 def described(about):
-    """A field as a line of the docstring."""
+    """A line about a field, for the docstring of `Settings`."""
     return f"    {about.name} = {about.default!r}: {meaning(about)}"

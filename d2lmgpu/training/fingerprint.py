@@ -1,8 +1,9 @@
 """Whether your own functions still do what they did when a checkpoint was written.
 
-Names say little: two networks of your own are both "custom". So a checkpoint stores a few numbers that your functions
-compute from a fixed input, and a resumed run compares them. This misses differences that show only elsewhere, such as a
-rare random change of images. A function that draws its own random numbers never repeats itself and is not compared.
+Names say little: two networks of your own are both called "custom". So a checkpoint stores a few numbers that your
+functions compute from a fixed input, and a resumed run computes them again and compares. This misses differences that
+show only for other inputs, such as a random change that few images get. A function that draws its own random numbers
+never gives the same result twice, so it is not compared.
 """
 
 import numpy as np
@@ -15,18 +16,18 @@ from ..parallel import MinibatchQueue
 
 COMPARED = ("network", "schedule", "preprocess", "loss")
 TOLERANCE = 1e-4
-"""Tolerance, relative to the largest number: other machines round differently."""
+"""The tolerance, relative to the largest number. It is needed because other machines round differently."""
 
 EXAMPLES, MINIBATCHES, POINTS = 8, 2, 16
 
 
 def fingerprint_of(settings, X, y, outputs):
-    """For each name in `COMPARED` a list of numbers, or None where there is nothing to compare.
+    """A dict with a list of numbers for each name in `COMPARED`, or None if there is nothing to compare.
 
     ``outputs``: how many outputs the network has.
 
-    Settings given by name are not compared. A function ``preprocess`` is called for the first
-    minibatches of the training set X and y, as in training.
+    Settings given by name are not compared. If ``preprocess`` is a function, it is called for the first minibatches of
+    the training set X and y, as in training.
     """
     network, schedule, preprocess = settings.network, settings.schedule, settings.preprocess
     batches = settings.batch_size, settings.seed
@@ -39,12 +40,12 @@ def fingerprint_of(settings, X, y, outputs):
 
 
 def changed_functions(here, saved):
-    """The names of functions that behave differently here than when the fingerprint was ``saved``."""
+    """The names of the functions that behave differently here than they did when the fingerprint ``saved`` was made."""
     return [name for name in COMPARED if here[name] and saved[name] and not _close(here[name], saved[name])]
 
 
 def _repeated(compute):
-    """The result of ``compute``; None if a second call returns something else, or if it fails here."""
+    """The result of ``compute``; None if a second call returns something else, or if a call fails here."""
     try:
         with np.errstate(all="ignore"):
             first, second = compute(), compute()
@@ -54,7 +55,7 @@ def _repeated(compute):
 
 
 def _of_network(network):
-    """The loss, and the gradients along a direction, for a few images of noise and weights from a fixed seed."""
+    """The loss, and each gradient's dot product with a random direction, for a few noise images and fixed weights."""
     rng = np.random.default_rng(0)
     X = rng.random((EXAMPLES, *network.input_shape), np.float32)
     params = init_params(0, init="he", network=network)
@@ -63,7 +64,7 @@ def _of_network(network):
 
 
 def _of_loss(loss, y, outputs):
-    """The loss, and its gradient along a direction, for random outputs and the first targets."""
+    """The loss, and its gradient's dot product with a random direction, for random outputs and the first targets."""
     rng = np.random.default_rng(0)
     shape = len(y), outputs
     value, grad = loss.with_grad(rng.normal(size=shape), as_targets(y, np.float64))
@@ -71,7 +72,7 @@ def _of_loss(loss, y, outputs):
 
 
 def _of_preprocess(preprocess, X, y, batch_size, seed):
-    """For a few examples of each minibatch, the image along a direction, and the label."""
+    """For a few examples of each minibatch, the image's dot product with a random direction, and the label."""
     queue, numbers = MinibatchQueue(X, y, [cpu(0)], batch_size, seed, preprocess=preprocess), []
     direction = np.random.default_rng(0).normal(size=X[0].size)
     for _ in range(min(MINIBATCHES, queue.steps)):

@@ -1,6 +1,6 @@
 """Training with a plan whose steps are CUDA graphs: the data set is in the devices' memory, and a step is one call.
 
-The host program need not do anything between steps, and launches several at once where nothing is read in between.
+The host program need not do anything between steps, so it launches several at once if nothing is read in between.
 """
 
 import collections
@@ -16,11 +16,11 @@ from ..timing import span
 from .plan_step import AHEAD, PlanStep
 
 TOGETHER = 8
-"""Steps of the longer graph, for when nothing is read in between: one call starts them all."""
+"""The number of steps in the longer graph, used when nothing is read in between: one call starts them all."""
 
 
 class GraphStep(PlanStep):
-    """Like `PlanStep`, on GPUs of this process. ``X`` (M, C, H, W) and ``y`` (M,) are uint8.
+    """Like `PlanStep`, but on GPUs of this process. ``X`` (M, C, H, W) and ``y`` (M,) are uint8.
 
     The constructor records the steps, which changes nothing on the devices, even if recording fails.
 
@@ -28,7 +28,7 @@ class GraphStep(PlanStep):
     """
 
     in_graphs = in_one_graph = True
-    so_far = None, None  # for the epoch: known only when it is over
+    so_far = None, None  # an epoch's results are known only when it is over
 
     kind_of_execution = GraphExecution
 
@@ -68,12 +68,12 @@ class GraphStep(PlanStep):
     def step(self):
         """Launch the next step; return how many examples it has.
 
-        The host program waits only if it is `AHEAD` launches ahead.
+        The host program waits only if it is already `AHEAD` launches ahead.
         """
         return self._submit(self.graphs[self.counts[self.number]], 1)[0]
 
     def several(self, most):
-        """Launch `TOGETHER` steps at once if that is at most ``most``, else one; return how many examples each has."""
+        """Launch `TOGETHER` steps at once, or one if ``most`` is less; return a list of how many examples each has."""
         if self.longer_graph is None or min(most, self.full - self.number) < TOGETHER:
             return [self.step()]
         return self._submit(self.longer_graph, TOGETHER)
@@ -92,8 +92,8 @@ class GraphStep(PlanStep):
     def close(self):
         """Make later work on all devices wait for the steps so far; call it before you drop this object.
 
-        The graph uses all devices' memory but runs in the first device's stream, so the others might reuse that memory
-        for new arrays while the graph still needs it.
+        The graph uses all devices' memory but runs in the first device's stream, so the other devices might otherwise
+        reuse that memory for new arrays while the graph still needs it.
         """
         if self._launched:
             for device in self.devices[1:]:
@@ -127,6 +127,6 @@ class GraphStep(PlanStep):
         return first.mark()
 
     def _let_first_wait(self):
-        """Make the graph wait for all work that the devices have been given so far."""
+        """Make the graph wait for all the work that the devices have been given so far."""
         for device in self.devices[1:]:
             self.devices[0].wait(device.record())

@@ -1,4 +1,4 @@
-"""A training run's settings and results, and whether the run still makes sense."""
+"""A training run's settings and results, and functions that tell whether the run still makes sense."""
 
 import hashlib
 import math
@@ -13,10 +13,10 @@ from .fields import called
 from .settings import RECORDED
 
 PATIENCE = 3
-"""Training is given up after this many epochs in a row without learning anything."""
+"""Training is given up after this many epochs in a row in which nothing was learned."""
 
 DIVERGED_AT_FIRST, DIVERGED = 5, 1.5
-"""Training has diverged when its loss is above this many times the loss of guessing: in the first epoch, and later."""
+"""Training has diverged if its loss is above this multiple of the loss of guessing: in the first epoch, and later."""
 
 TRY = "try a smaller learning rate, or a warm-up"
 
@@ -26,29 +26,29 @@ class History:
     """The settings and results of a training run. Lists have an entry for each complete epoch.
 
     ``settings``: the run's settings by name, as `Settings.recorded` gives them; ``history.lr`` is
-    ``history.settings["lr"]``. ``batch_size`` and ``lr`` are those of a step, after scaling. ``learning_rate``: the
-    rate of the last step that was submitted, after warm-up and schedule; ``learning_rates``: the rate of each epoch's
-    last step.
+    ``history.settings["lr"]``. ``batch_size`` and ``lr`` are the values after any scaling. ``learning_rate``: the rate
+    of the last step that was submitted, after warm-up and schedule; ``learning_rates``: the rate of each epoch's last
+    step.
 
-    ``train_loss`` is per example. ``train_accuracy``: the fraction of training examples whose label had the largest
-    logit, measured in each step before its update, while the network was still learning; None where labels are not
-    classes. ``test_accuracy``: where labels are classes; otherwise it is empty, and ``test_loss``, which is per example
-    too, takes its place. ``metrics``: the lists of your own metrics, by name.
+    ``train_loss``: the loss per example. ``train_accuracy``: the fraction of training examples whose label had the
+    largest logit, measured in each step before its update, while the network was still learning; None if labels are
+    not classes. ``test_accuracy`` is measured if labels are classes; otherwise it is empty and ``test_loss``, also per
+    example, takes its place. ``metrics``: a list for each of your own metrics, by name.
 
-    Seconds exclude the evaluation. ``phases``: how all seconds of the epochs divide into phases (see
-    `Timeline.phases`), and the seconds in which the test set was evaluated, "evaluate". ``utilisation``: for each
-    device, by name, the fraction of the epochs' time in which it worked on its shards.
+    Seconds exclude the evaluation of the test set. ``phases``: how the seconds of all epochs divide into phases (see
+    `Timeline.phases`), and under "evaluate" the seconds that the evaluation took. ``utilisation``: for each device, by
+    name, the fraction of the epochs' time during which it worked on its shards.
 
     ``classes``: the names of the classes, or None if the data had none; ``invert``: whether pictures were inverted when
-    they were read. ``processes``: how many processes the devices belong to. ``interrupted``: None, or for a run that
-    was stopped a dict of the current ``epoch`` (from 1), the ``steps`` done in it (all, if the stop came at its end),
-    and the ``train_loss``, ``train_accuracy`` and ``test_accuracy`` (or ``test_loss``) reached. ``diverged``: None, or
-    a line that says why training was given up.
+    they were read. ``processes``: how many processes the devices belong to. ``interrupted``: None or, for a run that
+    was stopped, a dict of the current ``epoch`` (counted from 1), the ``steps`` done in it (all, if the stop came at
+    its end), and the ``train_loss``, ``train_accuracy`` and ``test_accuracy`` (or ``test_loss``) reached.
+    ``diverged``: None, or a line that says why training was given up.
 
     ``peak_memory``: for a run with a split, the most bytes that each device holds in a step, as `plans.prove` counts
-    them; None otherwise, and with CUDA graphs, which hold more. ``elastic``: for an elastic run, pairs of a step and
-    the number of devices from then on; ``devices`` are those at the end. ``wiring``: for a run with allreduce "auto"
-    (``allreduce`` is then the one that was chosen), the measured wires between devices, as text for
+    them; None without a split, and with CUDA graphs, which hold more. ``elastic``: for an elastic run, pairs of a step
+    and the number of devices from that step on; ``devices`` are then the devices at the end. ``wiring``: for a run with
+    allreduce "auto" (``allreduce`` is then the one that was chosen), the measured wires between devices, as text for
     `collectives.network.read_wires`.
     """
 
@@ -83,13 +83,13 @@ class History:
             raise AttributeError(f"a history has no {name}") from None
 
     def as_dict(self):
-        """A dict for JSON: settings and everything else side by side."""
+        """A dict for JSON, with the settings and all other fields side by side."""
         values = asdict(self)
         return {name: values.pop(name) for name in ("devices", "environment")} | values.pop("settings") | values
 
     @classmethod
     def from_dict(cls, values):
-        """The history that `as_dict` made into ``values``."""
+        """The history from which `as_dict` made ``values``."""
         settings = {called(about): values[called(about)] for about in RECORDED}
         return cls(settings=settings, **{name: value for name, value in values.items() if name not in settings})
 
@@ -98,7 +98,7 @@ class History:
         return f"<History of {done} of {self.network}" + (f", {self.summary()}>" if self.train_loss else ">")
 
     def add_epoch(self, reached, seconds, examples):
-        """Add a complete epoch of ``examples`` examples; ``reached``: its results, a dict like that of `last`."""
+        """Add a complete epoch of ``examples`` examples; ``reached``: its results, a dict like the one from `last`."""
         for name in REACHED.keys() & reached.keys():
             getattr(self, name).append(reached[name])
         for name, value in reached.get("metrics", {}).items():
@@ -108,7 +108,7 @@ class History:
         self.examples_per_second = examples * len(self.seconds_per_epoch) / sum(self.seconds_per_epoch)
 
     def last(self):
-        """The results of the last epoch, or at the stop, by the names of their lists."""
+        """A dict of the results of the last epoch, or of those at the stop; its keys are the names of their lists."""
         if self.interrupted:
             return {name: value for name, value in self.interrupted.items() if name not in ("epoch", "steps")}
         last = {name: getattr(self, name)[-1] for name in REACHED if getattr(self, name)}
@@ -117,9 +117,10 @@ class History:
 
     @property
     def best(self) -> dict | None:
-        """The epoch, from 1, that did best on the test set, and its results: a dict; None before the first epoch ends.
+        """A dict of the epoch (from 1) that did best on the test set and its results; None before the first epoch ends.
 
-        The best has the highest ``test_accuracy``, or the lowest ``test_loss``; of equals it is the first.
+        The best epoch has the highest ``test_accuracy``, or the lowest ``test_loss``; of several equal ones, it is the
+        first.
         """
         reached = self.test_accuracy or [-math.inf if math.isnan(loss) else -loss for loss in self.test_loss]
         if not reached:
@@ -140,7 +141,7 @@ class History:
     def summary(self) -> str:
         """The textbook's last line: ``test acc: 0.84, 2.2 sec/epoch on [gpu(0), gpu(1)]``.
 
-        If there are many devices, it names a few and gives their number.
+        If there are many devices, the line gives their number and names only a few.
         """
         last = self.last()
         if "test_loss" in last:
@@ -154,26 +155,27 @@ class History:
 
 
 def why_diverged(losses, network, loss="cross_entropy"):
-    """A line that says why, if the training losses, one per epoch, show that nothing more will be learned; else None.
+    """A line that says why training should be given up, if its ``losses``, one per epoch, show this; otherwise None.
 
-    The loss of guessing is known only for cross_entropy; with another ``loss`` only a loss that is not finite counts.
+    The loss of guessing is known only for cross_entropy; with another ``loss``, training is given up only if a value is
+    not finite.
     """
     guessing, advice = math.inf, f"; {TRY}"  # the loss of a network that knows nothing
     if find_loss(loss) is CROSS_ENTROPY:
         guessing = math.log(network.classes)
         advice = f", where guessing gives {guessing:.3g}; {TRY}"
-    # a first epoch of few steps has the loss of the initial weights
+    # if the first epoch has few steps, its loss is mainly that of the initial weights
     most = DIVERGED if len(losses) > 1 else DIVERGED_AT_FIRST
     if not losses[-1] < most * guessing:  # also true for not a number
         return f"diverged in epoch {len(losses)}: the training loss is {losses[-1]:.3g}{advice}"
-    # the textbook's weights may take one epoch
+    # with the textbook's initial weights, an epoch may pass before anything is learned
     if len(losses) >= PATIENCE and min(losses[-PATIENCE:]) > 0.999 * guessing:
         return f"nothing was learned in {PATIENCE} epochs: the training loss is {losses[-1]:.3g}{advice}"
     return None
 
 
 def why_slow(history, network):
-    """A line of advice if nothing was learned in the first epoch because of the initial weights; else None."""
+    """A line of advice if nothing was learned in the first epoch because of the initial weights; otherwise None."""
     guessing = math.log(network.classes)
     is_first = history.init == "normal" and history.loss == CROSS_ENTROPY.name and len(history.train_loss) == 1
     if not is_first or not 0.99 * guessing < history.train_loss[0] < 1.01 * guessing:

@@ -27,7 +27,7 @@ SETTLE_EVERY = 2**12
 
 @dataclass
 class Loop:
-    """The parts of a run.
+    """The loop of a run, and the parts that it uses.
 
     ``make_again()`` makes a runner and a test set for the remaining devices when processes of an elastic cluster have
     died. ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, when training is stopped, and
@@ -67,7 +67,7 @@ class Loop:
             self.timeline.active = self.stop.listening = False  # a second Ctrl-C may come while the block above ends
 
     def _epoch(self, position):
-        """Train the rest of an epoch, or until a stop; return the new position and the seconds that it took."""
+        """Train to the end of an epoch, or until a stop; return the new position and the seconds that this took."""
         before = position
         self.timeline.leave_out()  # the evaluation, and whatever callbacks did on the devices
         self.position = position
@@ -94,7 +94,7 @@ class Loop:
         return after, position.seconds - before.seconds
 
     def _evaluate(self):
-        """The current accuracy (or loss) on the test set: a dict, by name."""
+        """A dict of the current results on the test set, by name: the accuracy (or loss)."""
         self.tell("on_evaluate", self.history)
         self.bar.evaluate(0, self.test_set.size)
         begin = time.perf_counter()
@@ -108,11 +108,11 @@ class Loop:
         return tested
 
     def surely(self, work, *args):
-        """As in `Cluster`; after a death the run goes on without the dead processes."""
+        """As in `Cluster`; if processes die, the run goes on without them."""
         return self.everybody.surely(work, *args, again=self._go_on)
 
     def _go_on(self):
-        """After deaths: go on with the remaining devices, from the last step that all of them know."""
+        """After processes have died, go on with the remaining devices, from the last step that all of them know."""
         old, devices, position = self.runner, self.everybody.mine, self.position
         for device in devices:
             device.end().wait()
@@ -143,7 +143,7 @@ class Loop:
             history.elastic += [now] if history.elastic[-1:] != [now] else []
 
     def _steps(self):
-        """Do steps up to the end of the epoch, or a stop; return the new position."""
+        """Do steps until the end of the epoch, or until a stop; return the new position."""
         position = self.position
         begin = self.begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
@@ -179,7 +179,7 @@ class Loop:
     def _unwatched(self, before, steps):
         """How many of an epoch's steps may be launched before the next callback, checkpoint or check.
 
-        ``before``: the steps of the run before this epoch.
+        ``before``: how many steps the run did before this epoch.
         """
         if self.callbacks:
             return 1
@@ -196,7 +196,7 @@ class Loop:
         self.tell("on_epoch", self.history)
 
     def tell(self, what, *arguments):
-        """Call method ``what`` of all callbacks; if one answers True, request a stop."""
+        """Call the method named ``what`` of all callbacks; if one returns True, request a stop."""
         for callback in list(self.callbacks):
             try:
                 if getattr(callback, what)(*arguments):

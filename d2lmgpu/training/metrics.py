@@ -1,11 +1,11 @@
-"""Your own metrics: functions of a network's outputs and the labels that say how good it is.
+"""Your own metrics: functions that tell, from its outputs and the labels, how good a network is.
 
     def top_3(logits, labels):                                     (n, classes), (n,)
         best = logits.argsort(axis=1)[:, -3:]
         return (best == labels[:, None]).sum()                     a number: summed over the n images
 
-They get plain NumPy or CuPy arrays for as many images as a device has at a time, and return a *sum* over these images.
-The sums of all devices are added up and divided once by the number of images.
+A metric gets plain NumPy or CuPy arrays for as many images as a device evaluates at a time, and returns a *sum* over
+these images. The sums from all devices are added up, and the total is divided once by the number of images.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..devices import array_module
 from ..networks.losses import as_targets, called, number
 
 EXAMPLES, TOLERANCE = 7, 1e-3
-"""The examples with which a metric is tried, and how far sums may be off."""
+"""The number of examples with which a metric is tried, and how far its sums may be off, relative to their size."""
 
 TAKEN = "accuracy", "loss"
 """Names that `evaluate` uses for other things."""
@@ -37,7 +37,7 @@ def check_metrics(metrics):
 def try_metrics(metrics, y, outputs):
     """Runs on a device: try each metric with random outputs (n, ``outputs``) and a few labels or targets ``y``.
 
-    Raises ValueError unless it gives a finite number that is a sum over the examples.
+    Raises ValueError unless each metric returns a finite number that is a sum over the examples.
     """
     random = np.random.default_rng(0).normal(size=(len(y), outputs)).astype(np.float32)
     logits = array_module(y).array(random)
@@ -52,9 +52,9 @@ def try_metrics(metrics, y, outputs):
 
 
 def sum_metrics(metrics, outputs, y, finite=False):
-    """Each metric, a float, of plain arrays ``outputs`` (n, K) and targets ``y`` (n, ...), n above 0.
+    """A list of the metrics, as floats, for plain arrays ``outputs`` (n, K) and targets ``y`` (n, ...), n above 0.
 
-    Raises ValueError, with the metric's name, if one fails or does not return a number.
+    Raises ValueError, with the metric's name, if a metric fails or does not return a number.
     """
     y, sums = as_targets(y, outputs.dtype), []
     for name, function in metrics.items():

@@ -1,4 +1,4 @@
-"""A trained network with all that is needed to use it, as `train` makes it and a checkpoint holds it."""
+"""A trained network with everything that is needed to use it, as `train` returns it and a checkpoint stores it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +22,10 @@ from .resume import check_kind
 
 @dataclass(repr=False, eq=False)
 class Model:
-    """``network`` with its ``params`` and batch norm's ``statistics``, lists of NumPy arrays.
+    """A ``network`` with its ``params`` and batch norm's ``statistics``, both of them lists of NumPy arrays.
 
     ``classes``: the names of the classes, or None if the data had none. ``invert``: whether pictures are inverted when
-    they are read, as they were for training. ``loss``: the loss used in training, a name or a pair of functions.
+    they are read, as the training pictures were. ``loss``: the loss used in training, a name or a pair of functions.
     """
 
     network: Network
@@ -40,28 +40,29 @@ class Model:
         return f"<Model: {several(len(self.network), 'layer')}, {size}, {self.network.classes} classes>"
 
     def predict(self, X, devices=None) -> np.ndarray:
-        """The probability of each class for each image: floats (N, classes) on the host.
+        """The probability of each class for each image, as floats (N, classes) on the host.
 
-        A network trained with a loss other than cross_entropy returns its outputs unchanged.
+        If the network was trained with a loss other than cross_entropy, its outputs are returned unchanged.
 
-        ``X``: uint8, or float32 from 0 to 1, (N, C, H, W), as in training. ``devices``: a list or a `Cluster`, default
-        [try_gpu(0)]. Raises ValueError for images that do not fit the network.
+        ``X``: the images (N, C, H, W), uint8 or float32 from 0 to 1, as in training. ``devices``: a list or a
+        `Cluster`, by default [try_gpu(0)]. Raises ValueError for images that do not fit the network.
         """
         return predict(self.params, X, devices, self.network, self.statistics, self.loss)
 
     def evaluate(self, X, y, devices=None, metrics=None) -> Any:
-        """Accuracy: the fraction of images ``X`` whose label ``y`` (N,) is the most probable class.
+        """The accuracy: the fraction of images ``X`` whose label in ``y`` (N,) is the most probable class.
 
-        Where targets are not classes, it is the loss per example; with ``metrics`` a dict: see `evaluate`. Raises
-        ValueError as `predict` does, and unless there is a label for each image.
+        If the targets are not classes, the result is the loss per example; with ``metrics``, it is a dict (see
+        `evaluate`). Raises ValueError as `predict` does, and also unless ``y`` has a label for each image.
         """
         return evaluate(self.params, X, y, devices, self.network, self.statistics, self.loss, metrics)
 
     def with_classes(self, classes, init="normal", seed=0) -> "Model":
         """This model for other ``classes``, a number or names: the same network with a new last layer, drawn at random.
 
-        It is meant for ``train(init=…)``: training on new images starts from what was learned from others. ``init``,
-        ``seed``: as in `init_params`. Everything that fits is kept, including a last layer with as many classes.
+        It is meant for ``train(init=…)``, so that training on new images starts from what was learned from other ones.
+        ``init``, ``seed``: as in `init_params`. All parameters that fit are kept, including those of the last layer if
+        the number of classes is the same.
 
         Raises ValueError unless the last layer is a `Dense` of `networks.sequential`.
         """
@@ -81,7 +82,7 @@ class Model:
         return read_images(paths, self.network.input_shape, self.invert)
 
     def summary(self) -> str:
-        """A table of the layers as text: each one's output shape for an image, parameters and multiplications."""
+        """A table of the layers as text: each layer's output shape, parameters and multiplications for one image."""
         return layer_table(self.network)
 
     def save(self, path):
@@ -93,10 +94,10 @@ class Model:
     def export(self, path) -> None:
         """Write the arrays to a file that other frameworks can read: NumPy's ``.npz``, or ``.safetensors``.
 
-        Names and shapes are those of a ``torch.nn.Sequential`` with the same layers: "0.weight", "0.bias", for batch
-        norm also "1.running_mean" and "1.running_var"; a dense layer's weight is (outputs, inputs). Raises ValueError
-        for any other ending, without the package safetensors, and for layers without exactly two parameters; OSError if
-        the file cannot be written.
+        Names and shapes are those of a ``torch.nn.Sequential`` with the same layers: "0.weight" and "0.bias", and for
+        batch norm also "1.running_mean" and "1.running_var"; a dense layer's weight has the shape (outputs, inputs).
+        Raises ValueError for any other ending, if the package safetensors is needed but missing, and for layers with
+        parameters other than a weight and a bias; OSError if the file cannot be written.
         """
         check_path("export: path", path)
         ending = Path(path).suffix
@@ -113,7 +114,7 @@ class Model:
         write_file(path, lambda file: file.write(save(arrays)))
 
     def _exported(self):
-        """The arrays by name, as `export` writes them."""
+        """A dict of the arrays that `export` writes, by name."""
         params, running, arrays = iter(self.params), iter(self.statistics), {}
         for i, layer in enumerate(self.network):
             if len(layer.shapes) not in (0, 2):
@@ -129,9 +130,9 @@ class Model:
 
 
 class Result(tuple[History, list[np.ndarray]]):
-    """What `train` returns: ``history, params = train(...)``, the parameters as NumPy arrays.
+    """What `train` returns: ``history, params = train(...)``, where ``params`` are NumPy arrays.
 
-    ``result.model`` is the trained `Model`, which has all that prediction needs; ``result.network`` and
+    ``result.model`` is the trained `Model`, which has everything that prediction needs; ``result.network`` and
     ``result.statistics``, batch norm's running means and variances, are parts of it. A result prints as one line.
     """
 
@@ -160,14 +161,14 @@ def model_state(network, classes, invert, loss):
 
 
 MODEL = {"network": dict | None, "classes": list[str] | None, "invert": bool, "loss": str}
-"""The kinds of the values of `model_state`."""
+"""The kind (see `check_kind`) of each value in the dict from `model_state`."""
 
 
 def load_model(path, network=None, loss=None) -> Model:
-    """The `Model` in a file that `Model.save` or ``train(checkpoint=…)`` wrote. No code in the file is run.
+    """Load the `Model` from a file that `Model.save` or ``train(checkpoint=…)`` wrote. No code in the file is run.
 
     ``network``: the network that was trained, needed if its layers are functions of your own, which no file can hold.
-    ``loss``: likewise your own loss; only `Model.evaluate` needs it, and only where targets are not classes.
+    ``loss``: likewise, your own loss; only `Model.evaluate` needs it, and only if the targets are not classes.
 
     Raises CheckpointError for a file without a model, OSError if it cannot be read, ValueError for a ``network`` or
     ``loss`` that does not match the model.

@@ -1,4 +1,4 @@
-"""Training with a plan whose steps are CUDA graphs in pieces: a device's work between two exchanges is one call."""
+"""Training with a plan whose steps are cut into several CUDA graphs: a device's work between exchanges is one call."""
 
 from ..plans.pieces import PieceExecution
 from .graph_step import GraphStep
@@ -38,4 +38,4 @@ class PieceStep(GraphStep):
             self.stop.agree()
 
     def _let_first_wait(self):
-        """Do nothing, for the same reason."""
+        """Do nothing, for the same reason as in `close`."""

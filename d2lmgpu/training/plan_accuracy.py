@@ -1,4 +1,4 @@
-"""The test set on the devices of a plan in which no device has all parameters."""
+"""Evaluation of the test set on the devices of a plan in which no device has all parameters."""
 
 import functools
 
@@ -16,18 +16,18 @@ from .splits import limits_of
 
 
 class SplitTestSet(TestSet):
-    """Images and labels on the host, evaluated by the devices of a ``plan``: each stage where the plan has it.
+    """Images and labels on the host, evaluated by the devices of a ``plan``, each stage where the plan computes it.
 
-    ``devices``: a list, or a `Cluster`, with one test set in each process. ``batch_size``: that of training, if a
-    device's memory is limited: then a device holds no more images at a time than a micro-batch has.
+    ``devices``: a list, or a `Cluster` with one test set in each process. ``batch_size``: the batch size of training.
+    It matters if a device's memory is limited: then a device holds no more images at a time than a micro-batch has.
 
-    No device has all parameters, unless it trains all of them. A stage's parameters are copied from the host while its
-    images go through, which takes no more memory than its gradients took in the step. As many batches are evaluated at
-    a time as there are devices for a stage.
+    No device has all parameters, unless it trains all of them. A stage's parameters are copied from the host while
+    images go through the stage. This takes no more memory than the stage's gradients took in a training step. As many
+    batches are evaluated at a time as there are devices for a stage.
 
-    Each of P processes takes every P-th batch through all stages on its own devices, each stage where the plan has it,
-    so no image travels. A stage that the plan has in another process is computed on host arrays, which do not count
-    towards any limit.
+    Each of P processes takes every P-th batch through all stages on its own devices, each stage where the plan computes
+    it, so no image is sent to another process. A stage that the plan computes only in another process is computed on
+    host arrays, which do not count towards any limit.
     """
 
     def __init__(self, X, y, plan, devices, batch_size, loss=CROSS_ENTROPY, metrics=(), sums="float"):
@@ -35,7 +35,7 @@ class SplitTestSet(TestSet):
         super().__init__(X, y, devices, plan.network, loss, metrics, sums)
 
     def _place(self, X, y):
-        """Only find out which devices have each stage."""
+        """Place nothing on the devices; only find out which devices compute each stage."""
         self.X, self.y, plan = X, y, self.plan
         self.batch, self.logits = PREDICTION_BATCH, functools.partial(logits, exact=self.exact is not None)
         if any(limits_of(self.everybody)):
@@ -51,7 +51,7 @@ class SplitTestSet(TestSet):
         ]
 
     def evaluate(self, device_params, statistics=(), tell=None):
-        """As `TestSet.evaluate`, but only the first list of parameters, and of statistics, counts."""
+        """Like `TestSet.evaluate`, but only the first list of parameters and the first list of statistics are used."""
         own, rest, fixed = [], iter(map(to_host, device_params[0])), iter([*map(to_host, next(iter(statistics), ()))])
         for stage in self.plan.stages:
             params = [next(rest) for _ in shapes_of(stage, self.network)]
@@ -69,7 +69,7 @@ class SplitTestSet(TestSet):
         return self._reached(sum(found))
 
     def _evaluate(self, parts, own):
-        """Take batches side by side through all stages; return the correct answers and the metrics of each."""
+        """Take batches side by side through all stages; return each batch's sums, as from `sums_of`."""
         batches = [to_float(self.X[part]) for part in parts]
         for stage, holders, arrays in zip(self.plan.stages, self.holders, own, strict=True):
             layers, tasks = [each for each in self.plan.network[stage.first : stage.stop] if each is not HALF], []
@@ -87,6 +87,6 @@ class SplitTestSet(TestSet):
 
 
 def _forward(logits, x, params, statistics, layers):
-    """Runs on a device."""
+    """Runs on a device: return the outputs of a stage."""
     with span("evaluate"):
         return logits(x, params, layers, statistics)

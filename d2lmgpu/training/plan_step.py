@@ -35,21 +35,22 @@ from .splits import check_memory, limits_of, plan_of
 from .together import SharedStop
 
 AHEAD = 8
-"""How many steps may be under way if a device is a GPU."""
+"""How many steps may be under way at once if a device is a GPU."""
 
 
 class PlanStep:
-    """Training as ``settings.split`` says, or data-parallel. ``peak_memory``: the most bytes on each device.
+    """Training with the plan for ``settings.split``, data-parallel if there is none.
 
     ``devices``: a `Cluster`, with a `PlanStep` in each of its processes. ``stop``: a `Stop`; when any process wants to
     stop, all call ``stop.agree()`` after the same step.
 
-    ``replicas``: a `Copy` for each device of this process, if all have everything; otherwise one `Whole`.
+    ``replicas``: a `Copy` for each device of this process if each has all parameters; otherwise one `Whole`.
+    ``peak_memory``: the most bytes on each device.
 
-    An epoch is ``start_epoch(order, lr, …)``, then ``several(most)`` repeatedly, and ``pause()``; after that
-    ``correct`` says how many examples were right. ``steps``: the steps in an epoch.
+    For each epoch, call ``start_epoch(order, lr, …)``, then ``several(most)`` repeatedly, and finally ``pause()``;
+    after that, ``correct`` says for how many examples the answer was right. ``steps``: the number of steps in an epoch.
 
-    Raises ValueError for settings that no plan can train, DeviceMemoryError if a device's memory limit is too low.
+    Raises ValueError for settings for which there is no plan, DeviceMemoryError if a device's memory limit is too low.
     """
 
     in_graphs = False
@@ -105,13 +106,14 @@ class PlanStep:
         return cls(X, y, params, everybody, network, Settings(**settings).on(everybody))
 
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
-        """Take the examples in this ``order`` (M,), with learning rate ``lr``: a number, or one for each step.
+        """Start an epoch with the examples in this ``order`` (M,) and learning rate ``lr``: a number, or one per step.
 
-        ``done``: the steps of the epoch that were done before, with the summed ``losses`` from `pause`, and
-        ``correct``. ``epoch`` (from 0) decides what preprocessing and dropout draw.
+        ``done``: how many steps of the epoch were done before; ``losses``, summed as `pause` returns them, and
+        ``correct`` are the results of these steps. The random numbers of preprocessing and dropout depend on ``epoch``
+        (from 0).
         """
         self.rates, self.epoch, self.number = np.broadcast_to(lr, self.steps).tolist(), epoch, done
-        self.known = done, sum(losses), correct  # of as many steps of the epoch: read by other threads, and so in one
+        self.known = done, sum(losses), correct  # of the done steps; in one assignment, as other threads read it
         self.queue.start_epoch(order, epoch, done)
         self._under_way = []
 
@@ -123,7 +125,7 @@ class PlanStep:
         return (loss / examples, correct / examples) if examples else (None, None)
 
     def several(self, most):
-        """As `GraphStep.several`, but always one step."""
+        """Like `GraphStep.several`, but always do one step."""
         return [self.step()]
 
     def step(self):
@@ -160,7 +162,7 @@ class PlanStep:
         """Do nothing: each device does its steps' work in its own queue."""
 
     def set_state(self, params, optimizer_state, statistics, steps):
-        """Restore the contents of a checkpoint: NumPy arrays; ``statistics`` for each of this process's devices."""
+        """Restore NumPy arrays from a checkpoint; ``statistics``: a list for each of this process's devices."""
         self.execution.set_params(params)
         give_back(self.execution, optimizer_state)
         self.execution.set_statistics(statistics)
@@ -168,7 +170,7 @@ class PlanStep:
             store.steps = steps
 
     def scaling(self):
-        """What a checkpoint stores for precision "mixed", the same on all devices: NumPy arrays."""
+        """The NumPy arrays that a checkpoint stores for precision "mixed"; they are the same on all devices."""
         return self.execution.stores[0].precision.arrays()
 
     def set_scaling(self, arrays):
@@ -177,7 +179,7 @@ class PlanStep:
             store.precision.set_arrays(*arrays)
 
     def _wait(self, ahead):
-        """Wait until at most ``ahead`` steps are under way; on GPUs, wait for all."""
+        """If more than ``ahead`` steps are under way, wait until only this many are; on GPUs, wait for all of them."""
         if len(self._under_way) <= ahead:
             return
         while len(self._under_way) > (0 if self.on_gpu else ahead):
@@ -188,7 +190,7 @@ class PlanStep:
                 self.stop.agree()
 
     def _examples(self, n):
-        """How many of n examples each micro-batch has: equal parts of a device's share; None for equal parts of all."""
+        """How many of n examples each micro-batch has: equal parts of a device's share; None means equal parts of n."""
         granule, k, each = SUMS[self.settings.sums], self.plan.k, self.each
         if self.settings.loads is None and not self.are_copies:
             if granule == 1:

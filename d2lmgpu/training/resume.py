@@ -1,4 +1,4 @@
-"""What a checkpoint stores about a training run, how a file is checked, and how a run resumes from it.
+"""What a checkpoint stores about a training run, how its file is checked, and how a run resumes from it.
 
 A complete file with the right checksum may still have been written by another version, or by another program.
 """
@@ -20,9 +20,9 @@ from .settings import RECORDED, SAME
 
 @dataclass
 class Position:
-    """How far a run is: complete epochs, steps done in the next one, and the summed losses and seconds of these steps.
+    """How far a run has got: complete epochs, steps done in the next one, and these steps' summed losses and seconds.
 
-    ``correct``: for how many of their examples the label had the largest logit; None where labels are not classes.
+    ``correct``: for how many examples of these steps the label had the largest logit; None if labels are not classes.
     """
 
     epoch: int = 0
@@ -46,7 +46,7 @@ STATE |= {"likeness": dict.fromkeys(COMPARED, list[float] | None)}
 
 
 def check_kind(what, value, kind):
-    """Raise ValueError unless a ``value`` from a file is of a ``kind``.
+    """Raise ValueError unless a ``value`` from a file is of this ``kind``.
 
     A kind is a type (a whole number also counts as float), list[kind of all elements], {name: kind} with exactly these
     names, or kind | None for a value that may be null.
@@ -69,7 +69,7 @@ def check_kind(what, value, kind):
 
 
 def load_run(path):
-    """The `Checkpoint` of a training run in a file.
+    """Load the `Checkpoint` of a training run from a file.
 
     Raises CheckpointError if the file is not a run's checkpoint, or is damaged; OSError if it cannot be read.
     """
@@ -88,11 +88,11 @@ def data_checksum(X, y):
 
 
 def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
-    """Restore a run from a checkpoint; return its `Position`, and enter what was done so far in ``history``.
+    """Restore a run from a checkpoint; return its `Position`, and enter the results so far in ``history``.
 
     ``checksum``: the training set's; ``fingerprint``: that of the run's own functions, which may differ for the names
-    in ``changed``. Raises CheckpointError if the run's settings or data differ from the checkpoint's, or if its run was
-    given up.
+    in ``changed``. Raises CheckpointError if the run's settings or data differ from the checkpoint's, or if the saved
+    run was given up.
     """
     saved = History.from_dict(checkpoint.state["history"])
     shapes = [shape for layer in runner.plan.network for shape in layer.shapes]

@@ -1,4 +1,4 @@
-"""Choose what does the steps of a run: a plan, on GPUs as CUDA graphs where possible."""
+"""Choose how the steps of a run are executed: with a plan, and on GPUs as CUDA graphs where possible."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from .settings import AUTO
 
 
 def make_runner(X, y, params, everybody, network, settings, note=print, saved=None):
-    """A `GraphStep`, a `PieceStep` or a `PlanStep`; its ``settings`` hold the loads and the allreduce that it uses.
+    """A `GraphStep`, `PieceStep` or `PlanStep`, whose ``settings`` contain the loads and the allreduce that it uses.
 
     ``everybody``: a `Cluster`. ``note(text)`` receives messages for the user. ``saved``: the history of a resumed run,
     a dict; its loads and allreduce are used where the settings say "auto". Steps that should be graphs but cannot be
@@ -64,7 +64,7 @@ def all_of_them(everybody, here):
 
 
 def make_test_set(X, y, runner, network, metrics):
-    """The test set for a ``runner``: a `TestSet`, or a `SplitTestSet` where no device has everything."""
+    """The test set for a ``runner``: a `TestSet`, or a `SplitTestSet` if memory is limited or no device has everything."""
     devices, settings = runner.execution.everybody, runner.settings
     loss = find_loss(settings.loss)
     if runner.limited or not runner.are_copies:
@@ -73,9 +73,9 @@ def make_test_set(X, y, runner, network, metrics):
 
 
 def find_allreduce(params, everybody, settings, saved, note):
-    """The settings, with allreduce "auto" replaced by the one that was measured or ``saved``, and the wiring.
+    """The settings, with allreduce "auto" replaced by the fastest one measured (or the ``saved`` one), and the wiring.
 
-    A line tells the user what was found.
+    A note tells the user which one it is.
     """
     if settings.algorithm != AUTO:
         return settings, None
@@ -109,7 +109,7 @@ def find_loads(X, y, params, network, everybody, settings, saved, note):
 
 
 def can_use_graphs(X, y, everybody, network, settings):
-    """Whether steps should be CUDA graphs. Raises ValueError if they cannot be and the precision needs them."""
+    """Whether steps should be CUDA graphs. Raises ValueError if they cannot be graphs but the precision needs it."""
     wanted = settings.graphs and settings.preprocess is None and make_optimizer(settings).in_graphs
     wanted = wanted and find_loss(settings.loss) is CROSS_ENTROPY
     can = wanted and can_be_graph(X, y, everybody.mine, network, settings.precision)

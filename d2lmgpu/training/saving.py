@@ -1,15 +1,16 @@
-"""The checkpoints of a run: after epochs and steps, and in an emergency, when processes hang.
+"""The checkpoints of a run, which are written after epochs and steps, and in an emergency when processes hang.
 
-When they hang, a process's watch thread writes the state of the last whole step. A device that waits in an exchange of
-gradients has not begun its update, so its parameters are still those after the step before. This is checked: each
-device counts its updates when they begin and when they are finished, and the host program counts the steps that it has
-waited for. A checkpoint is written only if all these counts agree, before and after the arrays are copied.
+When processes hang, a watch thread writes the state after the last complete step. A device that waits in an exchange of
+gradients has not begun its update, so its parameters are still those from the end of the previous step. This is
+checked: each device counts its updates when they begin and when they are finished, and the host program counts the
+steps that it has waited for. A checkpoint is written only if all these counts agree, both before and after the arrays
+are copied.
 
-    host       waits for step 8, has the losses of 7
+    host       waits for step 8, has the losses of 7 steps
     cpu(0)     7 updates begun, 7 finished, waits in the allreduce of step 8      ►  the state after step 7
     cpu(1)     7 updates begun, 7 finished, waits in the allreduce of step 8
 
-The program may be anywhere, and its devices will not run another task, so the arrays are read directly.
+The program may be at any point, and its devices will not run another task, so the thread reads the arrays directly.
 """
 
 import os
@@ -23,14 +24,14 @@ from ..devices.errors import one_line
 from .resume import Position
 
 ENDING = ".hang"
-"""The ending of an emergency checkpoint's file name, after the run's: a new file, which no other process locks."""
+"""An emergency checkpoint's name is that of the run's file with this ending: a new file that no process has locked."""
 
 
 class Saver:
     """Writes the checkpoints of a run.
 
     ``path``: the checkpoint file, or None to write nothing. ``best``: the file that keeps the best model so far, or
-    None. ``state``: the part of the state that never changes. ``model(runner)``: the current `Model`.
+    None. ``state``: the part of a checkpoint's state that never changes. ``model(runner)`` returns the current `Model`.
     """
 
     def __init__(self, path, best, history, runner, state, model):
@@ -38,10 +39,10 @@ class Saver:
         self.state, self.model = state, model
         self.execution, self.everybody = runner.execution, runner.execution.everybody
         self.own_statistics = runner.settings.batch_statistics == "local" and bool(runner.replicas[0].statistics)
-        self.epoch = None  # the one that is being trained
+        self.epoch = None  # the epoch that is being trained
 
     def save(self, position, of_epoch=False):
-        """Write the state of a run paused at a `Position`, and after an epoch the best model. All processes call it."""
+        """Write the state of a run at a `Position`; after an epoch, also the best model. All processes call it."""
         if self.path is not None:
             checkpoint = self._checkpoint(position, to_host, self.execution.statistics())
             if self.everybody.rank == 0:
@@ -50,7 +51,7 @@ class Saver:
             self.keep_best()
 
     def keep_best(self):
-        """After an epoch: write the model, for `load_model`, if it is the best so far. All processes call it."""
+        """After an epoch, write the model for `load_model` if it is the best so far. All processes call it."""
         if self.best is None or self.history.best["epoch"] < len(self.history.train_loss):
             return
         model = self.model(self.runner)  # processes may hold parts of it
@@ -58,7 +59,7 @@ class Saver:
             model.save(self.best)
 
     def _checkpoint(self, position, read, statistics):
-        """A `Checkpoint` of the arrays that ``read`` returns; ``statistics``: those of each device, already read."""
+        """A `Checkpoint` of the arrays that ``read`` returns; ``statistics``: each device's, which were read before."""
         first = self.runner.replicas[0]  # parameters and the optimiser's state are the same on all devices
         arrays = {"params": list(map(read, first.params)), "kept": list(map(read, first.flat_optimizer_state))}
         arrays |= {"scaling": self.runner.scaling()} | {f"statistics of {i}": own for i, own in enumerate(statistics)}
@@ -67,7 +68,7 @@ class Saver:
         return Checkpoint(self.state | now, arrays)
 
     def begin(self, epoch, steps, begin, counted):
-        """Note that an epoch continues after ``steps``; ``begin``: when it would have begun without a break."""
+        """Note that an epoch continues after ``steps`` steps; ``begin``: when it would have begun without a break."""
         if self.path is not None:
             self.before = [store.finished - steps for store in self.execution.stores]
             self.time, self.counted, self.epoch = begin, counted, epoch
@@ -90,7 +91,7 @@ class Saver:
         return f"the state after step {known[0]} of epoch {epoch + 1} was written: --resume {path} goes on from there"
 
     def _why_none(self, known):
-        """Why there cannot be an emergency checkpoint, or None; ``known``: the runner's."""
+        """The reason why no emergency checkpoint can be written, or None; ``known``: the runner's ``known``."""
         if not self.runner.are_copies:
             return "with a split no process has all parameters, and not all answer"
         if self.own_statistics:
@@ -104,7 +105,7 @@ class Saver:
         return None
 
     def _write(self, known, epoch):
-        """Write the checkpoint, unless devices go on meanwhile: then return the reason."""
+        """Write the checkpoint; if devices go on meanwhile, write nothing and return the reason."""
         done, loss, correct = known
         position = Position(epoch, done, [loss], time.perf_counter() - self.time, correct if self.counted else None)
         statistics = [[np.array(array.raw) for array in self.runner.replicas[0].statistics]] * len(self.everybody)

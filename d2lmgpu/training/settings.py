@@ -1,4 +1,4 @@
-"""All settings of a training run, each in one place: its default, its allowed values, and one line of help.
+"""All settings of a training run, each declared in one place: its default, its allowed values, and a line of help.
 
 The fields of `Settings` define the arguments of `train`, the options of the command line, what a sweep can vary, what
 a history and a checkpoint record, what must match when a run is resumed, and the table in the documents. To add a
@@ -27,7 +27,7 @@ from .fields import called, described, flag, number, setting, whole
 from .splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, check_number_of_devices, check_split, check_together
 
 AUTO = "auto"
-"""The allreduce "auto": the one that is measured to be the fastest."""
+"""The allreduce "auto" stands for the one that is measured to be the fastest."""
 
 MAX_EPOCHS = 10**6
 """Larger than any sensible value, but within what the progress bar can show."""
@@ -47,10 +47,10 @@ def _check_algorithm(name, algorithm):
 
 @dataclass(frozen=True)
 class Settings:
-    """All the settings of a training run, besides its data and its devices: ``Settings(lr=0.1)``. The fields are below.
+    """All the settings of a training run, apart from its data and its devices; for example ``Settings(lr=0.1)``.
 
-    You can print and compare settings, and copy them with changes by `dataclasses.replace`. NumPy numbers become
-    Python numbers.
+    You can print and compare settings, and copy them with changes using `dataclasses.replace`. NumPy numbers become
+    Python numbers. The fields are described below.
 
     Raises ValueError for settings that make no sense on any devices, TypeError for unknown names.
     """
@@ -198,10 +198,11 @@ class Settings:
         return learning_rates(self.lr, epoch, steps, self.num_epochs, self.warmup, self.schedule)
 
     def on(self, devices):
-        """These settings adapted to ``devices``: one load per device, batch size and rate scaled if requested.
+        """These settings, adapted to ``devices``: one load per device, and batch size and rate scaled if requested.
 
-        Raises ValueError for loads or a split for another number of devices, and for settings that several processes
-        cannot use; DeviceError if a device does not support the precision, or the processes cannot exchange gradients.
+        Raises ValueError if loads or a split are meant for another number of devices, and for settings that several
+        processes cannot use; DeviceError if a device does not support the precision, or if the processes cannot
+        exchange gradients.
         """
         everybody = as_cluster(devices)
         if self.algorithm != AUTO:
@@ -218,7 +219,7 @@ class Settings:
         return replace(self, **changes)
 
     def recorded(self, which=None):
-        """A dict of the settings as a history records them, by its names for them; objects are recorded by name.
+        """A dict of the settings as a history records them, under the history's names; objects are recorded by name.
 
         ``which``: the fields to record, by default those of a history.
         """
@@ -247,7 +248,7 @@ def by_own_names(given, function="Settings", others=()):
 
 
 def _with_other_words(init):
-    """Let the constructor of `Settings` take the names that `by_own_names` replaces."""
+    """Let the constructor of `Settings` also accept the names that `by_own_names` replaces."""
     return wraps(init)(lambda self, *args, **named: init(self, *args, **by_own_names(named)))
 
 
@@ -256,7 +257,7 @@ Settings.__init__ = _with_other_words(Settings.__init__)
 
 RECORDED = tuple(about for about in fields(Settings) if about.metadata["recorded"])
 SAME = tuple(called(about) for about in RECORDED if about.metadata["same"])
-"""What a history records, and which of these must match in a resumed run; devices, loads, … may change."""
+"""The settings that a history records, and those that must match in a resumed run; devices, loads, … may change."""
 
 
 def _recorded(name, value):
@@ -266,4 +267,4 @@ def _recorded(name, value):
         return find_loss(value).name
     if isinstance(value, Network) or (name == "schedule" and callable(value)):
         return "custom"
-    return name_of(value) if callable(value) else getattr(value, "name", value)  # of a `Plan`
+    return name_of(value) if callable(value) else getattr(value, "name", value)  # the name of a `Plan`

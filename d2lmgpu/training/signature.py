@@ -1,4 +1,4 @@
-"""The arguments of `train` as editors and type checkers see them: devices, every setting, and its own arguments."""
+"""The arguments of `train` as editors and type checkers see them: devices, every setting, and all others."""
 
 import functools
 import inspect
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Ways:
-    """The arguments of `train` besides settings; see `train`."""
+    """The arguments of `train` that are not settings; `train` describes them."""
 
     devices: int | str | Device | Sequence[int | str | Device] | Cluster | None = None
     _: KW_ONLY
@@ -42,7 +42,7 @@ class Ways:
 @dataclass(frozen=True)
 class Arguments(Settings, Ways):
     # no docstring here: editors would show it instead of the one of `train`
-    batch_size: int | Settings = Settings.batch_size  # in this position also all settings as one value
+    batch_size: int | Settings = Settings.batch_size  # in this position, also all settings as one value
     _: KW_ONLY
     epochs: int = Settings.num_epochs  # other names for num_epochs and algorithm
     allreduce: str | Callable | Across = Settings.algorithm
@@ -51,8 +51,8 @@ class Arguments(Settings, Ways):
 def called_with(arguments: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
     """Let a function of `Settings` and `Ways` be called with all ``arguments`` by name: ``function(devices, lr=0.1)``.
 
-    They may also be given in order, as in the textbook: ``function(devices, 256, 0.1)``. Named arguments change a
-    `Settings` that is given. Raises TypeError for unknown arguments.
+    The arguments may also be given in order, as in the textbook: ``function(devices, 256, 0.1)``. If a `Settings` is
+    given, the named arguments replace its values. Raises TypeError for unknown arguments.
     """
     known = inspect.signature(arguments).parameters.values()
     own = [each.replace(annotation=each.empty) for each in known if NAMES.get(each.name, each.name) == each.name]

@@ -1,4 +1,4 @@
-"""The plan that a run's settings stand for: a split by name, or a product of two, with a pipeline and micro-batches.
+"""The plan for a run's settings: a split given by name, or a product of two, with a pipeline and micro-batches.
 
     split                pipeline    plan, for k devices and m micro-batches
     "zero3"                          zero3(k, m); likewise the other splits without a pipeline
@@ -33,10 +33,10 @@ EXAMPLE = "data=2,layers=2"
 WITH_LOADS = ("data", "zero1", "zero2", "zero3")
 
 WITH_OVERLAP = ("data", "zero1")
-"""Splits in which each device has all gradients until they are exchanged; the others exchange them to save memory."""
+"""Splits in which each device keeps all gradients until they are exchanged; other splits save this memory."""
 
 BESIDE_PLAN = {"pipeline": None, "micro_batches": 1, "algorithm": "ring", "loads": None, "precision": "float32"}
-"""Likewise, where the split is a `Plan`."""
+"""The settings that must have these values if the split is a `Plan`."""
 
 
 def check_split(name, split):
@@ -48,7 +48,7 @@ def check_split(name, split):
 
 
 def check_together(settings):
-    """Raise ValueError where settings do not go together with their split, or with none."""
+    """Raise ValueError if settings cannot be combined with their split, or need a split and have none."""
     split, pipeline = settings.split, settings.pipeline
     if split is None:
         if pipeline is not None:
@@ -84,7 +84,7 @@ def check_together(settings):
 
 
 def _check_beside_plan(settings):
-    """Raise ValueError for settings that your own plan decides, or that it would have to be made for."""
+    """Raise ValueError for settings that your own plan determines, or that the plan would have to be made for."""
     for name, usual in BESIDE_PLAN.items():
         value = getattr(settings, name)
         if value != usual:
@@ -123,10 +123,10 @@ def plan_of(settings, k, network, everybody=None, graphs=False):
     """The `Plan` for these `Settings` and k devices, those of the `Cluster` ``everybody`` if it is given.
 
     In mixed precision the network rounds the factors of its products, and no device updates anything before all
-    gradients are there, since they may turn out to be infinite. Data parallelism also waits, so that when a device
+    gradients have arrived, since they may turn out to be infinite. Data parallelism also waits, so that if a device
     fails, no other device has begun to update. ``graphs``: kernels do the rounding instead of the network.
 
-    Raises ValueError if the network does not allow such a plan, or for a plan for another number of devices.
+    Raises ValueError if the network does not allow such a plan, or if the plan is for another number of devices.
     """
     check_whole("k, the number of devices,", k, most=MOST_DEVICES)
     check_number_of_devices(settings.split, k)
@@ -149,7 +149,7 @@ def plan_of(settings, k, network, everybody=None, graphs=False):
 
 
 def _plan(settings, k, network, algorithm):
-    """The plan of a split. ``network``: as the plan computes it; ``algorithm``: in the form that plans take."""
+    """The plan for a split. ``network``: the one that the plan computes; ``algorithm``: in a form that plans accept."""
     split, micro_batches = settings.split or "data", settings.micro_batches
     if isinstance(split, Plan):
         return _own(split, network)
@@ -165,7 +165,7 @@ def _plan(settings, k, network, algorithm):
 
 
 def _own(plan, network):
-    """Your own plan, for this network. Raises ValueError if it is for another network."""
+    """Your own plan, applied to this network. Raises ValueError if it was made for another one."""
 
     def form(network):
         return [(function_of(layer), layer.shapes) for layer in network], network.input_shape, network.classes
@@ -178,7 +178,7 @@ def _own(plan, network):
 
 
 def updates_last(plan):
-    """The plan with all updates after all computations and exchanges of gradients."""
+    """The plan with all updates moved after all computations and exchanges of gradients."""
 
     def is_of_gradients(action):
         return action.what != "update" if isinstance(action, Compute) else action.value[0] == "grads"
@@ -193,7 +193,8 @@ def check_memory(network, everybody, peaks, settings, batch_size, objective):
     """Raise DeviceMemoryError, listing the splits that would fit, if a plan needs more than a device's limit.
 
     ``everybody``: a `Cluster`; all its processes call this. ``peaks``: the bytes that the plan needs on each device.
-    ``batch_size``: the size of the largest minibatch. ``objective``: loss and targets, as `prove` takes them.
+    ``batch_size``: the size of the largest minibatch. ``objective``: the loss and the targets, in the form that `prove`
+    accepts.
     """
     limits = limits_of(everybody)
     lacking = [peak - limit if limit else 0 for peak, limit in zip(peaks, limits, strict=True)]
@@ -218,7 +219,7 @@ def limits_of(everybody):
 
 
 def splits_for(k):
-    """All possible splits for k devices: names and products."""
+    """All possible splits for k devices, as names and products."""
     products = [f"data={c},layers={k // c}" for c in range(2, k) if k % c == 0]
     return [*SPLITS, *products]
 

@@ -1,6 +1,6 @@
-"""What training starts from: parameters drawn at random, or given ones: ``train(init=…)``.
+"""What training starts from, set by ``train(init=…)``: parameters drawn at random, or given ones.
 
-    train(init="he")                                # drawn, see networks.initial
+    train(init="he")                                # drawn at random, see networks.initial
     train(init=params, network="cnn")               # arrays, from init_params or an earlier run
     train(init=model), train(init="fashion.model")  # a Model, a Result, or a file: the network is the model's
     train(init=model, data=pets)                    # another number of classes: a new last layer
@@ -21,11 +21,11 @@ from .settings import Settings
 
 
 def start_from(settings, data):
-    """What a run on a data set starts from: a `Model`, a list of arrays, or None if parameters are drawn.
+    """What a run on a data set starts from: a `Model`, a list of arrays, or None if parameters are drawn at random.
 
-    It also returns a line for the user, or None, and the settings. The model's network is trained, unless the settings
-    name a network other than LeNet; if the data have another number of classes, the last layer starts from scratch.
-    Raises the errors of `load_model`.
+    Also returned are a line for the user, or None, and the settings. The network of a given model is trained, unless
+    the settings name a network other than LeNet; if the data have another number of classes, the last layer starts from
+    scratch. Raises the errors of `load_model`.
     """
     given, note, classes = settings.init, None, classes_of(data)
     if isinstance(given, str):
@@ -45,7 +45,7 @@ def start_from(settings, data):
 
 
 def is_known(network, name, *about):
-    """Whether a network is the one that ``name`` stands for; ``about``: classes and images, as in `find_network`."""
+    """Whether ``name`` stands for this network; ``about``: classes, input shape and outputs, as in `find_network`."""
     try:
         return described(find_network(name, *about)[1]) == described(network)
     except ValueError:  # there is no such network for these images
@@ -53,7 +53,7 @@ def is_known(network, name, *about):
 
 
 def first_params(given, network, settings):
-    """The ``given`` parameters as float32 NumPy arrays; ValueError if they do not fit the ``network``."""
+    """The ``given`` or random parameters, as float32 NumPy arrays. Raises ValueError if given ones do not fit."""
     if given is None:
         return init_params(settings.seed, init=settings.init, network=network)
     params = given.params if isinstance(given, Model) else given

@@ -1,9 +1,9 @@
 """What processes that train one network together share besides gradients: when to stop, and what they report.
 
-The replica check is here, too: are the parameters of all devices still the same? Every so many steps, checksums are
-compared. All devices do the same updates with the same sums of gradients, so their copies should never differ by even
-one bit. If they do, something is broken: memory, a cable, a program that differs. Without the check you would only
-notice that nothing is learned.
+This module also contains the replica check: are the parameters on all devices still the same? Every ``check_every``
+steps, their checksums are compared. All devices do the same updates with the same sums of gradients, so their copies
+should never differ by even one bit. If they do, something is wrong: the memory, a cable, or a program that is not the
+same everywhere. Without the check, you would notice only that nothing is learned.
 """
 
 import math
@@ -20,13 +20,13 @@ from ..words import listed
 from .history import sha256
 
 DIGITS = 12
-"""Hexadecimal digits of a checksum: as many as a float can hold exactly."""
+"""How many hexadecimal digits of a checksum are compared; a float can hold this many exactly."""
 
 
 def compare(everybody, settings, ways, test_set, params, checksum, position):
     """Raise ValueError in all processes of a `Cluster` if they begin with different settings, data or ``params``.
 
-    ``checksum``: that of the training set.
+    ``checksum``: the training set's.
     """
     if everybody.world is None:
         return
@@ -42,7 +42,7 @@ def compare(everybody, settings, ways, test_set, params, checksum, position):
 class SharedStop(Stop):
     """A `Stop` for the processes of a `Cluster`: all of them stop after the same step.
 
-    ``wanted``: in this process. A `PlanStep` tells the others with each step.
+    ``wanted``: whether this process wants to stop. With each step, its `PlanStep` tells the other processes.
     """
 
     requested = False
@@ -51,11 +51,11 @@ class SharedStop(Stop):
         self.everybody = everybody
 
     def agree(self):
-        """Note that some process wants to stop, and that all processes know it by now."""
+        """Note that a process wants to stop, and that all processes know this by now."""
         self.requested = True
 
     def settle(self):
-        """Ask the others, between two steps."""
+        """Between two steps, ask all processes whether they want to stop."""
         self.requested = bool(gather(self.everybody, [[self.wanted]] * len(self.everybody.mine)).any())
 
 
@@ -81,7 +81,7 @@ class DriftError(RuntimeError):
 
 
 def check_replicas(execution, batch_statistics, epoch, step):
-    """Raise DriftError, in all processes, if devices differ after ``step`` of ``epoch``, both from 1.
+    """Raise DriftError, in all processes, if devices differ after ``step`` of ``epoch`` (both from 1).
 
     Values that several devices hold should be the same on all of them: parameters, and batch norm's statistics unless
     they are each device's own ("local"). ``execution``: the `Execution` of a plan. All processes call this between the
