@@ -64,7 +64,7 @@ def all_of_them(everybody, here):
 
 
 def make_test_set(X, y, runner, network, metrics):
-    """The test set for a ``runner``: a `TestSet`, or a `SplitTestSet` if memory is limited or no device has everything."""
+    """A `TestSet` for a ``runner``, or a `SplitTestSet` if memory is limited or no device has everything."""
     devices, settings = runner.execution.everybody, runner.settings
     loss = find_loss(settings.loss)
     if runner.limited or not runner.are_copies:
