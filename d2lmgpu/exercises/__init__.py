@@ -1,4 +1,4 @@
-"""The course's exercises: `check` tries an answer. The other functions are helpers of the notebooks.
+"""The course's exercises: `check` tries an answer. The other functions are helpers for the notebooks.
 
 from d2lmgpu.exercises import check
 
@@ -33,11 +33,11 @@ def check(name, answer=None, seconds=SECONDS):
     """Try an answer, the function that exercise ``name`` asks for, and print what is right or wrong about it.
 
     Returns whether it is right. An answer that takes longer than ``seconds`` is wrong. Without an answer, print the
-    question. In a student's copy of the course a right answer is put into mine.py, with all that it uses.
+    question. In a student's copy of the course, a right answer is put into mine.py, with everything that it uses.
 
     The answer runs in this process. On Linux and macOS, in the main thread, the time limit interrupts it even while
-    it waits; elsewhere only while it computes. An answer that ends its process (os._exit) ends the notebook's kernel:
-    ``d2lmgpu check NAME FILE`` runs answers in processes of their own.
+    it waits; elsewhere, it interrupts the answer only while that computes. An answer that ends its process (os._exit)
+    also ends the notebook's kernel; ``d2lmgpu check NAME FILE`` runs answers in processes of their own instead.
 
     Raises ValueError for an unknown exercise, and if ``seconds`` is not a valid limit.
     """
@@ -50,7 +50,7 @@ def check(name, answer=None, seconds=SECONDS):
 
 
 def setting(full, quick):
-    """Return ``full``, or ``quick`` if the environment variable D2LMGPU_QUICK is set, as for a first look or a test."""
+    """Return ``full``, or ``quick`` if the environment variable D2LMGPU_QUICK is set, for a first look or a test."""
     return quick if os.environ.get("D2LMGPU_QUICK") else full
 
 

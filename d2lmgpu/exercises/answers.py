@@ -20,7 +20,7 @@ from .time_limit import SECONDS
 def judge_file(name, path, seconds=SECONDS):
     """Run a Python file, and judge its function ``name``. Returns a `Verdict`.
 
-    ``seconds`` is the limit of `Supervisor.run`. The file can import modules from its own folder, as with
+    ``seconds`` is the limit for `Supervisor.run`. The file can import modules from its own folder, as with
     ``python FILE``.
 
     Raises ValueError if the file raises an error or has no such function, OSError if it cannot be read.
@@ -32,7 +32,7 @@ def judge_file(name, path, seconds=SECONDS):
 
 
 def judged(name, outcome):
-    """The `Verdict` that is the `Outcome` of `judge_here`. Raises ValueError for a file that cannot be run."""
+    """The `Verdict` in the `Outcome` of `judge_here`. Raises ValueError for a file that cannot be run."""
     match outcome.result:
         case {"refused": str(why)}:
             raise ValueError(why)
@@ -45,7 +45,7 @@ HINT = "does it wait for something that never happens, or exit Python? It should
 
 
 def judge_here(name, path, seed=None, folder=None):
-    """The job of `judge_file`: returns the verdict as a dict, or {"refused": why}.
+    """The job of `judge_file`. Returns the verdict as a dict, or {"refused": why}.
 
     ``folder``: where the file's imports are looked for first; by default the file's own folder.
     """
@@ -68,8 +68,8 @@ LARGEST = 2**28
 
 def copy_folder(source, target):
     """Copy a folder to a new one. Links stay links; hidden files, notebooks, Fashion-MNIST and pipes are left out.
-    The folder is a student's: it may be deep or large, and its links may lead anywhere. Raises ValueError if it is too
-    large, OSError if something in it cannot be read.
+    The folder is a student's, so it may be deep or large, and its links may lead anywhere. Raises ValueError if it is
+    too large, OSError if something in it cannot be read.
     """
     folders, left = [(source, Path(target))], LARGEST
     for here, there in folders:  # which become more; without recursion, which has a limit
@@ -90,7 +90,7 @@ def copy_folder(source, target):
 
 @contextlib.contextmanager
 def temporary_folder(within=None):
-    """A new folder for the ``with`` block. At its end it is removed with all that was put there, as far as possible."""
+    """A new folder for the ``with`` block. At the end, it and everything in it are removed, as far as possible."""
     with tempfile.TemporaryDirectory(prefix="d2lmgpu-", dir=within, ignore_cleanup_errors=True) as folder:
         try:
             yield Path(folder)
@@ -101,7 +101,7 @@ def temporary_folder(within=None):
 def _flatten(folder):
     """Move all inner folders up into ``folder``, and make them writable.
 
-    Where it is, a deep one may have a path too long for the system, and be too deep for Python's recursion.
+    Where it is, a deep folder may have too long a path for the system, and be too deep for Python's recursion.
     """
     folders = [folder]
     for here in folders:  # which become more
@@ -116,9 +116,9 @@ def _flatten(folder):
 def judge_a_copy(name, student, copy, file, seed):
     """The job of a grader: copy the student's folder to a new folder ``copy``, and judge ``file`` there.
 
-    That becomes the current folder, and the answer's home. ``file`` is mine.py, or the path of a file that was taken
-    out of a notebook. The latter is copied next to ``copy`` and not into it, where a student's link could have the same
-    name.
+    The copy becomes the current folder and the answer's home folder. ``file`` is mine.py, or the path of a file that
+    was extracted from a notebook. Such a file is copied next to ``copy`` and not into it, where a student's link could
+    have the same name.
     """
     try:
         copy_folder(student, copy)

@@ -1,16 +1,16 @@
-"""Student code in a process of its own, with limits of time and memory, and with its output captured.
+"""Run student code in a process of its own, with limits on time and memory, and with its output captured.
 
     this program ── a job ──► supervisor ── forks ──► the job's process ── calls the function
                  ◄─ outcome ──           ◄── result ──
 
-multiprocessing starts the supervisor, a new Python, which imports what takes long once for all of its jobs.
-It holds each job to its limits, and afterwards ends all processes that the job has started. If a job kills its
-supervisor, the next job gets a new one. So this program is safe from mistakes, whatever the code does: run for ever,
-exit, crash, print without end, take all memory. It is no sandbox: the code can still read and delete all files that
-the user can.
+multiprocessing starts the supervisor, a new Python process, which imports slow modules once for all of its jobs. The
+supervisor holds each job to its limits, and afterwards ends all processes that the job has started. If a job kills its
+supervisor, the next job gets a new one. So this program is safe from mistakes in the code, even if the code runs for
+ever, exits, crashes, prints without end, or takes all memory. This is no sandbox: the code can still read and delete
+all files that the user can.
 
-Jobs and outcomes are JSON, because unpickling what a student's process sends would run it. multiprocessing's own fork
-server is not used: all of its processes hang on one that a job can reach, and whose pipe it can write to.
+Jobs and outcomes are JSON, because unpickling what a student's process sends could run code. multiprocessing's own fork
+server is not used, because all of its processes depend on one that a job can reach, and to whose pipe it can write.
 """
 
 import contextlib
@@ -41,9 +41,10 @@ class Supervisor:
         self._process = self._connection = None
 
     def run(self, function, *arguments, seconds=SECONDS):
-        """Call ``function``, one of a module, in a process of its own. Returns an `Outcome`.
+        """Call ``function``, which is defined in a module, in a process of its own. Returns an `Outcome`.
 
-        JSON must be able to hold arguments and result. The limit of ``seconds`` does not include the start of Python.
+        JSON must be able to hold the arguments and the result. The limit of ``seconds`` does not include the start of
+        Python.
 
         Raises ValueError if ``seconds`` is not a valid limit.
         """
@@ -97,7 +98,7 @@ class Supervisor:
             process.join(PATIENCE)
 
     def close(self):
-        """End the process, and a job that is under way. The next job starts a new process."""
+        """End the process, and any job that is under way. The next job starts a new process."""
         self._kill()
         if self._connection is not None:
             self._connection.close()
@@ -114,7 +115,7 @@ class Supervisor:
 def _environment():
     """Set `ENVIRONMENT` for processes that start in the ``with`` block, and hide the main module from them.
 
-    Otherwise they would run the main script again, if it does not ask for ``__name__ == "__main__"``.
+    Otherwise they would run the main script again, unless it checks that ``__name__ == "__main__"``.
     """
     before, main = {name: os.environ.get(name) for name in ENVIRONMENT}, sys.modules["__main__"]
     os.environ.update(ENVIRONMENT)

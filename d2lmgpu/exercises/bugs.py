@@ -1,7 +1,7 @@
 """Exercises of notebook 11, find the bug: functions to repair, each tried on more cases than the notebook shows.
 
-faulty.py has the functions before the repair. A function that does the same as an exercise of notebook 1 or 4 is tried
-as that exercise's.
+faulty.py contains the functions before the repair. A function that does the same as an answer to an exercise of
+notebook 1 or 4 is tried as that exercise tries its answers.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class sum_by_chunks(synchronisation.allreduce):
     enough = "each device sends k - 1 chunks to their owners, and its own sum to the k - 1 others"
 
     def test(self, answer, k, n):
-        """No device sends more than 2(k - 1) chunks."""
+        """Test the sums, and that no device sends more than 2(k - 1) chunks."""
         away = [t for t in super().test(answer, k, n) if t.source != t.destination]
         sent = [sum(t.nbytes for t in away if t.source == f"cpu({i})") // 4 for i in range(k)]
         enough = 2 * (k - 1) * -(-n // k)
@@ -68,7 +68,7 @@ class step_replicas(synchronisation.update_replicas):
     cases = (((4, 3, 3),), ((1, 5, 0),), ((10,),))
 
     def test(self, answer, sizes):
-        """The step of notebook 4's `update_replicas`, given the shards' sizes."""
+        """Test the step as notebook 4's `update_replicas` does, but pass the shards' sizes to the answer."""
         super().test(lambda params, grads, lr, _: answer(params, grads, list(sizes), lr), sizes)
 
 
@@ -100,9 +100,10 @@ class stopwatch(places.timed):
     lasts until all devices have finished, and includes nothing else."""
 
     def test(self, answer, k, repeats):
-        """As notebook 1's `timed`; in addition, the times must not include printing.
+        """Test as notebook 1's `timed` does; in addition, the times must not include printing.
 
-        Each character that is printed moves the clock by a fraction of a second, and all else by whole seconds.
+        Each character that is printed moves the clock by a fraction of a second, and everything else moves it by whole
+        seconds.
         """
         screen = io.StringIO()
 

@@ -22,7 +22,7 @@ from .topics import find
 class Verdict(NamedTuple):
     """The result of `judge`: whether the answer is right, and the sentences to print.
 
-    ``output``: the beginning of what an answer printed that ran in a process of its own.
+    ``output``: the beginning of what the answer printed, if it ran in a process of its own.
     """
 
     right: bool
@@ -68,7 +68,7 @@ BUSY = "does it wait for something that never happens? If devices are still busy
 
 
 def _try_cases(exercise, answer):
-    """Try the answer on all cases, and with a seed on three hidden ones. Returns the sentences on the former."""
+    """Try the answer on all cases, and with a seed also on three hidden ones. Returns the sentences on the others."""
     named = exercise.cases.items() if isinstance(exercise.cases, dict) else [(None, case) for case in exercise.cases]
     drawn = [(None, exercise.draw(random_numbers(own))) for own in range(3)] if SEED.get() is not None else []
     said = []
@@ -84,7 +84,7 @@ def not_yet(name, what, hint, output=""):
 
 
 def what_ends(error):
-    """In words, how code ended by raising ``error``, a BaseException but not an Exception."""
+    """In words, how code that raised ``error``, a BaseException but not an Exception, ended."""
     if isinstance(error, SystemExit):
         return f"ended the program (sys.exit({in_words(error).partition(': ')[2]}))"
     return f"raised {in_words(error)}"
@@ -93,7 +93,7 @@ def what_ends(error):
 def _librarys_own(names, answer):
     """The full name of the library's function that the answer is, or that it calls to do its work; None if neither.
 
-    An answer may use the whole library except functions of these ``names``, of which the first is the exercise's.
+    An answer may use the whole library except functions with these ``names``; the first is the exercise's name.
     """
     while isinstance(answer, functools.partial):
         answer = answer.func
@@ -110,7 +110,7 @@ def _is_librarys(thing):
 
 
 def _named_in(function):
-    """What a function's code refers to by a global name, or as an attribute of a module: ``ring``, ``d2l.evaluate``."""
+    """The objects that a function's code uses by a global name or from a module: ``ring`` or ``d2l.evaluate``."""
     found = None
     for instruction in dis.get_instructions(function):
         if instruction.opname == "LOAD_GLOBAL":

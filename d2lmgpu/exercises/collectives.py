@@ -1,4 +1,4 @@
-"""Exercises of notebook 6, better allreduce: a ring as a schedule, its time, and from which size it beats a tree."""
+"""Exercises of notebook 6, better allreduce: a ring as a schedule, its time, and the size where it beats a tree."""
 
 import math
 
@@ -14,7 +14,7 @@ CHUNKS = "chunk_bounds(n, k) gives the start and stop of each of k chunks; take 
 
 
 def proved(answer, k, n, hint):
-    """The schedule that an answer returns. Raises `Wrong` unless it is right: ``hint(error, schedule)`` is its hint."""
+    """The schedule that an answer returns. Raises `Wrong`, with ``hint(error, schedule)``, unless it is right."""
     schedule = read(returned(call(answer, k, n, hint=CHUNKS)), [[object]], FORM)
     if k > 1 and not any(schedule):
         raise Empty("no device sends anything")
@@ -50,13 +50,13 @@ class ring(Exercise):
     """Write ring(k, n), the ring allreduce as a schedule: a list of steps, each a list of Transfer(source, destination,
     start, stop, op). Every device sends only to its neighbour, chunk by chunk; n need not be divisible by k.
 
-    proved for 1, 2, 3, 5 and 8 devices, with transfers only between neighbours and chunks of different sizes.
+    it is proved for 1, 2, 3, 5 and 8 devices and for chunks of different sizes, and sends only between neighbours.
     """
 
     cases = ((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 3))
 
     def test(self, answer, k, n):
-        """The schedule is proved right, sends between neighbours only, and takes no longer than a ring needs."""
+        """Test that the schedule is proved right, sends only between neighbours, and takes no longer than a ring."""
         schedule = proved(answer, k, n, lambda *found: _hint(*found, k, n))
         ways = {(t.destination - t.source) % k for step in schedule for t in step}
         no_ring = "right, but not a ring: some devices send to the next device and some to the one before, or to others"
@@ -107,7 +107,7 @@ class crossover_bytes(Exercise):
     hint = EQUATE
 
     def right(self, k, latency, bandwidth, rounds=None):
-        """Where 2(k-1)(α + n/kB) = 2r(α + n/B), for r rounds: ⌈log₂ k⌉ unless others are given."""
+        """The n for which 2(k-1)(α + n/kB) = 2r(α + n/B), where r is ``rounds``, by default ⌈log₂ k⌉."""
         rounds = rounds or math.ceil(math.log2(k))
         return latency * bandwidth * (k - 1 - rounds) / (rounds - (k - 1) / k)
 

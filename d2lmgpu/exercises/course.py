@@ -32,13 +32,14 @@ look_back()"""
 
 
 def copy_course(folder, data=True):
-    """Copy the course into a folder, which is made unless it exists. Files that are there already stay as they are.
+    """Copy the course into a folder, which is made if it does not exist. Files that exist already are not changed.
 
-    ``data``: copy Fashion-MNIST's files, too, so that the copy needs no network. Returns a dict: the names of files
-    ``written``, and of those that existed before and were ``kept``; ``missing``: why Fashion-MNIST is missing, or None.
+    ``data``: copy Fashion-MNIST's files, too, so that the copy needs no network. Returns a dict of the names of the
+    files that were ``written``, the names of those that existed before and were ``kept``, and, as ``missing``, why
+    Fashion-MNIST is missing, or None.
 
     Raises OSError if the folder cannot be written, ValueError if it is the folder of the course's own notebooks, or if
-    this installation has none.
+    this installation has no notebooks.
     """
     folder, notebooks = Path(folder), find_notebooks()
     if folder.resolve() == notebooks[0].parent.resolve():
@@ -70,7 +71,7 @@ def find_notebooks():
 
 
 def _write(copied, folder, name, make):
-    """Write a file, unless one of this name exists."""
+    """Write a file, unless one with this name exists."""
     path = folder / name
     if os.path.lexists(path):
         copied["kept"].append(name)
@@ -81,7 +82,7 @@ def _write(copied, folder, name, make):
 
 
 def _for_a_student(path):
-    """A notebook without outputs that keeps predictions and answers, as bytes."""
+    """A notebook as bytes, without outputs, but with cells that keep predictions and answers."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     first, *cells = notebook["cells"]
     begin = _cell("code", "begin", BEGIN.format(name=path.stem))
@@ -103,7 +104,7 @@ def _cell(kind, name, text):
 
 
 class Begun(NamedTuple):
-    """The notebook that has called `begin`: its name, its folder, and what `compare` has already shown or folded."""
+    """The notebook that has called `begin`: its name, its folder, and what `compare` has already shown or hidden."""
 
     name: str
     folder: Path
@@ -114,10 +115,10 @@ _begun = []  # at most one
 
 
 def begin(name):
-    """From now on keep predictions, under this name, and right answers, in mine.py, both in the current folder.
+    """From now on, keep predictions under this name, and right answers in mine.py, both in the current folder.
 
-    The notebooks that ``d2lmgpu course`` copies begin with this; those of the repository do not. Raises ValueError if
-    ``name`` is not a string.
+    The notebooks that ``d2lmgpu course`` copies begin with this call; those of the repository do not. Raises ValueError
+    if ``name`` is not a string.
     """
     check_text("name", name)
     _begun[:] = [Begun(name, Path.cwd(), set())]

@@ -1,4 +1,4 @@
-"""What all exercises have: a question, cases, what is right, and the usual mistakes."""
+"""What all exercises have in common: a question, cases, the right results, and the usual mistakes."""
 
 import contextvars
 import copy
@@ -9,26 +9,26 @@ from ..arguments import shown
 from .results import RUN_IT, call, compare, expect, in_case, read, returned, same, short
 
 SEED = contextvars.ContextVar("seed", default=None)
-"""The seed of `judge` while it tries an answer."""
+"""The seed that `judge` was given, while it tries an answer."""
 
 
 def random_numbers(own):
-    """A generator for a check: always the same for its ``own`` number, unless a seed was given."""
+    """A random generator for a check: always the same for the check's ``own`` number, unless a seed was given."""
     return np.random.default_rng(own if SEED.get() is None else (own, SEED.get()))
 
 
 class Exercise:
     """What an exercise asks, and how an answer is tried on a table of cases.
 
-    Each exercise is a class of this kind, with the exercise's name. Its docstring has two paragraphs: the question
-    (`asks`), that is, the function to write, and what its arguments are; and the sentence that is printed for a right
-    answer (`says`).
+    Each exercise is a subclass that has the exercise's name. Its docstring has two paragraphs. The first is the
+    question (`asks`): the function to write, and what its arguments are. The second is the sentence that is printed for
+    a right answer (`says`).
     """
 
     cases = ((),)
-    """Tuples. In a dict the keys name the cases in words."""
+    """The cases, tuples of arguments. If they are in a dict, its keys name the cases in words."""
     hint = ""
-    """The hint for a wrong result that is none of the ``mistakes``."""
+    """The hint for a wrong result that fits none of the ``mistakes``."""
     form = float
     """The form that a result should have, as for `read`."""
     returns = "return one number"
@@ -38,18 +38,18 @@ class Exercise:
     keeps = ""
     """The hint if the answer changes its arguments; "" if it is allowed to."""
     without = ()
-    """Names of the library's functions that an answer may not use, beside the one that it is to be."""
+    """The names of other functions of the library that an answer may not use, besides the one with its own name."""
     optional = False
-    """Whether its notebook is optional, though its number belongs to the core path."""
+    """Whether the exercise's notebook is optional, although the notebook's number belongs to the core path."""
 
     def __init_subclass__(cls):
         paragraphs = (cls.__doc__ or "\n\n").split("\n\n")  # with -OO there is none
         cls.asks, *says = (" ".join(paragraph.split()) for paragraph in paragraphs)
-        if says:  # else it is that of the exercise from which this one is made
+        if says:  # otherwise it is inherited
             (cls.says,) = says
 
     def draw(self, rng):
-        """A hidden case: one of the cases with other numbers, each between those that the cases have in its place."""
+        """A hidden case: one of the cases with other numbers, each in the range of the cases' numbers in that place."""
         cases = list(self.cases.values()) if isinstance(self.cases, dict) else self.cases
         case = cases[rng.integers(len(cases))]
         return [_varied(rng, *each) for each in zip(case, zip(*cases, strict=True), strict=True)]
@@ -58,17 +58,17 @@ class Exercise:
         """The right result, or None if several are right; then ``mistakes`` decides."""
 
     def mistakes(self, found, right, *arguments):
-        """The rows of `compare`."""
+        """The mistakes, in the form that `results.compare` expects."""
         return ()
 
     def words(self, *arguments):
-        """A case in words: the call of an answer, as a student may type it."""
+        """A case in words: the call of the answer, as a student could type it."""
         return f"{type(self).__name__}({', '.join(map(_typed, arguments))})"
 
     def test(self, answer, *arguments):
-        """Raise `Wrong` or `Empty` unless the answer is right in a case: here, if it returns what is right.
+        """Raise `Wrong` or `Empty` unless the answer is right in a case; here, unless it returns the right result.
 
-        If it returns a text, that is a sentence on a right answer.
+        If this method returns a text, that is a sentence to print about a right answer.
         """
         given = copy.deepcopy(arguments)
         result = returned(call(answer, *given, hint=self.raises))
@@ -79,18 +79,18 @@ class Exercise:
         self.compare(found, right, *arguments)
 
     def compare(self, found, right, *arguments, what="", tolerance=1e-5):
-        """Raise `Wrong` unless what was ``found`` is ``right``, with what fits of the ``mistakes``, or with ``hint``.
+        """Raise `Wrong` unless ``found`` is ``right``, with the first of the ``mistakes`` that fits, or with ``hint``.
 
-        ``what``: of what it is the value, in words.
+        ``what``: a description, in words, of the thing whose value was found.
         """
         with in_case(what):
             compare(found, right, self.mistakes(found, right, *arguments), self.hint, tolerance)
 
 
 def _varied(rng, value, others):
-    """The value with other numbers, between those of the ``others``; in a list or a dict between its own.
+    """The value with other numbers, in the range of the ``others``; in a list or a dict, in the range of its own.
 
-    Whole numbers are at least 1: not all of a minibatch's shards may be empty.
+    Whole numbers are at least 1, because the shards of a minibatch must not all be empty.
     """
     match value:
         case int():

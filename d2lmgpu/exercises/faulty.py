@@ -1,7 +1,7 @@
 """The functions of notebook 11, each with a mistake that people really make, or might.
 
 The notebook shows what they do before it shows their code, and says where each
-mistake was seen. On purpose nothing here says what is wrong with them. They are
+mistake was seen. On purpose, nothing here says what is wrong with them. They are
 written as a student would write them, with the package's public names.
 """
 

@@ -1,11 +1,11 @@
-"""The student's own framework: the answers in mine.py put to work, and a page that shows them.
+"""The student's own framework: the answers in mine.py are put to work, and a page shows them.
 
     own = my_framework()
     own.use["ring"]      # a function: the student's, if it is right
     own.whose["ring"]    # "yours"
 
-In a student's copy of the course the library's functions stand in for missing answers, and are named as such. In the
-repository, which has no mine.py, the course's solutions stand in for the student's.
+In a student's copy of the course, the library's functions stand in for missing answers, and are labelled as such. In
+the repository, which has no mine.py, the course's solutions stand in for the student's answers.
 """
 
 import base64
@@ -30,13 +30,13 @@ from .time_limit import SECONDS
 from .topics import EXERCISES, TOPICS
 
 CORE = {name: number for number in (1, 2, 4, 5, 6) for name, each in TOPICS[number - 1].items() if not each.optional}
-"""For each exercise of the core path the number of its notebook."""
+"""For each exercise of the core path, the number of its notebook."""
 
 PAGE = "my_framework.html"
 
 
 def sum_on(arrays, device):
-    """A stand-in: the sum of arrays of any devices, on ``device``."""
+    """A stand-in: the sum of arrays from any devices, on ``device``."""
     return sum((put(array, device) for array in arrays[1:]), put(arrays[0], device))
 
 
@@ -49,15 +49,15 @@ STAND_INS = {
     "examples_per_second": EXERCISES["examples_per_second"].right,
     "ring": ring,
 }
-"""The library's functions for the answers that training uses, in the order of the notebooks."""
+"""The library's stand-ins for the answers that training uses, in the order of the notebooks."""
 
 
 class Framework(NamedTuple):
     """The functions to train with, and where they come from.
 
-    ``use``: for each name of `STAND_INS` a function, the student's if it is right. ``answers``: all answers to the core
-    path's exercises. ``whose``: for each of these exercises where its answer comes from, in words ("yours"), or why the
-    library's is used. ``text``: the answers' source.
+    ``use``: for each name in `STAND_INS`, a function, which is the student's if that is right. ``answers``: all answers
+    to the core path's exercises. ``whose``: for each of these exercises, where its answer comes from, in words
+    ("yours"), or why the library's function is used. ``text``: the answers' source.
     """
 
     use: dict
@@ -67,12 +67,12 @@ class Framework(NamedTuple):
 
     @property
     def lines(self):
-        """The number of lines of the text that are not empty."""
+        """The number of lines in the text that are not empty."""
         return sum(bool(line.strip()) for line in self.text.splitlines())
 
 
 def my_framework():
-    """The `Framework` from mine.py in a student's copy of the course; elsewhere from the course's solutions.
+    """The `Framework` made from mine.py in a student's copy of the course, or elsewhere from the course's solutions.
 
     Raises ValueError if mine.py cannot be read or run.
     """
@@ -91,7 +91,7 @@ def my_framework():
 
 
 def _answers_in(path):
-    """The answers in a student's file, which is imported as the module ``mine``, and its text."""
+    """The answers in a student's file, which is imported as the module ``mine``, and the file's text."""
     sys.modules.pop(MODULE, None)
     module = type(sys)(MODULE)
     module.__file__ = str(path)
@@ -115,7 +115,7 @@ def _solutions():
 
 
 def add_to_mine(*functions):
-    """In a student's copy of the course, put functions that are not exercises into mine.py, with all that they use.
+    """In a student's copy of the course, put functions that are not exercises into mine.py, with all they use.
 
     Returns whether this is a student's copy. Raises ValueError if one of them has the name of an exercise: putting an
     answer into mine.py is left to `check`, which keeps only right ones.
@@ -133,8 +133,8 @@ def write_my_page(own, facts, figure, alt):
     """Write an HTML file that shows a `Framework` to others: its answers, its training, and its ring in the player.
 
     ``facts``: the rows of the first table, a dict of strings. ``figure``: a Matplotlib figure of the training; ``alt``
-    says in words what it shows. The file is my_framework.html beside the student's notebooks; outside of a student's
-    copy none is written.
+    says in words what it shows. The file is my_framework.html beside the student's notebooks; outside a student's
+    copy, no file is written.
 
     Returns the file's path, or None. Raises ValueError if the ring is not a schedule, OSError if the file cannot be
     written.

@@ -1,4 +1,4 @@
-"""Marks for a folder of students. Each answer runs in its own process, in its own copy of the student's folder."""
+"""Grade a folder of students. Each answer runs in its own process, in its own copy of the student's folder."""
 
 import os
 import time
@@ -18,11 +18,11 @@ from .time_limit import check_seconds
 from .topics import EXERCISES, find
 
 SECONDS = 20.0
-"""Seconds that an answer may take, unless another limit is given."""
+"""How many seconds an answer may take, unless another limit is given."""
 STUDENT_SECONDS = 300.0
-"""Seconds that all answers of a student together may take, unless another limit is given."""
+"""How many seconds all answers of a student together may take, unless another limit is given."""
 LOOK_EVERY = 0.5
-"""Seconds after which the main thread looks up from waiting: Ctrl-C may have come to another thread, or just before."""
+"""How often, in seconds, the main thread stops waiting for a moment, to notice a Ctrl-C that it has missed."""
 
 
 class Mark(NamedTuple):
@@ -42,10 +42,10 @@ def grade(
     """Judge ``folder``/STUDENT/mine.py, or the notebooks there. Yields a list of `Mark`s for each student.
 
     The students come in the order in which they are finished. Each list has a mark for each of the ``exercises``
-    (names; default: all), even if there is no answer. ``points``: a dict from names to the points that exercises are
-    worth; the others are worth 1. ``seconds`` is the limit for an answer, ``student_seconds`` for all answers of a
-    student. ``seed``: try random numbers other than the notebooks', and additional cases. ``isolate``: start Python
-    anew for each student. If a student's folder cannot be graded, its marks say why.
+    (names; by default, all), even if there is no answer. ``points``: a dict from names to the points that exercises are
+    worth; the others are worth 1. ``seconds`` is the limit for an answer, ``student_seconds`` that for all answers of a
+    student. With a ``seed``, answers are tried with random numbers other than the notebooks', and on additional cases.
+    ``isolate``: start Python anew for each student. If a student's folder cannot be graded, its marks say why.
 
     Raises ValueError for a folder without students or answers, for unknown exercises, and for invalid limits or
     points; OSError if the folder cannot be read.

@@ -1,7 +1,7 @@
 """The processes behind `apart.Supervisor`: the supervisor's own, and one for each job, which the supervisor forks.
 
-Each read is limited in bytes and in time. Results go through multiprocessing's pipes, which are sockets: another
-process of the same user could open a true pipe (/proc/PID/fd) and write to it.
+Each read is limited in bytes and in time. Results go through multiprocessing's pipes, which are in fact sockets:
+another process of the same user could open a true pipe (/proc/PID/fd) and write to it.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ from ..cluster.supervisor import PR_SET_PDEATHSIG, how_it_ended
 from ..devices.cpu import libc
 
 MEMORY = 2 * 2**30
-"""Bytes of data that a job may have, on Linux."""
+"""The most bytes of data that a job may have, on Linux."""
 LARGEST_FILE = 2**28
 """The most bytes that a job may write to one file."""
 OUTPUT_LIMIT = 4_000
-"""How many bytes of what a job prints are kept: a screen or two."""
+"""How many bytes of a job's output are kept: enough for a screen or two."""
 RESULT_LIMIT = 2**20
 """The most bytes that a result may have."""
 PATIENCE = 10.0
-"""Seconds beyond a limit after which a process is taken for dead."""
-ENVIRONMENT = {  # few threads, so that there is room for data; no windows; all that is printed, and at once
+"""How many seconds after its limit a process is considered dead."""
+ENVIRONMENT = {  # few threads, to leave memory for data; no windows; complete output without delay
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1"),
     "MPLBACKEND": "Agg",
     "PYTHONUNBUFFERED": "1",
@@ -40,7 +40,7 @@ PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36  # of Linux's prctl.h
 
 
 class Outcome(NamedTuple):
-    """What came of a job: its ``result``, or in words how it ``ended`` without one; and its ``output``."""
+    """The outcome of a job: its ``result`` or, in words, how it ``ended`` without one; and its ``output``."""
 
     result: Any
     ended: str | None
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
 
 def supervise(connection, modules):
-    """The supervisor's process: import these ``modules``, then do jobs until there are no more."""
+    """Run in the supervisor's process: import these ``modules``, then do jobs until there are no more."""
     libc("prctl", PR_SET_DUMPABLE, 0)  # only root may look into this process and the processes of its jobs
     _use_for(os.open(os.devnull, os.O_RDWR), 0, 1, 2)
     sys.stdin = open(0, closefd=False)
@@ -69,7 +69,7 @@ def supervise(connection, modules):
 
 
 def _use_for(file, *streams):
-    """From now on let an open file be these standard streams: 0 is the input, 1 the output, 2 that for errors."""
+    """From now on, use an open file for these standard streams: 0 is the input, 1 the output, 2 the error stream."""
     for stream in streams:
         os.dup2(file, stream)
 
@@ -79,7 +79,7 @@ def _result_of(job):
 
 
 def _do_here(job):
-    """Run a job in this process, where the system has no fork. Returns its `Outcome`."""
+    """Run a job in this process, for systems that have no fork. Returns its `Outcome`."""
     with tempfile.TemporaryFile() as printed:
         _use_for(printed.fileno(), 1, 2)
         result = _result_of(job)
@@ -106,7 +106,7 @@ def _do(job):
 
 
 def _beginning(printed):
-    """Read all that a job has printed, to its end. Returns the beginning as text."""
+    """Read everything that a job prints, until it ends. Returns the beginning as text."""
     kept, lost = b"", 0
     while part := printed.read(1 << 16):
         room = OUTPUT_LIMIT - len(kept)
@@ -115,7 +115,7 @@ def _beginning(printed):
 
 
 def _work(job, word, result, output):
-    """The job's process: call the function, send the result, and end, even if there are other threads."""
+    """Run in the job's process: call the function, send the result, and exit, even if there are other threads."""
     code = 1
     try:
         process = os.getpid()
@@ -146,7 +146,7 @@ SPOKE = "sent a result of its own in place of the check's"
 
 
 def _listen(process, results, word, seconds):
-    """Wait for a job's result. Returns it, and None; or None, and in words how the process ended without a result."""
+    """Wait for a job's result. Returns the result and None, or None and, in words, how the process ended instead."""
     stop = time.monotonic() + seconds
     while time.monotonic() < stop:
         ended, status = os.waitpid(process, os.WNOHANG)
@@ -178,7 +178,7 @@ def _end_group(process):
 
 def end_all(processes):
     """Kill processes; some may have ended already."""
-    import psutil  # which a browser does not have, nor processes
+    import psutil  # a browser has neither this nor processes
 
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -186,5 +186,5 @@ def end_all(processes):
 
 
 def late(seconds):
-    """In words, how a job ended that has used up its time."""
+    """In words, how a job ended after using up its time."""
     return f"did not end within {seconds:g} seconds"

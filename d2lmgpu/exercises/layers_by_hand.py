@@ -1,4 +1,4 @@
-"""Exercises of notebook 2, LeNet by hand: a layer as a pair, max pooling's backward, safe logarithms of softmax."""
+"""Exercises of notebook 2, LeNet by hand: a layer as a pair, max pooling's backward, and a safe log-softmax."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class leaky_relu(Exercise):
         return f"x of shape (2, 3, 5), {dtype.__name__}, slope {slope}"
 
     def test(self, answer, slope, dtype):
-        """Test forward and backward, backward only after another call of forward, and that x is not changed."""
+        """Test forward, backward after another call of forward, and that x is not changed."""
         x, dy, other = random_numbers(0).normal(size=(3, 2, 3, 5)).astype(dtype)
         before = x.copy()
         pair = returned(call(answer, x, slope))
@@ -95,7 +95,7 @@ class log_softmax(Exercise):
     """Write log_softmax(logits): for each row of the float32 logits (N, K), return the logarithms of the softmax
     probabilities, (N, K). It must also work for logits of 1,000 and for probabilities of exp(-200).
 
-    right for ordinary and large logits, and for probabilities that are too small for a float32.
+    it is right for ordinary and large logits, and for probabilities that are too small for a float32.
     """
 
     cases = {

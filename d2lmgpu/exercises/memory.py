@@ -27,7 +27,7 @@ class zero_bytes(Exercise):
     hint = "add up three things, each whole or a k-th of it: parameters, gradients, state"
 
     def right(self, stage, n, states, k, part=None):
-        """Bytes on a device whose part of what is divided has ``part`` numbers; by default the largest part."""
+        """The bytes on a device whose part of each divided array has ``part`` numbers; by default, the largest part."""
         part = -(-n // k) if part is None else part
         return 4 * ((n if stage < 3 else part) + (n if stage < 2 else part) + states * (n if stage < 1 else part))
 
@@ -63,7 +63,7 @@ class zero1_step(Exercise):
         return f"{several(n, 'parameter')} on {several(k, 'device')}"
 
     def test(self, answer, k, n):
-        """All parameters updated on every device, velocities by their owners only, and no needless byte sent."""
+        """Test that every device has all new parameters and its own new velocities, with no needless byte sent."""
         rng, devices, bounds = random_numbers(4), [cpu(i) for i in range(k)], chunk_bounds(n, k)
         start, before = (rng.normal(0, 1, n).astype(np.float32) for _ in range(2))
         own = [rng.normal(0, 1, n).astype(np.float32) for _ in devices]

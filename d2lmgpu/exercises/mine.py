@@ -11,7 +11,7 @@
     # --- end of allreduce ---
 
 The text between these two lines is replaced when another version of the answer passes, and the file as it was before
-is kept under another name in the same folder. All other text is the student's, and stays.
+is kept under another name in the same folder. All other text is the student's, and is not changed.
 """
 
 import ast
@@ -33,10 +33,10 @@ from .results import kind
 FILE = "mine.py"
 BEGIN, END = "# --- {}: kept by check ---", "# --- end of {} ---"
 MARKER = re.compile(r"^# --- (?:(\w+): kept by check|end of (\w+)) ---[ \t]*(?=\r?$)", re.MULTILINE)
-"""A line that marks an answer, without its line end. Group 1 is the name in a line before it, group 2 in one after."""
+"""Matches a line that marks an answer. Group 1 is the name in the line before the answer, group 2 that in the last."""
 
 MODULE = "mine"
-"""The name by which answers import what is in the file already."""
+"""The name of the module from which answers import what the file already contains."""
 
 
 class CannotKeep(Exception):
@@ -46,10 +46,10 @@ class CannotKeep(Exception):
 def keep(name, answer, path):
     """Put the source of ``answer``, a function, into the file ``path`` under ``name``. Returns whether that changed it.
 
-    The imports, helpers and constants that it uses are put there, too. If a former version is replaced, the former
-    file is kept beside it, and that is printed. If the former version has lost a marker, it stays, and the new one is
-    put at the end, which is the one that Python takes. Raises `CannotKeep` with the reason, OSError if the file cannot
-    be read or written, UnicodeDecodeError if it is not UTF-8.
+    The imports, helpers and constants that it uses are put there, too. If an earlier version is replaced, the earlier
+    file is kept beside it, and a message is printed. If the earlier version has lost a marker, it stays, and the new
+    version is put at the end, so that Python uses the new one. Raises `CannotKeep` with the reason, OSError if the file
+    cannot be read or written, UnicodeDecodeError if it is not UTF-8.
     """
     path = Path(path)
     with holding(path, PATIENCE):
@@ -74,7 +74,7 @@ def keep(name, answer, path):
 
 
 def try_to_keep(name, answer, path):
-    """`keep` a function, and return in words what came of it."""
+    """Call `keep` for a function, and say in words what happened."""
     try:
         return f"{'kept' if keep(name, answer, path) else 'already'} in {FILE}"
     except (CannotKeep, OSError, UnicodeDecodeError) as error:
@@ -82,7 +82,7 @@ def try_to_keep(name, answer, path):
 
 
 def _with_block(text, name, source):
-    """A file's text with an answer's source, and whether that has replaced a former version, or is at the end."""
+    """A file's text with an answer's source, and whether it replaced an earlier version (or is at the end)."""
     newline = "\r\n" if "\r\n" in text else "\n"
     block = f"{BEGIN.format(name)}\n{source}\n{END.format(name)}".replace("\n", newline)
     if place := _blocks(text).get(name):
@@ -97,10 +97,10 @@ def kept_in(text):
 
 
 def _blocks(text):
-    """Where the answers are in a file's text: for each name a slice, from the line before it through the line after it.
+    """Where the answers are in a file's text: for each name, a slice from the answer's first marker through its second.
 
-    None if the next marker after the first line is not the answer's second line. If a name is there several times, the
-    last one counts, as for Python.
+    The slice is None if the marker after the first one is not the same answer's second one. If a name occurs several
+    times, the last one counts, as it does for Python.
     """
     return {
         begin[1]: slice(begin.start(), end.end()) if end and end[2] == begin[1] else None
@@ -110,7 +110,7 @@ def _blocks(text):
 
 
 def source_of(name, answer, kept=()):
-    """A Python program that defines ``answer`` as ``name``, and all that it uses except what is in ``kept``.
+    """A Python program that defines ``answer`` as ``name``, and everything that it uses except what is in ``kept``.
 
     Raises `CannotKeep`.
     """
@@ -125,7 +125,7 @@ def source_of(name, answer, kept=()):
 
 
 def _collect(function, imports, parts, kept):
-    """Collect a function and all that it uses, helpers before the functions that use them."""
+    """Collect a function and everything that it uses, with helpers before the functions that use them."""
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
         raise CannotKeep("only functions defined with def can be kept")
     if function.__closure__:
@@ -160,7 +160,7 @@ def _collect_one(use, value, function, imports, parts, kept):
 def _public(home, own, value):
     """The outermost package from which ``value`` can be imported by its name ``own``; ``home`` is its module.
 
-    If that is a file of a room that does not offer it, another room that does.
+    If its own package does not offer it, this may be another package that does.
     """
     top, *inner = home.split(".")
     rooms = sorted(name for name in sys.modules if name.rpartition(".")[0] == top) if len(inner) > 1 else []
@@ -169,7 +169,7 @@ def _public(home, own, value):
 
 
 def _literal(use, value):
-    """A constant as Python writes it."""
+    """The Python source of a constant."""
     with contextlib.suppress(Exception):  # its repr, and its comparison, may raise anything
         if ast.literal_eval(text := repr(value)) == value:
             return text
@@ -177,7 +177,7 @@ def _literal(use, value):
 
 
 def _used_by(text):
-    """The names that a function's text takes from around it: in its code, defaults, annotations and decorators."""
+    """The global names that a function's text uses in its code, defaults, annotations and decorators."""
     try:
         tables = [symtable.symtable(text, FILE, "exec")]
     except (SyntaxError, ValueError) as error:

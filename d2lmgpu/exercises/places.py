@@ -15,7 +15,7 @@ PUT = "you cannot mix arrays of two devices: d2l.put(x, device) copies x to the 
 
 
 def vectors(places, n=5):
-    """Random vectors on these devices, and the same on the host."""
+    """Random vectors, one on each of these devices, and the same vectors on the host."""
     rng = random_numbers(0)
     values = [rng.normal(0, 1, n).astype(np.float32) for _ in places]
     return spread(values, map(cpu, places)), values
@@ -50,7 +50,7 @@ class sum_on(Exercise):
         return f"arrays on {', '.join(str(cpu(i)) for i in places)}, to be summed on {cpu(there)}"
 
     def test(self, answer, places, there):
-        """The sum is on the right device, no needless byte was sent, and the arrays are as before."""
+        """Test that the sum is on the right device, that no needless byte was sent, and that no array has changed."""
         arrays, values = vectors(places)
         result, transfers = call_recorded(answer, list(arrays), cpu(there), mixed=PUT)
         returned(result)
@@ -87,7 +87,7 @@ class swap(Exercise):
         return f"a on {cpu(one)} and b on {cpu(other)}"
 
     def test(self, answer, one, other):
-        """In place, between two devices and on one."""
+        """Test that the exchange is in place, between two devices and on one."""
         (a, b), (was_a, was_b) = vectors((one, other))
         returned, transfers = call_recorded(answer, a, b, mixed=PUT)
         now, right = (to_host(a), to_host(b)), (was_b, was_a)
@@ -129,7 +129,7 @@ class timed(Exercise):
         return f"work on {several(k, 'device')}, {repeats} times"
 
     def test(self, answer, k, repeats):
-        """Each repetition is timed by itself, from idle devices to idle devices, without the first one."""
+        """Test that each call of work except the first is timed by itself, from idle devices to idle devices."""
         clock, calls = Clock(), []
         devices = [PretendDevice(i, clock) for i in range(k)]
         seconds = random_numbers(k + 16).integers(10, 100, (repeats + 100, k))

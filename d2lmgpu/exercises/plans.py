@@ -1,4 +1,4 @@
-"""Exercises of notebook 12, splitting for real: 1F1B as a list of computations, and the micro-batches it needs."""
+"""Exercises of notebook 12, splitting for real: 1F1B as lists of computations, and how many micro-batches it takes."""
 
 import itertools
 
@@ -11,7 +11,7 @@ FORM = "return one list for each device, with tuples (what, stage, micro_batch),
 
 
 def _check_orders(orders, k, m):
-    """Each device has a list, of each forward and backward of its own stage."""
+    """Check that each device has a list of all forward and backward computations of its own stage."""
     expect(len(orders) == k, f"there are {len(orders)} lists for {k} devices", FORM)
     for s, order in enumerate(orders):
         for what, stage, micro_batch in order:
@@ -40,12 +40,12 @@ def _proved(orders, m):
 
 
 def _backward_first(orders):
-    """Whether a device goes back through a micro-batch before it has gone forward."""
+    """Whether a device does a micro-batch's backward before its forward."""
     return any(("F", s, m) in order[i:] for order in orders for i, (what, s, m) in enumerate(order) if what == "B")
 
 
 def _differ(orders):
-    """Whether devices go through the micro-batches in different orders."""
+    """Whether devices compute the micro-batches in different orders."""
     return len({tuple((what, m) for what, _, m in sorted(order, key=lambda step: step[0])) for order in orders}) > 1
 
 
@@ -57,13 +57,14 @@ class one_f_one_b(Exercise):
     tuples ('F' or 'B', stage, micro_batch). Device s has stage s and begins with k - s forwards (or with all, if there
     are fewer). Then it alternates one backward and one forward, and ends with the remaining backwards.
 
-    proved for 1 to 4 devices; device s holds at most k - s micro-batches, and the step takes no longer than with GPipe.
+    it is proved for 1 to 4 devices; device s holds at most k - s micro-batches, and a step takes no longer than
+    GPipe's.
     """
 
     cases = ((2, 4), (4, 8), (1, 3), (3, 5), (4, 2), (2, 1))  # LeNet has at most four stages
 
     def test(self, answer, k, m):
-        """The plan can be proved, holds no more micro-batches at a time than 1F1B does, and takes no longer."""
+        """Test that the plan can be proved, holds no more micro-batches at a time than 1F1B, and takes no longer."""
         orders = read(returned(call(answer, k, m)), [[(str, int, int)]], FORM)
         _check_orders(orders, k, m)
         plan = _proved(orders, m)
@@ -92,7 +93,7 @@ class enough_micro_batches(Exercise):
     hint = "solve (k - 1) / (m + k - 1) = bubble for m, and round up"
 
     def right(self, k, bubble):
-        """The least m, at least 1, for which (k-1)/(m+k-1) is at most the bubble."""
+        """The smallest m, from 1 on, for which (k-1)/(m+k-1) is at most the bubble."""
         return next(m for m in range(1, 10**6) if k - 1 <= bubble * (m + k - 1) + 1e-9)
 
     def mistakes(self, found, right, k, bubble):

@@ -10,13 +10,13 @@ TIE = "halfway between two, take the one whose last bit is 0: add 0x7FFF, and 1 
 
 
 def _numbers(*shape, seed=5):
-    """Random numbers, of very different magnitudes."""
+    """Random numbers of very different magnitudes."""
     rng = np.random.default_rng(seed)
     return (rng.normal(0, 1, shape) * 10.0 ** rng.uniform(-20, 20, shape)).astype(np.float32)
 
 
 def _cut(x, add=0):
-    """Float32 numbers with only the upper 16 bits of x, after ``add`` was added to its bits."""
+    """Float32 numbers with only the upper 16 bits of x, after adding ``add`` to its bits."""
     bits = (x.view(np.uint32).astype(np.uint64) + add) & 0xFFFF0000
     return bits.astype(np.uint32).view(np.float32)
 
@@ -26,7 +26,7 @@ class to_bfloat16(Exercise):
     for the exponent, 7 for the fraction), ties to the one whose last bit is 0. Return float32 numbers, whose lower 16
     bits are 0; x stays as it is. All numbers are finite, and stay so.
 
-    to the nearest number with 7 bits of fraction, ties to even.
+    each is rounded to the nearest number with 7 bits of fraction, ties to even.
     """
 
     cases = [

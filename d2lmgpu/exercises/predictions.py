@@ -1,7 +1,7 @@
-"""Predictions, shown beside what is measured afterwards. In a student's copy of the course they are kept.
+"""Predictions, shown beside what is measured afterwards. In a student's copy of the course, they are saved.
 
-In such a copy `compare` folds a result until there is a prediction, or until it is called a second time. The notebooks
-of this repository show results at once, since they are for reading, too.
+In such a copy, `compare` hides a result until there is a prediction, or until it is called a second time. The notebooks
+of this repository show results at once, since they are also meant for reading.
 """
 
 import html
@@ -16,24 +16,25 @@ from ..words import several
 from . import course
 
 FILE = "predictions.json"
-"""The file that keeps them, JSON: {notebook: {what was compared: [entry, ...]}}, the newest entry last.
+"""The JSON file that keeps predictions: {notebook: {what was compared: [entry, ...]}}, with the newest entry last.
 
-An entry has the prediction (or None), what was found, its unit, and how it was found.
+An entry contains the prediction (or None), what was found, its unit, and how it was found.
 """
 
 WAYS = ("measured", "counted", "computed", "simulated", "published")
-"""The ways in which the number was found that a prediction is compared with."""
+"""The ways in which the number beside a prediction may have been found."""
 
 RIGHT = 1.25
 """A prediction counts as right in `look_back` if it is off by at most this factor."""
 
 
 def compare(what, predicted, found, unit="", how="measured", details=""):
-    """Print a prediction beside what was found, and the ratio. ``how`` says how it was found, one of `WAYS`.
+    """Print a prediction beside what was found, and the ratio. ``how``, one of `WAYS`, says how it was found.
 
-    In a student's copy of the course (after `begin`), what was found stays folded while there is no prediction. A
-    second call shows it; in a notebook a click does, too. ``details``, a text, is shown below it, and folded with it.
-    ``predicted`` may be None or ``...``, none yet. Raises ValueError for anything else than numbers.
+    In a student's copy of the course (after `begin`), what was found stays hidden until there is a prediction. A second
+    call shows it; in a notebook, a click also does. ``details`` is a text that is shown below what was found, or hidden
+    with it. ``predicted`` may be None or ``...`` if there is no prediction yet. Raises ValueError for anything else
+    that is not a number.
     """
     predicted = None if predicted is ... else predicted
     for name, value in (("found", found), ("predicted", 0 if predicted is None else predicted)):
@@ -85,7 +86,7 @@ def _in_words(what, entry):
 
 
 def _ratio(entry):
-    """What was found by what was predicted; NaN if only the latter is 0."""
+    """What was found, divided by what was predicted; NaN if only the prediction is 0."""
     predicted, found = entry["predicted"], entry["found"]
     return 1.0 if predicted == found else found / predicted if predicted else math.nan
 
@@ -97,7 +98,7 @@ def _off(entry):
 
 
 def _keep(mine, what, entry):
-    """Record a comparison in the copy's file. Returns whether this notebook has shown or folded it before."""
+    """Record a comparison in the copy's file. Returns whether this notebook has shown or hidden it before."""
     check_text("compare: what", what)
     path = mine.folder / FILE
     try:
@@ -116,7 +117,7 @@ def _keep(mine, what, entry):
 
 
 def _read(path):
-    """The content of the copy's file, {} if there is none. If a part is not readable, the whole file is kept aside."""
+    """The content of the copy's file; {} if there is none. If a part is unreadable, a copy of the file is kept."""
     if not path.exists():
         return {}
     found = read_json(path.read_bytes())
@@ -128,7 +129,7 @@ def _read(path):
 
 
 def _sound(kept):
-    """A notebook's entries, without any that `compare` does not write."""
+    """A notebook's entries, without any that `compare` cannot have written."""
     kept = kept.items() if isinstance(kept, dict) else ()
     sound = {what: list(filter(_is_entry, entries)) for what, entries in kept if isinstance(entries, list)}
     return {what: entries for what, entries in sound.items() if entries and _is_text(what)}
@@ -142,12 +143,12 @@ def _is_entry(entry):
 
 
 def _is_text(value):
-    """Whether it is a text that can be printed. JSON may hold others, with lone surrogates."""
+    """Whether a value is a text that can be printed. Texts in JSON may have lone surrogates, which cannot be."""
     return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 
 def _show_folded(what, found, details):
-    """Show in a notebook a result that a click unfolds; elsewhere say how to see it."""
+    """In a notebook, show a hidden result that a click reveals; elsewhere, say how to see it."""
     text = f"{what}: the answer is hidden. First put your prediction into the call, or run it again to see the answer."
     ipython = sys.modules.get("IPython")
     if ipython and getattr(ipython.get_ipython(), "kernel", None):
@@ -160,5 +161,5 @@ def _show_folded(what, found, details):
 
 
 def _in_digits(number, digits):
-    """A number in so many digits; a larger one without its fraction, 129,068 rather than 1.291e+05."""
+    """A number with this many digits; a larger one without its fraction, such as 129,068 rather than 1.291e+05."""
     return f"{number:,.0f}" if 10**digits <= abs(number) < 1e15 else f"{number:.{digits}g}"

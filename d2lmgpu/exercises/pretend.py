@@ -12,7 +12,7 @@ from ..devices import HAPPENED, Device, Failures
 
 
 class Clock:
-    """A clock that moves only when a pretend device is waited for, or when a check sets ``now``."""
+    """A clock that moves only when the program waits for a pretend device, or when a check sets ``now``."""
 
     now = 0.0
 
@@ -21,7 +21,7 @@ class Clock:
 
 
 class PretendDevice(Device):
-    """A device on which work takes exactly as long as it is told to."""
+    """A device on which work takes exactly as long as it should."""
 
     kind = "pretend"
 
@@ -30,10 +30,10 @@ class PretendDevice(Device):
         self.clock, self.until = clock, 0.0
 
     def work_for(self, seconds):
-        """Submit work that takes so many seconds. The caller goes on at once."""
+        """Submit work that takes this many seconds. The caller goes on at once."""
         self.until = max(self.until, self.clock.now) + seconds
 
     def end(self):
-        """Move the clock to the end of the work: `synchronize` begins with this."""
+        """Move the clock to the end of the work; `synchronize` begins by calling this."""
         self.clock.now = max(self.clock.now, self.until)
         return HAPPENED

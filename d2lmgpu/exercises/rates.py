@@ -1,4 +1,4 @@
-"""Exercises of notebook 7, batch size and learning rate: updates per epoch, the rate of a step, He's weights."""
+"""Exercises of notebook 7, batch size and learning rate: updates per epoch, the rate of a step, and He's weights."""
 
 import math
 
@@ -53,7 +53,7 @@ class learning_rate(Exercise):
         return k * lr * (min(1, (step + 1) / warmup) if warmup else 1)
 
     def mistakes(self, _, right, step, lr, k, warmup):
-        """Rates that are wrong in the warm-up, or after it, and then those that are wrong anywhere."""
+        """First the rates that are wrong during or after the warm-up, then those that are wrong in any step."""
         full, part = k * lr, (step + 1) / max(1, warmup)
         if step < warmup:
             yield full, "the full rate from the start", "during the warm-up the rate is still smaller"

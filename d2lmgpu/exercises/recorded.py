@@ -1,6 +1,6 @@
-"""Programs of a notebook that need additional packages. Without these a record of an earlier run is shown.
+"""Programs of a notebook that need additional packages. Without these, a record of an earlier run is shown.
 
-A record is what the same program printed elsewhere. Its first line says when, and on what, and ends with "):".
+A record is what the same program printed elsewhere. Its first line says when and on what it ran, and ends with "):".
 """
 
 import importlib.util
@@ -16,10 +16,10 @@ from ..words import listed
 
 
 def run_or_recall(program, *arguments, record, needs, processes=None, run=True, fails=False, seconds=180):
-    """Print and return what a Python ``program`` (its text) prints, or a ``record`` of an earlier run, and why.
+    """Print and return what a Python ``program`` (its text) prints, or the ``record`` of an earlier run and the reason.
 
-    ``needs``: names of modules. ``processes``: run that many with mpiexec, which is then needed, too. ``run``: whether
-    to run it at all. ``fails``: the program is meant to end with an error.
+    ``needs``: names of modules. ``processes``: run this many with mpiexec, which is then needed, too. ``run``: whether
+    to run the program at all. ``fails``: whether the program is meant to end with an error.
     """
     mpiexec = [] if processes is None else [_find("mpiexec"), "-n", str(processes)]
     missing = [name for name in needs if importlib.util.find_spec(name) is None]
@@ -44,7 +44,7 @@ def _find(name):
 
 
 def _run(command, seconds):
-    """The exit code and all that is printed. After ``seconds`` the program and its child processes are killed."""
+    """The exit code and everything printed. After ``seconds``, the program and its child processes are killed."""
     started = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
     with subprocess.Popen(command, text=True, encoding="utf-8", errors="replace", **started) as process:
         try:

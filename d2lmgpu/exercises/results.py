@@ -1,4 +1,4 @@
-"""Results of answers: do they have the right form, are they right, and if not, which mistake was made?"""
+"""Checks of answers' results: do they have the right form, are they right, and if not, which mistake was made?"""
 
 import contextlib
 import itertools
@@ -19,12 +19,12 @@ class Wrong(Exception):
 
 
 class Empty(Wrong):
-    """An answer does nothing yet; ``what`` says in what. There is no hint: the question is printed again."""
+    """An answer does nothing yet; ``what`` says what shows this. There is no hint: the question is printed again."""
 
 
 @contextlib.contextmanager
 def in_case(words):
-    """Let what a `Wrong` of the ``with`` block says begin with these words, if any, which tell the case."""
+    """Begin the message of any `Wrong` raised in the ``with`` block with these words (if any), which name the case."""
     try:
         yield
     except Wrong as wrong:
@@ -36,13 +36,14 @@ MOVE = "sum() and + work on one device: first move them to one, put(x, device), 
 
 
 SLIPS = (NameError, AttributeError, ImportError)
-"""Errors that do not depend on the case, so that a hint about the case would mislead."""
+"""Errors that do not depend on the case, so that a hint about the case would be misleading."""
 
 
 def call(answer, *args, hint=RUN_IT, mixed=MOVE):
     """Return ``answer(*args)``. Raises `Wrong` if that raises an error.
 
-    ``hint`` is for any error but a slip; without it, ``mixed`` is for arrays of two devices in one operation.
+    ``hint`` is the hint for any error except `SLIPS`. If it is not given, ``mixed`` is the hint for arrays of two
+    devices in one operation.
     """
     try:
         return answer(*args)
@@ -53,7 +54,7 @@ def call(answer, *args, hint=RUN_IT, mixed=MOVE):
 
 
 def call_recorded(answer, *args, **hints):
-    """As `call`, but return the result and the list of transfers. Errors of work on devices count as the answer's."""
+    """Like `call`, but return the result and the list of transfers. Errors in work on devices count as the answer's."""
 
     def recorded():
         with record_transfers() as transfers:
@@ -70,7 +71,7 @@ def returned(result):
 
 
 def expect(right, what, hint):
-    """Raise `Wrong` unless ``right``."""
+    """Raise `Wrong` unless ``right`` is true."""
     if not right:
         raise Wrong(what, hint)
 
@@ -78,9 +79,9 @@ def expect(right, what, hint):
 def compare(found, right, mistakes, hint, tolerance=1e-5):
     """Raise `Wrong` unless ``found`` is ``right``, with the hint of the first mistake that fits, or else with ``hint``.
 
-    A mistake is a tuple (wrong, what, hint) or (wrong, hint): ``wrong`` is the result to which it leads, or a bool,
-    whether it was made; ``what`` it is, in words. A generator makes the next one only if none before it fits. If
-    ``right`` is None, ``found`` is wrong only if one of the mistakes fits.
+    A mistake is a tuple (wrong, what, hint) or (wrong, hint): ``wrong`` is the result to which the mistake leads, or a
+    bool that says whether it was made; ``what`` describes it in words. If ``mistakes`` is a generator, it computes the
+    next one only if no earlier one fits. If ``right`` is None, ``found`` is wrong only if one of the mistakes fits.
     """
     tolerance = 1e-12 if isinstance(right, int) else tolerance
     if same(found, right, tolerance):
@@ -94,7 +95,7 @@ def compare(found, right, mistakes, hint, tolerance=1e-5):
 
 
 def same(found, right, tolerance=1e-5):
-    """Whether a result is right: floats and arrays within ``tolerance``, all else exactly.
+    """Whether a result is right: floats and arrays within ``tolerance``, everything else exactly.
 
     ``...`` in ``right`` stands for any value.
     """
@@ -108,9 +109,9 @@ def same(found, right, tolerance=1e-5):
 
 
 def close(actual, expected, tolerance=1e-5):
-    """Whether two arrays, or numbers, have the same shape, and values that differ by little.
+    """Whether two arrays, or numbers, have the same shape, and values that differ only a little.
 
-    ``tolerance`` is relative to the largest magnitude. What is not an array of numbers is never close.
+    ``tolerance`` is relative to the largest magnitude. Anything that is not an array of numbers is never close.
     """
     actual, expected = _numbers(actual), _numbers(expected)
     if actual is None or actual.shape != expected.shape:
@@ -126,7 +127,7 @@ def same_things(some, others):
 
 
 def read(result, form, hint):
-    """``result`` as Python's own numbers and lists. Raises `Wrong` unless it has this ``form``.
+    """The ``result``, converted to Python's own numbers and lists. Raises `Wrong` unless it has this ``form``.
 
     A form is float (any number), int (a whole number), bool, str, np.ndarray (an array of numbers), object (anything),
     [form] (a list of any length), (form, form) (a list or tuple of this length), or {form: form} (a dict).
@@ -154,7 +155,7 @@ def _read(result, form):
 
 
 def _read_one(result, kind):
-    """A number, a text or an array."""
+    """Read a number, a text or an array."""
     if kind is object:
         return result
     if kind is np.ndarray:
@@ -168,7 +169,7 @@ def _read_one(result, kind):
 
 
 def short(value):
-    """A result for a sentence: numbers with a few digits, the first elements of arrays and lists, else the type."""
+    """A result as text: numbers with a few digits, the first elements of arrays and lists, or else the type."""
     if isinstance(value, int | str) or value is None:
         return f"{value:,}" if type(value) is int else shown(value)
     if isinstance(value, list | tuple):
@@ -185,7 +186,7 @@ def short(value):
 
 
 FEW = 8
-"""Elements of a list that are shown."""
+"""How many elements of a list are shown."""
 
 
 def kind(value):

@@ -1,4 +1,4 @@
-"""Exercises of notebook 9, scaling experiments: what to compute from times, and what to conclude from it."""
+"""Exercises of notebook 9, scaling experiments: what to compute from times, and what to conclude from the results."""
 
 from .exercise import Exercise
 
@@ -77,7 +77,7 @@ class serial_fraction(Exercise):
         return _amdahl(round(rng.uniform(0.01, 0.9), 3), map(int, rng.choice(range(2, 65), 3, replace=False)))
 
     def right(self, speedups):
-        """s of Amdahl's law, from the largest number of devices: all tell it, except 1."""
+        """The s of Amdahl's law, from the largest number of devices; any number except 1 would do."""
         k = max(speedups)
         return (1 / speedups[k] - 1 / k) / (1 - 1 / k)
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 10, making it fast: products counted, gradients added up and packed into buckets."""
+"""Exercises of notebook 10, making it fast: counting products, adding up gradients, and packing them into buckets."""
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class accumulate_grads(Exercise):
         return f"{several(n, 'image')}, at most {most} at a time"
 
     def test(self, answer, n, most):
-        """Parts that divide or do not, a part that is all, and gradients that lie in the same arrays each time."""
+        """Try parts of equal and unequal size, a single part, and gradients that are in the same arrays each time."""
         rng = random_numbers(0)
         X, y = rng.normal(size=(n, 3)), rng.integers(1, 5, n)
         scratch, sizes = [np.zeros(3), np.zeros(1)], []
@@ -97,7 +97,7 @@ class buckets(Exercise):
     each a list of parameters' numbers, from the last parameter to the first. The next gradient goes into the same
     bucket if their sizes then sum to at most `limit`, or else into a new one, even if it is larger than that.
 
-    each is sent as soon as its last gradient is there.
+    each bucket is sent as soon as its last gradient is there.
     """
 
     cases = (([4] * 4, 8), (LENET, 100_000), ([3, 5, 2, 6, 1], 7), ([9, 9], 5), ([1] * 3, 100), ([10], 10), ([], 5))
@@ -109,7 +109,7 @@ class buckets(Exercise):
         return list(map(int, rng.integers(1, 50, int(rng.integers(1, 20))))), int(rng.integers(20, 100))
 
     def right(self, sizes, limit):
-        """From the last parameter to the first, as many as fit; one that is too large is alone."""
+        """Buckets from the last parameter to the first, with as many as fit; one that is too large is alone."""
         found = []
         for i in reversed(range(len(sizes))):
             if not found or sum(sizes[j] for j in found[-1]) + sizes[i] > limit:

@@ -1,4 +1,4 @@
-"""Exercises of notebook 3, splitting the problem: bytes over a cut, and a dense layer in parts."""
+"""Exercises of notebook 3, splitting the problem: the bytes that cross a cut, and a dense layer in parts."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from .results import call_recorded, expect, returned
 from .watching import check_place
 
 LENET_OUTPUTS = [13520, 13520, 3380, 4050, 4050, 800, 800, 128, 128, 10]
-"""What LeNet's layers put out for one image: convolution, ReLU, pooling, twice; flatten; dense, ReLU, dense."""
+"""The numbers of LeNet's outputs for one image: twice convolution, ReLU, pooling; then flatten, dense, ReLU, dense."""
 BEFORE = "a cut c comes before layer c: what crosses it are the outputs of layer c - 1, outputs[c - 1]"
 
 
@@ -44,7 +44,7 @@ PARTS = "np.array_split(x, k, axis=1) works for any k; columns of x and rows of 
 
 
 def _check_parts(transfers, devices, x, weight):
-    """Each device gets its part from the host, and no more; each sends only its product to the first device."""
+    """Check that each device gets only its part from the host, and sends only its product to the first device."""
     (N, D), O, k = x.shape, weight.shape[1], len(devices)
     from_host = [t for t in transfers if t.source == "host"]
     got = [sum(t.nbytes for t in from_host if t.destination == str(device)) for device in devices]
@@ -74,7 +74,7 @@ class dense_by_inputs(Exercise):
         return f"x {(N, D)} and weight {(D, O)} on {several(k, 'device')}"
 
     def test(self, answer, N, D, O, k):
-        """The result is on the first device, and every device was given a part of the weight and of the work."""
+        """Test that the result is on the first device, and that every device had a part of the weight and the work."""
         rng = random_numbers(0)
         devices = [cpu(i) for i in range(k)]
         x, weight, bias = (rng.normal(0, 1, shape).astype(np.float32) for shape in ((N, D), (D, O), (O,)))

@@ -1,7 +1,7 @@
-"""What a student has handed in: which file or notebook answers which exercise. Nothing is run here.
+"""Find what a student has handed in: which file or notebook answers which exercise. Nothing is run here.
 
-A notebook's answers are its functions. They are taken out of it with its imports, classes and constants, so that they
-run without its experiments. Each of these statements may fail without harm to the others.
+A notebook's answers are its functions. They are extracted with its imports, classes and constants, so that they run
+without its experiments. Each of these statements may fail without harm to the others.
 """
 
 import ast
@@ -14,10 +14,10 @@ from ..output import read_json
 from .mine import FILE
 
 LARGEST_FILE, LARGEST_TEXT = 50 * 2**20, 2**20
-"""Limits: bytes of a notebook with its pictures, and bytes of a Python file or characters of all code of a notebook."""
+"""Limits on bytes of a notebook with its pictures, and on bytes of a Python file or characters of a notebook's code."""
 
 DEEPEST = 10_000
-"""The limit of Python's recursion while programs are read: a sum of 400 terms is a tree of 400 levels."""
+"""Python's recursion limit while programs are read, because a sum of 400 terms is a tree of 400 levels."""
 
 KEPT = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 
@@ -25,11 +25,11 @@ KEPT = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.Cl
 def find_answers(folder, names, made):
     """The files that answer the exercises ``names`` in a student's folder.
 
-    For each exercise mine.py wins, then the last notebook that defines and checks it, then the first that defines it.
-    Code taken out of notebooks is written to files in the folder ``made``. Returns a dict from names to files, which
-    are "mine.py" or paths in ``made``, and a list of sentences that say what cannot be used.
+    For each exercise, mine.py comes first, then the last notebook that defines and checks it, then the first notebook
+    that defines it. Code from notebooks is written to files in the folder ``made``. Returns a dict from names to files,
+    which are "mine.py" or paths in ``made``, and a list of sentences that say what cannot be used.
 
-    To be run in a process of its own, since reading a file may take all memory, or crash Python.
+    This function must run in a process of its own, since reading a file may take all memory, or crash Python.
     """
     sys.setrecursionlimit(DEEPEST)
     folder, found, unusable = Path(folder), {}, []
@@ -63,7 +63,7 @@ def _named(file, error):
 
 
 def names_in(text):
-    """The names that a Python file may define, and "*" if it may define others: by import *, or as it is not valid."""
+    """The names that a Python file may define, and "*" if there may be others, due to import * or invalid code."""
     tree = _parse(text)
     if tree is None:
         return {"*"}
@@ -103,7 +103,7 @@ def source_of(notebook):
 
 
 def _that_may_fail(node):
-    """A statement within try: it may need what was left out, such as a default that an experiment measured."""
+    """Put a statement into a ``try``, since it may need something left out, such as a default that was measured."""
     handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, [ast.Pass()])
     return ast.fix_missing_locations(ast.Try([node], [handler], [], []))
 
@@ -119,7 +119,7 @@ def _is_constant(node):
 
 
 def _read(file, largest):
-    """The bytes of the student's file. Raises ValueError for anything but a file, such as a link or a folder."""
+    """The bytes of a student's file. Raises ValueError for anything but a file, such as a link or a folder."""
     if file.is_symlink():
         raise ValueError("this is a link; hand in the file itself")
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""Exercises of notebook 4, copies and synchronisation: a minibatch over the devices, sums over them, and a step."""
+"""Exercises of notebook 4, copies and synchronisation: splitting a minibatch, summing over devices, and a step."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class split_batch(Exercise):
         return f"{several(n, 'example')} on {several(k, 'device')}"
 
     def test(self, answer, n, k):
-        """Each example is there once, with its label; shards differ by at most one, and each is on its device."""
+        """Test that each example is there once, with its label, and that each shard has the right size and device."""
         devices = [cpu(i) for i in range(k)]
         X, y = np.arange(n, dtype=np.float32).reshape(n, 1), np.arange(n)  # an image is one pixel, its number
         result = returned(call(answer, X, y, list(devices), hint=RAGGED))
@@ -65,7 +65,7 @@ class allreduce(Exercise):
         return f"{several(k, 'device')}, {several(n, 'number')}"
 
     def test(self, answer, k, n):
-        """The sum, in place, on every device. Returns the transfers."""
+        """Test that every device holds the sum, in place. Returns the transfers."""
         arrays, values = vectors(range(k), n)
         data = list(arrays)
         _, transfers = call_recorded(answer, data, mixed=PUT)
@@ -93,11 +93,11 @@ MIXED = "an allreduce takes a list with one array from each device, all of one s
 
 
 def check_steps(replicas, arrays, start, own, sizes, lr, transfers, tolerance=1e-4):
-    """All replicas take, in place, the step that one device would take: the sum of all gradients, divided once.
+    """Check that all replicas take, in place, the step of a single device: the sum of all gradients, divided once.
 
-    ``replicas``: for each device the list of its parameters, which held ``arrays``, with the values ``start``; ``own``:
-    for each device the gradients of its shard; ``sizes``: those shards' numbers of examples. An answer that made
-    ``transfers`` has done something, even if no parameter has changed.
+    ``replicas``: for each device, the list of its parameters, which first held ``arrays`` with the values ``start``;
+    ``own``: for each device, the gradients of its shard; ``sizes``: how many examples each shard has. An answer that
+    made ``transfers`` has done something, even if no parameter has changed.
     """
     expect(same_things(replicas, arrays), "the lists now hold other arrays", "work in place, as sgd does")
     steps = [_flat(params) - _flat(start) for params in arrays]
@@ -105,7 +105,7 @@ def check_steps(replicas, arrays, start, own, sizes, lr, transfers, tolerance=1e
         unchanged = "no parameter has changed"
         expect(not transfers, unchanged, IN_PLACE)
         raise Empty(unchanged)
-    n, own = sum(sizes), [-lr * _flat(grads) for grads in own]  # each one's step, if nobody divided
+    n, own = sum(sizes), [-lr * _flat(grads) for grads in own]  # each device's step, without a division
     total, means = np.sum(own, axis=0), [grads / max(1, size) for grads, size in zip(own, sizes, strict=True)]
     for i, step in enumerate(steps):
         mistakes = (
@@ -149,7 +149,7 @@ class update_replicas(Exercise):
         return f"{several(len(sizes), 'device')}, a minibatch of {sum(sizes)}"
 
     def test(self, answer, sizes):
-        """All replicas take the same step. ``sizes``: of each device's shard."""
+        """Test that all replicas take the same step. ``sizes``: how many examples each device's shard has."""
         rng, shapes, lr = random_numbers(1), ((2, 3), (4,)), 0.5
         devices = [cpu(i) for i in range(len(sizes))]
         start = [rng.normal(0, 1, shape).astype(np.float32) for shape in shapes]
@@ -184,7 +184,7 @@ class associative_sum(Exercise):
         return f"{several(n, 'term')} of up to {largest:g}"
 
     def test(self, answer, n, largest):
-        """Other shares, other orders, other numbers of devices: the same bits; near to the sum in float64."""
+        """Test that other shares, orders and numbers of devices give the same bits, close to the sum in float64."""
         rng, found = random_numbers(3), {}
         terms = (largest * rng.uniform(-1, 1, (n, 2000))).astype(np.float32)
         half, pairs = terms[:, :1000], n // 4  # of which large terms cancel, so that rounding shows, in float64, too

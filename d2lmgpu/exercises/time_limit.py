@@ -10,7 +10,7 @@ from ..arguments import is_number, shown
 from ..in_a_tab import IN_A_TAB
 
 SECONDS = 60.0
-"""Seconds that an answer may take, unless another limit is given; the course's own answers take less than one."""
+"""How many seconds an answer may take, unless another limit is given; the course's own answers need less than one."""
 
 AGAIN = 1.0  # seconds until the exception is raised again, in code that has caught it
 
@@ -28,7 +28,7 @@ def check_seconds(seconds):
 
 @contextlib.contextmanager
 def time_limit(seconds):
-    """Raise `TimeIsUp` in the ``with`` block after so many seconds, or at its end if it took longer. None: no limit.
+    """Raise `TimeIsUp` in the ``with`` block after this many seconds, or at its end if it took longer; None: no limit.
 
     On Linux and macOS, in the main thread, this also interrupts code that sleeps or waits. Elsewhere the exception
     arrives only between two steps of Python code, not while code waits. In a browser's tab nothing interrupts the code;

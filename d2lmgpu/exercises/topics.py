@@ -21,7 +21,7 @@ TOPICS = [
 ]
 TOPICS[6 - 1] |= _exercises("wirings")
 TOPICS[10 - 1] |= _exercises("precision")
-"""The exercises of each topic, by name: those of the notebooks of one number."""
+"""The exercises of each topic, by name. A topic consists of the notebooks that have the same number."""
 
 EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.items()}
 """All exercises by name."""

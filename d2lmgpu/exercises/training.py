@@ -1,4 +1,4 @@
-"""Exercises of notebook 5, training on k devices: a step, its speed, and the minibatch from which k devices pay off."""
+"""Exercises of notebook 5, training on k devices: a step, its speed, and the batch size where k devices pay off."""
 
 import math
 
@@ -33,7 +33,7 @@ class train_batch(Exercise):
         return f"{several(n, 'example')} on {several(k, 'device')}"
 
     def test(self, answer, n, k):
-        """Every replica takes the step that one device would take, in place, even if shards are uneven or empty."""
+        """Test that every replica takes the step of a single device, in place, even if shards are uneven or empty."""
         rng = random_numbers(0)
         params = init_params(0, init="he")
         X, y = rng.random((n, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, n)

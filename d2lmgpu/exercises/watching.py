@@ -1,4 +1,4 @@
-"""What an answer did with the devices: between which of them numbers travelled, and when it waited for work."""
+"""Watch what an answer does with the devices: between which of them it copies numbers, and when it waits for work."""
 
 import contextlib
 import threading
@@ -10,18 +10,18 @@ RAW = "reading .raw bypasses the rules, and on a GPU this would fail"
 
 
 def spread(values, devices):
-    """Arrays of the host as arrays of devices, one on each."""
+    """Copy arrays from the host to devices, one to each."""
     return [put(value, device) for value, device in zip(values, devices, strict=True)]
 
 
 def check_place(array, device, what, hint):
-    """Raise `Wrong` unless an array, which is ``what``, is on the device."""
+    """Raise `Wrong` unless an array is on the device; ``what`` describes the array in words."""
     place = array.device if isinstance(array, DeviceArray) else "the host"
     expect(place is device, f"{what} is on {place}", hint)
 
 
 def check_ways(transfers, devices, numbers):
-    """Raise `Wrong` if so many float32 ``numbers`` went through the host, or a device got fewer from the others."""
+    """Raise `Wrong` if this many float32 ``numbers`` went through the host, or a device got fewer from the others."""
     places, nbytes = set(map(str, devices)), 4 * numbers
     if len(places) == 1:
         return
@@ -38,10 +38,10 @@ def check_ways(transfers, devices, numbers):
 
 @contextlib.contextmanager
 def watch(devices):
-    """A list of what the host program does with these devices during the ``with`` block, in its order.
+    """A list of what the host program does with these devices during the ``with`` block, in order.
 
-    (thread, device, task, n): as the n-th it submits a task. (thread, device, None, n): it waits until all is done that
-    it has submitted there up to the n-th.
+    An entry (thread, device, task, n) means that it submits a task, as the n-th entry. An entry (thread, device, None,
+    n) means that it waits until everything is done that it has submitted to this device up to the n-th entry.
     """
     seen = []
     for device in devices:
@@ -78,12 +78,12 @@ SUBMIT = "submit to all devices first, tasks = [device.run(...) for ...], and th
 
 
 def check_at_once(seen):
-    """Raise `Wrong` if a device got its work only after a wait for another one's. ``seen``: of `watch`.
+    """Raise `Wrong` if a device got its work only after a wait for another device's. ``seen``: the list from `watch`.
 
-    A device's work is its first task that returns several things, such as a loss and gradients. Threads of the host
-    program are looked at one by one: while one waits, another may still submit.
+    A device's work is its first task that returns several things, such as a loss and gradients. Each thread of the host
+    program is checked separately, since one may still submit work while another waits.
     """
-    begun, waited = {}, {}  # the work's thread and number by device; the first device waited for by thread
+    begun, waited = {}, {}  # by device, its work's thread and number; by thread, the first device it waited for
     for thread, device, task, number in seen:
         if task is None:
             if device in begun and begun[device][0] == thread and begun[device][1] <= number:

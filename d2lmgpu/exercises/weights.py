@@ -26,14 +26,14 @@ class evaluate(Exercise):
     every image counts once, on any device, and all devices work.
     """
 
-    cases = ((11, 2, 4), (16, 3, 5), (8, 1, 3), (9, 5, 8))  # twice fewer are left over than there are devices
+    cases = ((11, 2, 4), (16, 3, 5), (8, 1, 3), (9, 5, 8))  # in two, fewer images are left over than there are devices
     hint = "count the right answers over all shards of all minibatches, and divide once by the number of images"
 
     def words(self, n, k, batch_size):
         return f"{several(n, 'image')} on {several(k, 'device')}, {batch_size} at a time"
 
     def test(self, answer, n, k, batch_size):
-        """The labels are such that the accuracy differs between devices, and between minibatches."""
+        """Test with labels for which the accuracy differs between devices, and between minibatches."""
         params, devices = init_params(0, init="he"), [cpu(i) for i in range(k)]
         X = random_numbers(n).random((n, 1, 28, 28), np.float32)
         right = np.arange(n) % (k + 2) > 0
@@ -48,7 +48,7 @@ class evaluate(Exercise):
         expect(len(used) == k, f"right, but images went to {len(used)} of the devices", hint)
 
     def mistakes(self, _, mean, right, k, batch_size):
-        """The usual ones, for images that are classified ``right`` or not."""
+        """The usual mistakes; ``right`` says for each image whether it is classified correctly."""
         n = len(right)
         batches = [right[start : start + batch_size] for start in range(0, n, batch_size)]
         shards = [[batch[start:stop] for start, stop in chunk_bounds(len(batch), k)] for batch in batches]
@@ -126,7 +126,7 @@ class combine_statistics(Exercise):
     returns = "return two numbers: mean, variance"
 
     def right(self, counts, means, variances):
-        """Mean and variance of all numbers, from those of the shards."""
+        """The mean and the variance of all numbers, computed from those of the shards."""
         part, m = np.array(counts) / sum(counts), np.array(means)
         mean = (part * m).sum()
         return mean, (part * variances).sum() + (part * (m - mean) ** 2).sum()

@@ -1,6 +1,7 @@
 """Exercises of notebook 6b, invented allreduces: one that beats the ring on a torus, one for a ring with a broken wire.
 
-For a right answer the check prints its simulated time beside those of others, so that it can be improved.
+For a right answer, the check prints its simulated time beside those of other allreduces, so that students can improve
+it.
 """
 
 from ..collectives import bound, ring_along, simulate
@@ -10,7 +11,7 @@ from .exercise import Exercise
 from .results import expect
 
 LONG = 20_000_000
-"""From so many elements on an answer is timed."""
+"""An answer is timed if the array has at least this many elements."""
 
 NEIGHBOURS = "send only where network.direct[source, destination] is true; other messages take detours, which is slower"
 
@@ -20,7 +21,7 @@ class torus_allreduce(Exercise):
     wired to its two neighbours in its row and to its two neighbours in its column. Send only between neighbours. For
     160 MB it must take less simulated time than ring_along(torus(4, 4), both_ways=True). n can be any number.
 
-    proved, uses only existing wires, and is faster than the ring in both directions.
+    it is proved, uses only existing wires, and is faster than the ring in both directions.
     """
 
     optional = True
@@ -28,12 +29,12 @@ class torus_allreduce(Exercise):
     network = torus(4, 4)
     without = "invent", "invented"
     invented = 1.56e-3
-    """Seconds of `invent` for 160 MB."""
+    """The seconds that the allreduce from `invent` takes for 160 MB."""
     hint = "first reduce_scatter in each row; then add up each device's part over its column"
     faster = "rows and columns can work at the same time, on different parts of the array, and wires work both ways"
 
     def enough(self, n):
-        """So many seconds are not too many, and a word on them."""
+        """The limit in seconds below which an answer is fast enough, and a clause that explains it."""
         ring = simulate(self.ring(n), self.network).seconds
         return 0.999 * ring, f"the ring in both directions takes {1000 * ring:.4g}"
 
@@ -41,7 +42,7 @@ class torus_allreduce(Exercise):
         return ring_along(self.network, both_ways=True)(self.network.k, n)
 
     def test(self, answer, k, n):
-        """The schedule is proved, uses single wires, and, if it is long, is fast enough; returns how long it takes."""
+        """Test that the schedule is proved, uses single wires and, for a long array, is fast enough; tell its time."""
         schedule = proved(answer, k, n, lambda *_: self.hint)
         ways = ((t.source, t.destination) for step in schedule for t in step)
         far = next((way for way in ways if not self.network.direct[way]), None)
@@ -62,7 +63,7 @@ class line_allreduce(torus_allreduce):
     and 0 is broken, rewired(nvlink_ring(8, 25e9, 2e-6), {(7, 0): 0}); k is 8. Send only between neighbours. For 160 MB
     its simulated time must be at most 1.4 times the time that no schedule can beat. n can be any number.
 
-    proved, uses only existing wires, and is close to the time that no schedule can beat.
+    it is proved, uses only existing wires, and is close to the time that no schedule can beat.
     """
 
     cases = ((8, 16), (8, 1000), (8, 5), (8, 40_000_000))
