@@ -1,9 +1,9 @@
-# PYTHON_ARGCOMPLETE_OK: a shell may start this to complete a line, see completion.py
-"""The command ``d2lmgpu``: each subcommand parses, calls one public function, prints.
+# PYTHON_ARGCOMPLETE_OK: a shell may start this to complete a line (see completion.py)
+"""The command ``d2lmgpu``: each subcommand parses its options, calls one public function, and prints the results.
 
-Exit code 0 only on success, 2 with one line on standard error for bad input, 1 if training
-diverged or devices' parameters differ, a trial of a sweep failed or an answer is wrong, and 130
-if it was interrupted (results are still reported); training by SIGTERM: 143, by SIGUSR1: 138.
+The exit code is 0 only on success. It is 2, with one line on standard error, for bad input; 1 if training diverged,
+devices' parameters differ, a trial of a sweep failed, or an answer is wrong; and 130 if the command was interrupted
+(results are still reported), or for training 143 if SIGTERM and 138 if SIGUSR1 interrupted it.
 """
 
 import codecs
@@ -19,13 +19,13 @@ from .parser import parse
 from .ranks import are_together, check_alone, errors_told, run_together
 
 PLAIN = {"✓": "right:", "✗": "wrong:", "×": "x", "·": "*", "…": "...", "–": "-", "→": "->", "√": "sqrt "}
-"""What stands for these characters on an output whose encoding does not have them."""
+"""The replacements for these characters on an output whose encoding does not have them."""
 
 COMMANDS = (devices, train, sweep, predict, allreduce, scaling, plan, course, check, grade)
 
 
 def main(arguments=None):
-    """Run a command line (``sys.argv`` unless given); returns the exit code."""
+    """Run a command line (``sys.argv`` unless given); return the exit code."""
     name = "d2lmgpu"
     try:
         _write_what_the_output_can(sys.stdout, sys.stderr)
@@ -45,14 +45,14 @@ def main(arguments=None):
 
 
 def _one_line(error):
-    """An error's message; of an error of the operating system, the file's name and what is wrong with it."""
+    """An error's message; for an operating system error about a file, the file's name and what is wrong with it."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{' '.join(str(error.filename).split())}: {error.strerror}"
     return message_of(error)
 
 
 def _write_what_the_output_can(*streams):
-    """Let streams that are not UTF-8 write something similar for characters that they cannot encode."""
+    """Let streams that are not UTF-8 write something similar in place of characters that they cannot encode."""
     codecs.register_error("d2lmgpu", _plain)
     for stream in streams:
         if hasattr(stream, "reconfigure"):

@@ -52,7 +52,7 @@ def add_to(command):
 
 
 def run(options):
-    """Time all algorithms for all sizes, a line each."""
+    """Time all algorithms for all sizes, and print a line for each."""
     algorithms = [name.strip() for name in options.algorithms.split(",")]
     sizes = [parse_size(size) for size in options.sizes.split(",")]
     if options.on is not None:
@@ -65,7 +65,7 @@ def run(options):
     if everybody is None:
         return
     for algorithm in algorithms:
-        everybody.across(algorithm)  # or an error before anything is measured
+        everybody.across(algorithm)  # raises its error before anything is measured
     what = algorithms, sizes
     rows = measure_across(everybody, *what) if everybody.size > 1 else measure_allreduce(everybody.mine, *what)
     if everybody.rank == 0:
@@ -89,7 +89,7 @@ def _report(options, devices, measured):
 
 
 def _network(options):
-    """The one of --on. Raises ValueError for another number of devices than it has, OSError for a file."""
+    """The network of --on. Raises ValueError if --devices is another number than it has, OSError if a file fails."""
     asked = options.devices
     if asked is not None and not (asked.isdigit() and 1 <= int(asked) <= MOST_DEVICES):
         raise ValueError(f"--devices is {shown(asked)}; for a simulated network, give a number, such as 16")

@@ -16,7 +16,7 @@ def add_to(command):
 
 
 def run(options):
-    """Print the verdict; the exit code is 1 for a wrong answer."""
+    """Print the verdict; return the exit code, which is 1 for a wrong answer."""
     from ..exercises import EXERCISES, find, judge_file
 
     if options.exercise is None:

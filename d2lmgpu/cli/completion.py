@@ -1,4 +1,4 @@
-"""Completion in a shell, by argcomplete: of commands, of options, and of the names or files that these take."""
+"""Completion in a shell, by argcomplete, of commands, options, and the names or files that options accept."""
 
 import os
 
@@ -6,7 +6,7 @@ import os
 def complete(parser):
     """If a shell has started this process to ask how a command line can be completed, answer and exit.
 
-    Without argcomplete nothing happens.
+    Without argcomplete, nothing happens.
     """
     if "_ARGCOMPLETE" not in os.environ:
         return

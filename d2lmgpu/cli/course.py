@@ -15,7 +15,7 @@ def add_to(command):
 
 
 def run(options):
-    """Copy, and say what was written and what stayed."""
+    """Copy the course, and say which files were written and which were not changed."""
     from ..exercises.course import copy_course
 
     copied = copy_course(options.folder, data=not options.no_data)

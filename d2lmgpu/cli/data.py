@@ -1,4 +1,4 @@
-"""What a command trains on: Fashion-MNIST, or pictures in folders."""
+"""The data on which a command trains: Fashion-MNIST, or pictures in folders."""
 
 import argparse
 import re
@@ -12,11 +12,11 @@ from ..images import load_image_data, picture_shape
 from .options import add_input
 
 MOST_PIXELS = 2**14
-"""Most pixels of a picture's side."""
+"""The most pixels that a side of a picture may have."""
 
 
 def add_data(command, limit=int):
-    """Add the options that say what is trained on; ``limit`` reads --limit."""
+    """Add the options that choose the training data; ``limit`` is the function that reads --limit."""
     pictures = "pictures in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, or MNIST's files (default: Fashion-MNIST)"
     add_input(command, "--data", pictures, "FOLDER", picture_folders)
     add_size(command, "width and height to which pictures are resized (default: their own, or 28x28 if they differ)")
@@ -31,7 +31,7 @@ def add_size(command, help):
 
 
 def _size(text):
-    """ "64x48" as (48, 64), and "32" as (32, 32): height and width."""
+    """Read "64x48" as (48, 64), and "32" as (32, 32): height and width."""
     found = re.fullmatch("([0-9]{1,5})(?:x([0-9]{1,5}))?", text.lower())
     width, height = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
     if not (0 < width <= MOST_PIXELS and 0 < height <= MOST_PIXELS):
@@ -40,7 +40,7 @@ def _size(text):
 
 
 def find_data(options, limit=None):
-    """The data set as `train` takes it, Fashion-MNIST or a folder's; of it the `first_examples` up to ``limit``."""
+    """The data set in the form for `train`, Fashion-MNIST or a folder's; only the `first_examples` up to ``limit``."""
     if options.data is None:
         for flag in ("--invert", "--image-size", "--channels"):
             if getattr(options, flag[2:].replace("-", "_")):
@@ -58,7 +58,7 @@ def say_pictures(images):
 
 
 def _input_shape(options):
-    """The shape (C, H, W) in which a folder's pictures are read; None: as `load_image_data` finds it."""
+    """The shape (C, H, W) in which a folder's pictures are read; with None, `load_image_data` finds it."""
     if not options.channels and not options.image_size:
         return None
     if find_idx(options.data):
@@ -68,7 +68,7 @@ def _input_shape(options):
 
 
 def picture_folders(options):
-    """The folders from which pictures are read: those in the --data folder, or its IDX files; None without it."""
+    """The folders from which pictures are read, those in the --data folder, or its IDX files; None without --data."""
     if not options.data:
         return None
     return find_idx(options.data) or [str(Path(options.data, part)) for part in ("train", "test")]

@@ -12,7 +12,7 @@ def add_to(command):
 
 
 def run(options):
-    """Print the table, or what works; returns the exit code."""
+    """Print the table, or with ``--check`` what works; return the exit code."""
     result, code = _check() if options.check else _list()
     cards, reason = find_gpus()
     if not cards:
@@ -22,7 +22,7 @@ def run(options):
 
 
 def _list():
-    """Print the table; returns it, and the exit code."""
+    """Print the table; return it and the exit code."""
     rows = device_table()
     print(f"{'device':<8} {'memory free':>12} {'total':>9} {'busy':>5}  {'compute':<7}  description")
     for row in rows:
@@ -35,7 +35,7 @@ def _list():
 
 
 def _check():
-    """Try, and print what works; the exit code is 1 if something does not."""
+    """Test the machine, and print what works; return the results and the exit code, 1 if something does not work."""
     trials = check_machine()
     print(f"{'device':<20} {'tried':<30} {'seconds':>7}  works")
     for device, tried, works, why, seconds in trials:

@@ -49,7 +49,7 @@ SIGNALS = (*signals.SIGNALS, *filter(None, [getattr(signal, "SIGHUP", None)]))
 
 @signals.listening(SIGNALS)
 def run(options):
-    """Write all marks after each student, and say how many of each student's answers are right."""
+    """After each student, write all marks so far, and say how many of the student's answers are right."""
     from ..exercises.grading import grade
 
     how = taken(options, "seconds", "student_seconds", "seed", "isolate")
@@ -59,7 +59,7 @@ def run(options):
     rows, names, code = {}, {}, 0
     with each_output() as attempt:
         try:
-            with contextlib.closing(marks):  # which ends what is under way
+            with contextlib.closing(marks):  # which ends the jobs that are under way
                 for mine in marks:
                     rows[mine[0].student] = [_row(mark) for mark in mine]
                     _tell(mine)
@@ -78,7 +78,7 @@ def run(options):
 
 
 def _files(options, rows, again=False):
-    """The rows so far as `write_all` takes them; with ``again`` not for pipes, which cannot be written again."""
+    """The rows so far, in the form for `write_all`; with ``again``, not for pipes, which cannot be written again."""
     rows = [row for _, own in sorted(rows.items()) for row in own]
     files = (options.csv, _write_table, rows), (options.json, write_json, rows)
     return [(path, *what) for path, *what in files if path and not (again and is_stream(path))]
@@ -96,17 +96,17 @@ def _tell(marks):
 
 
 def _printable(text):
-    """A text in one line, without control characters: those that are not printable as Python escapes them."""
+    """A text in one line, in which characters that are not printable are escaped as Python escapes them."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _hint(folder, marks, names):
-    """Write all verdicts on a student's answers, with what they printed, to a file.
+    """Write all verdicts on a student's answers, with what the answers printed, to a file.
 
-    ``names``: how often each file's name was used before.
+    ``names``: how often each file name was used before.
     """
     stem = name = _printable(marks[0].student).encode()[:200].decode(errors="ignore")  # which file systems limit
-    while (same := unicodedata.normalize("NFKC", name).casefold()) in names:  # the same name for some file systems
+    while (same := unicodedata.normalize("NFKC", name).casefold()) in names:  # for some file systems the same
         names[same] += 1
         name = f"{stem} ({names[same]})"
     names[same] = 1

@@ -1,4 +1,4 @@
-"""What several commands have in common: how options look and are read, and which files they read and write."""
+"""Helpers for the options of several commands: how they are declared and read, and which files they name."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from ..output import check_apart, check_writable, each_output, save_figure, writ
 
 
 def add_option(command, flag, kind, default, help, names=()):
-    """Add an option with a default value, which its help tells unless it is None; returns it.
+    """Add an option with a default value, which its help mentions unless it is None; return the option's action.
 
     ``names``: values that a shell may complete.
     """
@@ -25,17 +25,17 @@ def add_option(command, flag, kind, default, help, names=()):
 
 
 def listed(kind):
-    """A function that reads "0.1,0.2" as a list, each part with ``kind``."""
+    """A function that reads a text such as "0.1,0.2" as a list, using ``kind`` for each part."""
 
     def read(text):
         return [kind(part.strip()) for part in text.split(",")]
 
-    read.__name__ = f"list of {kind.__name__}"  # argparse calls it so in its error
+    read.__name__ = f"list of {kind.__name__}"  # argparse uses this name in its error
     return read
 
 
 def file_name(text):
-    """The name of a file, or of a folder."""
+    """Read the name of a file or a folder."""
     try:
         check_path("the name", text)
     except ValueError as error:
@@ -44,15 +44,15 @@ def file_name(text):
 
 
 def taken(options, *names):
-    """The options of these names, as arguments by name."""
+    """A dict of the options with these names, to be passed as arguments by name."""
     return {name: getattr(options, name) for name in names}
 
 
 class NamedFile(NamedTuple):
     """An option, shown as ``name``, that names files: ``find(options)`` is a path, a list of them, or None.
 
-    ``check(path)`` raises what would go wrong when it is written; None for what is read. ``pattern``: what files are
-    called that are written into it, if it is a folder.
+    ``check(path)`` raises the error that writing it would raise; it is None for files that are read. ``pattern``: if
+    the option names a folder, the pattern for the names of the files that are written into it.
     """
 
     name: str
@@ -62,18 +62,18 @@ class NamedFile(NamedTuple):
 
 
 def add_output(command, flag, help, metavar="FILE", check=check_writable, pattern=None):
-    """Add an option that names a file, or a folder, that is written. ``check``, ``pattern``: see `NamedFile`."""
+    """Add an option that names a file or folder to be written. ``check``, ``pattern``: see `NamedFile`."""
     action = command.add_argument(flag, type=file_name, metavar=metavar, help=help)
     declare(command, action, None, check, pattern)
 
 
 def add_input(command, name, help, metavar="FILE", find=None, **more):
-    """Add an option, or an argument without a flag, that names what is read; ``find``: see `NamedFile`."""
+    """Add an option, or an argument without a flag, that names a file to be read. ``find``: see `NamedFile`."""
     declare(command, command.add_argument(name, type=file_name, metavar=metavar, help=help, **more), find)
 
 
 def declare(command, action, find=None, check=None, pattern=None):
-    """Declare that an option names files, see `NamedFile`."""
+    """Declare that an option names files (see `NamedFile`)."""
     find = find or (lambda options: getattr(options, action.dest))
     named = NamedFile(*action.option_strings or [action.metavar], find, check, pattern)
     command.set_defaults(named=(*(command.get_default("named") or ()), named))
@@ -82,8 +82,8 @@ def declare(command, action, find=None, check=None, pattern=None):
 def check_files(options):
     """Before any work, raise the error that writing the files named in a command line would raise later.
 
-    ValueError if one of them is also another, or is read, and for a name that it cannot have; OSError where nothing can
-    be written.
+    Raises ValueError if two of these are the same file, if a file is also read, and for a name that a file cannot have;
+    OSError if a file cannot be written.
     """
     found = {named: named.find(options) for named in options.named}
     outputs = {named.name: path for named, path in found.items() if named.check}
@@ -97,16 +97,16 @@ def check_files(options):
 
 
 def write_results(options, result=None, *others, **figures):
-    """Write those that the options name files for: a ``result`` as JSON, ``figures``, and ``others`` as in `write_all`.
+    """Write what the options name files for: a ``result`` as JSON, ``figures``, and ``others`` as in `write_all`.
 
-    ``figures``: functions that draw them, by the options' names.
+    ``figures``: the functions that draw the figures, by the names of the options.
     """
     drawn = [(getattr(options, name), save_figure, draw) for name, draw in figures.items()]
     write_all((result is not None and options.json, write_json, result), *drawn, *others)
 
 
 def write_all(*results):
-    """``write(path, result)`` for each (path, write, result) with a path; errors are raised last, see `each_output`."""
+    """Call ``write(path, result)`` for each (path, write, result) with a path; `each_output` raises errors last."""
     with each_output() as attempt:
         for path, write, result in results:
             if path:
@@ -114,7 +114,7 @@ def write_all(*results):
 
 
 def add_devices(command, default, environments=ENVIRONMENTS):
-    """Add --environment, --devices and --memory-limit; the help tells ``default`` as the default of --devices."""
+    """Add --environment, --devices and --memory-limit; ``default`` is the default of --devices that the help states."""
     add_option(command, "--environment", str, "auto", ", ".join(environments), environments)
     help = f"number of devices (2), or which ones (0,2 or gpu:0,cpu:0); default: {default}"
     command.add_argument("--devices", metavar="K", help=help)
@@ -122,7 +122,7 @@ def add_devices(command, default, environments=ENVIRONMENTS):
 
 
 def find_devices(options, default=None, environment=None):
-    """The environment and the devices that were asked for. ``environment``: another than the options have."""
+    """The environment and the devices that were asked for. ``environment``: used instead of the options' one."""
     asked = default if options.devices is None else options.devices
     environment, devices = choose_devices(environment or options.environment, asked)
     limit_memory(options, devices)
@@ -130,7 +130,7 @@ def find_devices(options, default=None, environment=None):
 
 
 def limit_memory(options, devices):
-    """Apply --memory-limit to the devices, if the command has it and it is given."""
+    """Apply --memory-limit to the devices, if the command has this option and it is given."""
     if getattr(options, "memory_limit", None) is not None:
         for device in devices:
             device.limit_memory(parse_size(options.memory_limit))

@@ -1,4 +1,4 @@
-"""A command's work must not be lost with its output: to a closed pipe, a full disk behind ``>``, a closed terminal."""
+"""Let a command finish its work if its output fails, as with a closed pipe, a full disk or a closed terminal."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ import sys
 
 
 class _Patient:
-    """A text stream that keeps its first error, and drops everything from then on."""
+    """A text stream that remembers its first error, and discards everything from then on."""
 
     def __init__(self, stream):
         self._stream, self.error = stream, None
@@ -27,7 +27,7 @@ class _Patient:
                 self._leave()
 
     def _leave(self):
-        """Redirect the stream to nowhere: Python writes what is left in it at its end, which would fail again."""
+        """Redirect the stream to nowhere: when Python exits, it writes what is left in it, which would fail again."""
         with contextlib.suppress(OSError, ValueError, AttributeError):  # the stream may not be a file
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -38,13 +38,13 @@ class _Patient:
 
 
 def say_last(text):
-    """Write a line to standard error, if it is there, as the last act of a program."""
+    """Write a line to standard error, if there is one, as the last act of a program."""
     if sys.stderr:
         print(text, file=_Patient(sys.stderr), flush=True)
 
 
 def with_patient_output(command, options):
-    """The exit code of ``command(options)``, 0 for None, which goes on to its end even if its output fails.
+    """Run ``command(options)`` to its end, even if its output fails; return its exit code, 0 for None.
 
     Raises OSError at the end if standard output has failed.
     """

@@ -1,6 +1,6 @@
-"""Python files of a person's own: ``--network FILE.py`` and ``--metrics FILE.py``.
+"""Users' own Python files: ``--network FILE.py`` and ``--metrics FILE.py``.
 
-The first defines ``network(input_shape, classes)``, the second ``metrics = {"top 3": function, ...}``.
+The first defines ``network(input_shape, classes)``, and the second ``metrics = {"top 3": function, ...}``.
 """
 
 import runpy
@@ -15,7 +15,7 @@ from .options import declare
 
 
 def declare_files(command, action):
-    """Declare that an option, of networks or of initial weights, reads what is a file."""
+    """Declare that an option for networks or initial weights reads files; known names are not files."""
     known = INITS if action.dest == "init" else NETWORKS
     declare(
         command, action, lambda options: [text for text in _texts(getattr(options, action.dest)) if text not in known]
@@ -23,10 +23,10 @@ def declare_files(command, action):
 
 
 def network_from(text, data=None):
-    """What `Settings` takes as the network that ``--network`` names: a name, or what the file's function makes.
+    """The network that ``--network`` names, as `Settings` accepts it: a name, or what the file's function makes.
 
-    The function is called with the shape (C, H, W) of the images in ``data`` and the number of their classes, without
-    data with Fashion-MNIST's. Raises as `_from_file` does.
+    The function is called with the shape (C, H, W) of the images in ``data`` and the number of their classes or,
+    without data, with Fashion-MNIST's. Raises the errors of `_from_file`.
     """
     if not text.endswith(".py"):
         return text
@@ -35,7 +35,7 @@ def network_from(text, data=None):
 
 
 def made_by(path, input_shape, classes):
-    """The `Network` that the function in a file makes. Raises as `_from_file` does."""
+    """The `Network` that the function in a file makes. Raises the errors of `_from_file`."""
 
     def make(function):
         if not callable(function):
@@ -50,9 +50,9 @@ def made_by(path, input_shape, classes):
 
 
 def find_networks(texts, data):
-    """`network_from` each of the texts, by its name: that of its file, without ".py", or the name that it is.
+    """A dict of the networks that `network_from` makes of the texts. The keys are file names without ".py", or names.
 
-    Raises as `network_from` does, and ValueError for two files of one name.
+    Raises the errors of `network_from`, and ValueError for two files that have the same name.
     """
     texts = _texts(texts)
     names = [Path(text).stem if text.endswith(".py") else text for text in texts]
@@ -67,9 +67,9 @@ def _texts(given):
 
 
 def metrics_from(path):
-    """A file's dict of functions, as ``train(metrics=…)`` takes it; None without a file.
+    """A file's dict of functions, in the form for ``train(metrics=…)``; None without a file.
 
-    Raises as `_from_file` does.
+    Raises the errors of `_from_file`.
     """
 
     def checked(found):
@@ -81,10 +81,10 @@ def metrics_from(path):
 
 
 def _from_file(option, path, name, use):
-    """``use(found)`` of what the file that an ``option`` names defines as ``name``, or of None.
+    """Call ``use`` with what the file of an ``option`` defines as ``name``, or with None; return the result.
 
-    Files beside it can be imported by it. Raises ValueError, in a line, unless there is such a file, and for whatever
-    goes wrong in it or in ``use`` but Ctrl-C.
+    The file can import files beside it. Raises ValueError, with a one-line message, if there is no such file, and for
+    anything that goes wrong in the file or in ``use``, except Ctrl-C.
     """
     if not Path(path).is_file():
         raise ValueError(f"{option} {path}: there is no such file")

@@ -1,4 +1,4 @@
-"""The command line: argparse, with errors of one line that suggest what was perhaps meant."""
+"""The command line: argparse, with one-line errors that suggest what was perhaps meant."""
 
 import argparse
 
@@ -10,7 +10,7 @@ from .completion import complete
 def parse(modules, arguments):
     """The options of a command line; each of ``modules`` is a command.
 
-    Unlike argparse's own ``parse_args``, this also takes files that come after an option that comes after a file.
+    Unlike argparse's own ``parse_args``, this also accepts more files after an option that follows the first files.
     """
     parser, commands = make_parser(modules)
     complete(parser)
@@ -23,10 +23,10 @@ def parse(modules, arguments):
 
 
 def make_parser(modules):
-    """The parser, and the action that has the parsers of the commands, by name, as its ``choices``.
+    """The parser, and the action whose ``choices`` are the parsers of the commands, by name.
 
-    Each module has the command's name; its docstring, from the first ": " on, is what ``--help`` says of it, to its
-    ``add_to`` the parser is given, and its ``run`` is called with the options.
+    Each module has the command's name. Its docstring, from the first ": " on, is what ``--help`` prints about it, its
+    function ``add_to`` adds options to the command's parser, and its function ``run`` is called with the options.
     """
     parser = _Parser(prog="d2lmgpu", description="Train LeNet on several devices, from scratch.")
     parser.add_argument("--version", action="version", version=f"d2lmgpu {__version__}")
@@ -42,11 +42,11 @@ def make_parser(modules):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message):
-        """Exit code 2, after one line."""
+        """Print one line, and exit with code 2."""
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())} (see {self.prog} --help)\n")
 
     def refuse(self, words):
-        """End with an error that names the unknown options, or else arguments, and what the first perhaps means."""
+        """Exit with an error that names the unknown options, or else arguments, and what the first perhaps means."""
         options = [word for word in words if word.startswith("-")]
         words = options or words
         meant = perhaps_meant(words[0].split("=")[0], self._option_string_actions) if options else ""

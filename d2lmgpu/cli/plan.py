@@ -21,7 +21,7 @@ from .own_file import network_from
 from .settings import add_settings
 
 HERE = "this_machine"
-"""As a network: as many virtual devices, whose computations and messages are measured."""
+"""As a network, this stands for virtual devices on this machine, whose computations and messages are measured."""
 
 
 def add_to(command):
@@ -42,7 +42,7 @@ def add_to(command):
 
 
 def run(options):
-    """Prove, simulate, print, write what was asked for."""
+    """Prove and simulate the plan, print the result, and write the files that the options name."""
     check_name("allreduce", options.allreduce, ALGORITHMS)
     how = taken(options, "split", "pipeline", "micro_batches", "batch_statistics", "sums")
     settings = Settings(algorithm=options.allreduce, **how)
@@ -60,7 +60,7 @@ def run(options):
 
 
 def _machine(options, plan, minibatch):
-    """The network, what computations cost (`Measured`), and a line that says where the numbers come from."""
+    """The network, the costs of computations (`Measured`), and a line that says where the numbers come from."""
     check_name("network", options.on, (*TOPOLOGIES, HERE))
     check_number("speed", options.speed, above=0)
     if options.on != HERE:
@@ -74,7 +74,7 @@ def _machine(options, plan, minibatch):
 
 
 def _wires(network, k):
-    """The links of a network, and how long a message takes beside its bytes, to any of k devices from the first."""
+    """A phrase on a network's links, and on the latency of messages from the first of k devices to the others."""
     if k == 1:
         return ""
     latency = network.latency(np.zeros(k - 1, np.intp), np.arange(1, k))

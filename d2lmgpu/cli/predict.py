@@ -43,7 +43,7 @@ def add_to(command):
 
 
 def run(options, everybody=None):
-    """Print what the network says. ``everybody``: a `Cluster` that predicts, instead of the options' devices."""
+    """Print the network's predictions. ``everybody``: a `Cluster` to use instead of the options' devices."""
     if options.files and (options.data or options.confusion or options.mistakes):
         raise ValueError("--data, --confusion and --mistakes are for the test set; leave out the files")
     model = _load(options)
@@ -65,7 +65,7 @@ def run(options, everybody=None):
 
 
 def _load(options):
-    """The model; a network from a file is made for images of the size that is asked for."""
+    """The model of the checkpoint; a network from a file is made for images of the size that the options ask for."""
     if options.network is None:
         if options.image_size or options.channels:
             raise ValueError(
@@ -87,7 +87,7 @@ def _shape_of(folder):
 
 
 def _test_set(options, model, names):
-    """The test set of the classes of these names, and its labels."""
+    """The test set and its labels, for classes with these names."""
     if options.data:
         folder, how = Path(options.data, "test"), (model.network.input_shape, model.invert)
         idx = load_image_data(options.data, *how) if find_idx(options.data) else None

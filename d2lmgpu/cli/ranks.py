@@ -1,4 +1,4 @@
-"""``--environment parallel``: one of several processes that mpiexec or srun started; rank 0 speaks for all."""
+"""``--environment parallel``: one of several processes started by mpiexec or srun; rank 0 prints for all of them."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion", "mistakes")
 
 
 def add_ranks(command):
-    """Add the options of this environment."""
+    """Add the options that only this environment has."""
     help = "with --environment parallel: folder for the output of the processes, one file each"
     add_output(command, "--log", help, "DIR", check_folder, "rank*.log")
     help = f"with --environment parallel: seconds for which a process waits for another (default: {PATIENCE:g})"
@@ -30,12 +30,12 @@ def add_ranks(command):
 
 
 def errors_told():
-    """The classes of errors of which a command tells the message, in a line."""
+    """The classes of errors whose message a command prints, in one line."""
     return DriftError, ValueError, DeviceError, DataError, OSError, MemoryError, *errors_of_cuda()
 
 
 def are_together(options):
-    """Whether a command line asks for `run_together`, where only rank 0 checks the files that it names."""
+    """Whether a command line asks for `run_together`, in which only rank 0 checks the files that it names."""
     return "log" in options and options.environment == "parallel"
 
 
@@ -47,15 +47,15 @@ def check_alone(options):
 
 
 def run_together(options):
-    """The exit code of the command, or None, on the `Cluster` of all processes, in each of them.
+    """Run the command on the `Cluster` of all processes, in each of them; return its exit code, or None.
 
-    Rank 0 reports an error that all have; an error that only some have ends all processes.
+    Rank 0 reports an error that occurs in all processes; an error that occurs only in some ends all processes.
     """
     begin_together()
     try:
         everybody = join(options, PATIENCE if options.patience is None else options.patience)
     except (ValueError, DeviceError, *errors_of_cuda()):
-        tell(over=True)  # the error says all
+        tell(over=True)  # the error says everything
         raise
     if everybody is None:
         return None
@@ -85,7 +85,7 @@ def run_together(options):
 def join(options, patience=PATIENCE):
     """The `Cluster` of all processes, with the devices that were asked for.
 
-    None in a process without a GPU of its own while others have one: those compute, and this one has nothing to do.
+    The result is None in a process that has no GPU of its own while others have one: it has nothing to compute.
     """
     asked = 1 if options.devices is None else parse_devices(options.devices)
     if not isinstance(asked, int) or options.environment not in ("auto", "parallel"):
@@ -102,7 +102,7 @@ def join(options, patience=PATIENCE):
 
 
 class Tell(Callback):
-    """What a process other than rank 0 writes to its file during training."""
+    """Write to the file of a process other than rank 0 how training goes."""
 
     def __init__(self, everybody):
         self.everybody = everybody
@@ -119,9 +119,9 @@ class Tell(Callback):
 
 
 class _Also:
-    """A text stream that also writes to a log, except a progress bar's lines, which overwrite each other.
+    """A text stream that also writes to a log, except for a progress bar's lines, which overwrite each other.
 
-    ``speaks()``: whether what is written goes to the stream at all.
+    ``speaks()`` tells whether text goes to the stream itself, too.
     """
 
     def __init__(self, stream, log, speaks=lambda: True):
@@ -139,7 +139,7 @@ class _Also:
 
 @contextlib.contextmanager
 def _saying(folder, everybody):
-    """Within the block rank 0 writes to the job's output, each process to its file in the ``folder``, if one is given.
+    """Within the block, rank 0 prints to the job's output, and each process to its file in ``folder`` (if given).
 
     Errors always go to the job's output, too.
     """

@@ -19,7 +19,7 @@ from .ranks import add_ranks
 from .settings import add_settings, settings
 
 WHAT = ("network", "width", "algorithm")
-"""Settings that both functions that measure take as arguments of their own; those of `HOW` they take together."""
+"""Settings that both measuring functions accept as separate arguments; those in `HOW` are passed together."""
 
 
 def add_to(command):
@@ -46,7 +46,7 @@ def add_to(command):
 
 
 def run(options, everybody=None):
-    """Measure, print a line for each number of devices, write what was asked for. ``everybody``: of a `Cluster`."""
+    """Measure, print a line for each number of devices, and write what was asked for. ``everybody``: a `Cluster`."""
     if everybody:
         return _measure_cluster(options, everybody)
     asked = parse_devices(options.devices or "1,2,4")
@@ -58,7 +58,7 @@ def run(options, everybody=None):
 
 
 def _what(options):
-    """What is timed, as both functions that measure take it."""
+    """The arguments that say what is timed, which are the same for both measuring functions."""
     data = find_data(options, options.limit)
     return {
         **taken(options, "mode", "batch_size", "steps", "repeats"),

@@ -1,4 +1,4 @@
-"""The options of the command line for `Settings`, one for each field."""
+"""The command line's options for `Settings`, one for each field."""
 
 import re
 from dataclasses import fields
@@ -12,9 +12,9 @@ ALL = [about.name for about in fields(Settings)]
 
 
 def add_settings(command, as_type=lambda kind: kind, names=ALL):
-    """Add an option for each setting of these names.
+    """Add an option for each of the settings with these names.
 
-    ``as_type(kind)`` is the function that reads an option's text; flags and loads have their own.
+    ``as_type(kind)`` is the function that reads an option's text; flags and loads have their own functions.
     """
     group = command.add_argument_group("settings")
     for about in (about for about in fields(Settings) if about.name in names):
@@ -41,7 +41,7 @@ def _add_flag(group, flag, about):
 
 
 def as_splits(text):
-    """ "zero3,data=2,layers=2" as ["zero3", "data=2,layers=2"]: a product keeps its two factors."""
+    """Read "zero3,data=2,layers=2" as ["zero3", "data=2,layers=2"]: a product keeps its two factors."""
     return [split.strip() for split in re.findall("[^,=]+=[^,]*,[^,=]+=[^,]*|[^,]+", text)]
 
 
@@ -50,5 +50,5 @@ def numbers_or_auto(text):
 
 
 def settings(options, names=ALL):
-    """The options of `add_settings` by the settings' names."""
+    """The values of the options that `add_settings` added, by the settings' names."""
     return {about.name: getattr(options, called(about)) for about in fields(Settings) if about.name in names}

@@ -46,7 +46,7 @@ def add_to(command):
 
 
 def run(options):
-    """Train, print how it goes, write what was asked for; returns the exit code."""
+    """Train the networks, print how it goes, and write what was asked for; return the exit code."""
     check_axes(options.x, options.y, options.by)
     data = find_data(options)
     own = {"network": find_networks(options.network, data)}
@@ -57,7 +57,7 @@ def run(options):
 
     def redraw(rows):
         if sparingly.due():
-            with contextlib.suppress(OSError, ValueError), sparingly:  # raised when they are drawn last
+            with contextlib.suppress(OSError, ValueError), sparingly:  # errors are raised in the last drawing
                 write_results(options, **_figures(options, rows))
 
     how = taken(options, "mode", "workers", "results", "keep_models", "invert")
@@ -71,5 +71,5 @@ def run(options):
 
 
 def _figures(options, rows):
-    """The plots as `write_results` takes them."""
+    """The plots, in the form for `write_results`."""
     return {"plot": lambda: plot_sweep(rows, options.x, options.y, options.by), "curves": lambda: plot_curves(rows)}

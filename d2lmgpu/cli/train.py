@@ -43,7 +43,7 @@ def add_to(command):
 
 @signals.listening()
 def run(options, everybody=None):
-    """Train, print how it goes, write what was asked for; returns the exit code.
+    """Train, print how it goes, and write what was asked for; return the exit code.
 
     ``everybody``: a `Cluster` to train on, instead of the devices that the options name.
     """
@@ -71,7 +71,7 @@ def run(options, everybody=None):
 
 
 def _tell(options, history, timeline, everybody):
-    """Print and write what was asked for; of several processes rank 0 does."""
+    """Print the results, and write what was asked for; of several processes, only rank 0 writes."""
     if history.peak_memory:
         peaks = words.listed(f"{nbytes / 1e6:.1f}" for nbytes in history.peak_memory)
         print(f"split {history.split}: devices hold at most {peaks} MB")
@@ -84,7 +84,7 @@ def _tell(options, history, timeline, everybody):
 
 
 def _only_read(options):
-    """The checkpoint to go on from; None if the run is also written to it."""
+    """The checkpoint to continue from; None if the run also writes to this file."""
     goes_on = options.checkpoint and options.resume and same_file(options.checkpoint, options.resume)
     return None if goes_on else options.resume
 
