@@ -53,7 +53,7 @@ def evaluate(
     because an image's class must not depend on the other images. Every example counts the same, however the examples
     are split: the correct answers on all devices are added up, and the total is divided once.
 
-    ``loss``: the loss used in training. One-hot or soft labels, floats (N, classes) for the cross-entropy, stand for
+    ``loss``: the loss used in training. For the cross-entropy, one-hot or soft labels, floats (N, classes), stand for
     the class with the largest value. Other targets that are not whole numbers are not classes; then the result is the
     loss per example.
 
@@ -125,7 +125,7 @@ class TestSet:
 
 
 def _sums(X, y, params, statistics, network, loss, metrics, exact):
-    """Runs on a device: the sums of the correct answers (or of the losses, if a ``loss`` is given) and the metrics."""
+    """Runs on a device: the sums of the correct answers (or the losses, if a ``loss`` is given) and of each metric."""
     if not len(X):
         return [0.0] * (1 + len(metrics))
     with span("evaluate"):
@@ -134,7 +134,7 @@ def _sums(X, y, params, statistics, network, loss, metrics, exact):
 
 
 def sums_of(outputs, y, loss, metrics, exact=None):
-    """The sums of the correct answers (or of the losses, if a ``loss`` is given) and the metrics, for plain outputs.
+    """The sums of the correct answers (or the losses, if a ``loss`` is given) and of each metric, for plain outputs.
 
     ``exact``: the `ExactSums` that add up the sums of the granules.
     """
@@ -198,7 +198,7 @@ def confusion_matrix(y, predicted, classes) -> np.ndarray:
 def _on_each(params, statistics, devices, network):
     """Parameters and statistics on each device: as they are if there is a list for each device, otherwise copied.
 
-    Raises ValueError unless they fit the network.
+    Raises ValueError unless parameters and statistics fit the network.
     """
     shapes = [tuple(shape) for layer in network for shape in layer.shapes]
     norms = [(C,) for C in channels(network) for _ in range(2)]

@@ -21,7 +21,7 @@ SUM_TOLERANCE = 1e-3
 
 
 def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, width=1, batch_statistics="local"):
-    """The name and the layers of a network, given either of them; ``classes``: their names, if not Fashion-MNIST's.
+    """The name and the layers of a network, given one of them; ``classes``: class names, if not Fashion-MNIST's.
 
     A network given by name takes images of ``input_shape`` and has ``width`` times its usual channels. If no class
     names are given, it has ``outputs`` outputs.
@@ -60,7 +60,7 @@ class Given(tuple):
 
 
 def as_init(init):
-    """The value of the setting ``init``: a name or a file as text, a `Model` (a `Result`'s, too), or a `Given`."""
+    """The value of the setting ``init``: a name or file as text, a `Model` (even for a `Result`), or a `Given`."""
     if isinstance(init, os.PathLike):
         return os.fspath(init)
     model = getattr(init, "model", init)
@@ -95,7 +95,7 @@ def number_of_outputs(y, usual=10):
 
 
 def network_for(data, network, width=1, loss=CROSS_ENTROPY, batch_statistics="local"):
-    """Call `find_network` for a data set, in the parts that `check_parts` returns, and check that everything fits."""
+    """Call `find_network` for a data set (the parts that `check_parts` returns), and check that everything fits."""
     about = classes_of(data), image_shape(data[0]), number_of_outputs(data[1])
     name, network = find_network(network, *about, width, batch_statistics)
     for X, y in zip(data[:4:2], data[1:4:2], strict=False):
@@ -124,7 +124,7 @@ def find_everybody(devices, environment, num_gpus):
 
 
 def check_ways(ways):
-    """Raise ValueError unless `train` can use these `Ways`; data and devices are checked elsewhere."""
+    """Raise ValueError unless `train` can use these `Ways`. Data and devices are checked elsewhere."""
     check_flag("progress", ways.progress)
     check_flag("invert", ways.invert)
     check_flag("elastic", ways.elastic)
@@ -146,7 +146,7 @@ def check_ways(ways):
 
 
 def elastic_settings(settings, everybody):
-    """The `Settings` of an elastic run: exact sums, exchanged step by step without graphs.
+    """The `Settings` of an elastic run, with exact sums that are exchanged step by step, without graphs.
 
     Raises ValueError for settings with which one process cannot take over another's work.
     """

@@ -1,4 +1,4 @@
-"""Parameters and optimiser state as the training loop sees them: copies on each device, or parts put together."""
+"""Parameters and optimiser state as the training loop sees them: a copy on each device, or one whole of all parts."""
 
 import itertools
 
@@ -24,7 +24,7 @@ def warm_up(store, size, labels):
 
 
 def has_copies(plan):
-    """Whether between steps each device has all parameters, in the network's order, and its own micro-batches.
+    """Whether each device has its own micro-batches and, between steps, all parameters in the network's order.
 
     This is data parallelism. A split stage is stored unit by unit, even if one device has all its units.
     """

@@ -1,4 +1,4 @@
-"""Fields of `Settings`: how to declare a field, and what the command line, files and documents can ask about it."""
+"""Fields of `Settings`: how to declare a field, and what the command line, files and documents need to know of it."""
 
 from dataclasses import field
 from functools import partial
@@ -8,17 +8,17 @@ from typing import get_args
 from ..arguments import MAX_WHOLE, check_flag, check_name, check_number, check_whole, plain
 
 MAX_NUMBER = 1e6
-"""Larger than any sensible value, but even when multiplied by the number of devices within the range of float32."""
+"""Larger than any sensible value, but in the range of float32 even when multiplied by the number of devices."""
 
 
 def setting(default, help, allowed, check=None, called=None, same=False, recorded=True, **others):
     """A field of `Settings`.
 
     ``allowed``: a tuple of the names that are allowed, or a description of the allowed values. ``check(name, value)``
-    raises ValueError for a value that is not allowed; it is needed unless only these names are.
-    ``called``: the field's name on the command line and in a history, if it is another. ``same``: whether a resumed run
-    must have the same value. ``recorded``: whether a history records the field; False if it only changes how the same
-    result is computed. ``without``: see `flag`. ``read(value)`` returns the value to be stored.
+    raises ValueError for a value that is not allowed; it is needed unless only these names are allowed. ``called``: the
+    field's name on the command line and in a history, if it is different there. ``same``: whether a resumed run must
+    have the same value. ``recorded``: whether a history records the field; False if it only changes how the same result
+    is computed. ``without``: see `flag`. ``read(value)`` returns the value to be stored.
     """
     check = check or partial(check_name, known=allowed)
     about = {"help": help, "allowed": allowed, "check": check, "called": called, "same": same}

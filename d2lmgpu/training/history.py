@@ -16,7 +16,7 @@ PATIENCE = 3
 """Training is given up after this many epochs in a row in which nothing was learned."""
 
 DIVERGED_AT_FIRST, DIVERGED = 5, 1.5
-"""Training has diverged if its loss is above this multiple of the loss of guessing: in the first epoch, and later."""
+"""Multiples of the loss of guessing above which training has diverged: in the first epoch, and in later ones."""
 
 TRY = "try a smaller learning rate, or a warm-up"
 
@@ -108,7 +108,7 @@ class History:
         self.examples_per_second = examples * len(self.seconds_per_epoch) / sum(self.seconds_per_epoch)
 
     def last(self):
-        """A dict of the results of the last epoch, or of those at the stop; its keys are the names of their lists."""
+        """A dict of the results of the last epoch, or of those at the stop; its keys are the names of the lists."""
         if self.interrupted:
             return {name: value for name, value in self.interrupted.items() if name not in ("epoch", "steps")}
         last = {name: getattr(self, name)[-1] for name in REACHED if getattr(self, name)}
@@ -155,7 +155,7 @@ class History:
 
 
 def why_diverged(losses, network, loss="cross_entropy"):
-    """A line that says why training should be given up, if its ``losses``, one per epoch, show this; otherwise None.
+    """A line that says why training should be given up, or None. ``losses``: the training losses, one per epoch.
 
     The loss of guessing is known only for cross_entropy; with another ``loss``, training is given up only if a value is
     not finite.

@@ -94,7 +94,7 @@ class Loop:
         return after, position.seconds - before.seconds
 
     def _evaluate(self):
-        """A dict of the current results on the test set, by name: the accuracy (or loss)."""
+        """A dict of the current results on the test set, such as the accuracy (or loss)."""
         self.tell("on_evaluate", self.history)
         self.bar.evaluate(0, self.test_set.size)
         begin = time.perf_counter()
@@ -108,7 +108,7 @@ class Loop:
         return tested
 
     def surely(self, work, *args):
-        """As in `Cluster`; if processes die, the run goes on without them."""
+        """Like `Cluster.surely`; if processes die, the run goes on without them."""
         return self.everybody.surely(work, *args, again=self._go_on)
 
     def _go_on(self):

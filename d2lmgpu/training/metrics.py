@@ -1,4 +1,4 @@
-"""Your own metrics: functions that tell, from its outputs and the labels, how good a network is.
+"""Your own metrics: functions that compute, from outputs and labels, a measure of how good a network is.
 
     def top_3(logits, labels):                                     (n, classes), (n,)
         best = logits.argsort(axis=1)[:, -3:]

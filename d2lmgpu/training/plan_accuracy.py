@@ -51,7 +51,7 @@ class SplitTestSet(TestSet):
         ]
 
     def evaluate(self, device_params, statistics=(), tell=None):
-        """Like `TestSet.evaluate`, but only the first list of parameters and the first list of statistics are used."""
+        """Like `TestSet.evaluate`, but with only the first list of parameters and the first list of statistics."""
         own, rest, fixed = [], iter(map(to_host, device_params[0])), iter([*map(to_host, next(iter(statistics), ()))])
         for stage in self.plan.stages:
             params = [next(rest) for _ in shapes_of(stage, self.network)]

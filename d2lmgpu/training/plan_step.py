@@ -39,7 +39,7 @@ AHEAD = 8
 
 
 class PlanStep:
-    """Training with the plan for ``settings.split``, data-parallel if there is none.
+    """Training with the plan for ``settings.split``; without a split, data-parallel training.
 
     ``devices``: a `Cluster`, with a `PlanStep` in each of its processes. ``stop``: a `Stop`; when any process wants to
     stop, all call ``stop.agree()`` after the same step.
@@ -108,7 +108,7 @@ class PlanStep:
     def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
         """Start an epoch with the examples in this ``order`` (M,) and learning rate ``lr``: a number, or one per step.
 
-        ``done``: how many steps of the epoch were done before; ``losses``, summed as `pause` returns them, and
+        ``done``: how many steps of the epoch were done before; ``losses``, as `pause` returns them, and
         ``correct`` are the results of these steps. The random numbers of preprocessing and dropout depend on ``epoch``
         (from 0).
         """

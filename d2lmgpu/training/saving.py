@@ -24,7 +24,7 @@ from ..devices.errors import one_line
 from .resume import Position
 
 ENDING = ".hang"
-"""An emergency checkpoint's name is that of the run's file with this ending: a new file that no process has locked."""
+"""An emergency checkpoint's name is the run's file name plus this ending: a new file that no process has locked."""
 
 
 class Saver:
@@ -59,7 +59,7 @@ class Saver:
             model.save(self.best)
 
     def _checkpoint(self, position, read, statistics):
-        """A `Checkpoint` of the arrays that ``read`` returns; ``statistics``: each device's, which were read before."""
+        """A `Checkpoint` of the arrays that ``read`` returns; ``statistics``: those of each device, already read."""
         first = self.runner.replicas[0]  # parameters and the optimiser's state are the same on all devices
         arrays = {"params": list(map(read, first.params)), "kept": list(map(read, first.flat_optimizer_state))}
         arrays |= {"scaling": self.runner.scaling()} | {f"statistics of {i}": own for i, own in enumerate(statistics)}

@@ -40,7 +40,7 @@ BESIDE_PLAN = {"pipeline": None, "micro_batches": 1, "algorithm": "ring", "loads
 
 
 def check_split(name, split):
-    """Raise ValueError unless it is None, a name of `SPLITS`, a product such as "data=2,layers=2", or a `Plan`."""
+    """Raise ValueError unless ``split`` is None, one of `SPLITS`, a product such as "data=2,layers=2", or a `Plan`."""
     if isinstance(split, str) and "=" in split:
         _factors(split)
     elif split is not None and not isinstance(split, Plan):
@@ -213,7 +213,7 @@ def check_memory(network, everybody, peaks, settings, batch_size, objective):
 
 
 def limits_of(everybody):
-    """The memory limit of each device of a `Cluster` in bytes; None where there is no limit."""
+    """The memory limit of each device of a `Cluster` in bytes; None if it has no limit."""
     mine = [[device.accounting.limit if device.accounting else 0] for device in everybody.mine]
     return [int(limit) or None for (limit,) in gather(everybody, mine)]
 

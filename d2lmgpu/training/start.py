@@ -23,7 +23,7 @@ from .settings import Settings
 def start_from(settings, data):
     """What a run on a data set starts from: a `Model`, a list of arrays, or None if parameters are drawn at random.
 
-    Also returned are a line for the user, or None, and the settings. The network of a given model is trained, unless
+    The function also returns a line for the user, or None, and the settings. A given model's network is trained, unless
     the settings name a network other than LeNet; if the data have another number of classes, the last layer starts from
     scratch. Raises the errors of `load_model`.
     """
