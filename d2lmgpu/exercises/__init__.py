@@ -36,7 +36,7 @@ def check(name, answer=None, seconds=SECONDS):
     question. In a student's copy of the course, a right answer is put into mine.py, with everything that it uses.
 
     The answer runs in this process. On Linux and macOS, in the main thread, the time limit interrupts it even while
-    it waits; elsewhere, it interrupts the answer only while that computes. An answer that ends its process (os._exit)
+    it waits; elsewhere, it can interrupt only an answer that computes. An answer that ends its process (os._exit)
     also ends the notebook's kernel; ``d2lmgpu check NAME FILE`` runs answers in processes of their own instead.
 
     Raises ValueError for an unknown exercise, and if ``seconds`` is not a valid limit.

@@ -68,7 +68,7 @@ BUSY = "does it wait for something that never happens? If devices are still busy
 
 
 def _try_cases(exercise, answer):
-    """Try the answer on all cases, and with a seed also on three hidden ones. Returns the sentences on the others."""
+    """Try the answer on all cases and, with a seed, on three hidden ones. Returns the sentences on cases not hidden."""
     named = exercise.cases.items() if isinstance(exercise.cases, dict) else [(None, case) for case in exercise.cases]
     drawn = [(None, exercise.draw(random_numbers(own))) for own in range(3)] if SEED.get() is not None else []
     said = []
@@ -84,7 +84,7 @@ def not_yet(name, what, hint, output=""):
 
 
 def what_ends(error):
-    """In words, how code that raised ``error``, a BaseException but not an Exception, ended."""
+    """In words, how code ended that raised ``error``, which is a BaseException but not an Exception."""
     if isinstance(error, SystemExit):
         return f"ended the program (sys.exit({in_words(error).partition(': ')[2]}))"
     return f"raised {in_words(error)}"
@@ -110,7 +110,7 @@ def _is_librarys(thing):
 
 
 def _named_in(function):
-    """The objects that a function's code uses by a global name or from a module: ``ring`` or ``d2l.evaluate``."""
+    """The objects that a function's code uses by a global name or from a module, as ``ring`` or ``d2l.evaluate``."""
     found = None
     for instruction in dis.get_instructions(function):
         if instruction.opname == "LOAD_GLOBAL":

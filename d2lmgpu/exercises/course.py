@@ -104,7 +104,7 @@ def _cell(kind, name, text):
 
 
 class Begun(NamedTuple):
-    """The notebook that has called `begin`: its name, its folder, and what `compare` has already shown or hidden."""
+    """A notebook that has called `begin`: its name, its folder, and the results that `compare` has shown or hidden."""
 
     name: str
     folder: Path

@@ -13,7 +13,7 @@ SEED = contextvars.ContextVar("seed", default=None)
 
 
 def random_numbers(own):
-    """A random generator for a check: always the same for the check's ``own`` number, unless a seed was given."""
+    """A random generator for a check. It depends only on the check's ``own`` number, unless a seed was given."""
     return np.random.default_rng(own if SEED.get() is None else (own, SEED.get()))
 
 
@@ -81,7 +81,7 @@ class Exercise:
     def compare(self, found, right, *arguments, what="", tolerance=1e-5):
         """Raise `Wrong` unless ``found`` is ``right``, with the first of the ``mistakes`` that fits, or with ``hint``.
 
-        ``what``: a description, in words, of the thing whose value was found.
+        ``what`` says in words what the value is, such as "the loss".
         """
         with in_case(what):
             compare(found, right, self.mistakes(found, right, *arguments), self.hint, tolerance)

@@ -23,7 +23,7 @@ class leaky_relu(Exercise):
         return f"x of shape (2, 3, 5), {dtype.__name__}, slope {slope}"
 
     def test(self, answer, slope, dtype):
-        """Test forward, backward after another call of forward, and that x is not changed."""
+        """Test forward, then backward after another call of forward, and test that x is not changed."""
         x, dy, other = random_numbers(0).normal(size=(3, 2, 3, 5)).astype(dtype)
         before = x.copy()
         pair = returned(call(answer, x, slope))

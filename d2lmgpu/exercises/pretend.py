@@ -21,7 +21,7 @@ class Clock:
 
 
 class PretendDevice(Device):
-    """A device on which work takes exactly as long as it should."""
+    """A device on which work takes exactly the time that was requested."""
 
     kind = "pretend"
 

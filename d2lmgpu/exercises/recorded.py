@@ -16,10 +16,11 @@ from ..words import listed
 
 
 def run_or_recall(program, *arguments, record, needs, processes=None, run=True, fails=False, seconds=180):
-    """Print and return what a Python ``program`` (its text) prints, or the ``record`` of an earlier run and the reason.
+    """Print and return what a Python ``program`` (its text) prints, or the ``record`` of an earlier run.
 
-    ``needs``: names of modules. ``processes``: run this many with mpiexec, which is then needed, too. ``run``: whether
-    to run the program at all. ``fails``: whether the program is meant to end with an error.
+    With a record, also print why it is shown. ``needs``: names of modules. ``processes``: run this many with mpiexec,
+    which is then needed, too. ``run``: whether to run the program at all. ``fails``: whether the program is meant to
+    end with an error.
     """
     mpiexec = [] if processes is None else [_find("mpiexec"), "-n", str(processes)]
     missing = [name for name in needs if importlib.util.find_spec(name) is None]
@@ -44,7 +45,7 @@ def _find(name):
 
 
 def _run(command, seconds):
-    """The exit code and everything printed. After ``seconds``, the program and its child processes are killed."""
+    """The exit code and the output of a command. After ``seconds``, the program and its child processes are killed."""
     started = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
     with subprocess.Popen(command, text=True, encoding="utf-8", errors="replace", **started) as process:
         try:

@@ -19,7 +19,7 @@ class Wrong(Exception):
 
 
 class Empty(Wrong):
-    """An answer does nothing yet; ``what`` says what shows this. There is no hint: the question is printed again."""
+    """An answer does nothing yet; ``what`` says how this is known. There is no hint: the question is printed again."""
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ class accumulate_grads(Exercise):
         return f"{several(n, 'image')}, at most {most} at a time"
 
     def test(self, answer, n, most):
-        """Try parts of equal and unequal size, a single part, and gradients that are in the same arrays each time."""
+        """Test with equal and unequal parts, with a single part, and with gradients in the same arrays each time."""
         rng = random_numbers(0)
         X, y = rng.normal(size=(n, 3)), rng.integers(1, 5, n)
         scratch, sizes = [np.zeros(3), np.zeros(1)], []

@@ -9,7 +9,7 @@ from .results import call_recorded, expect, returned
 from .watching import check_place
 
 LENET_OUTPUTS = [13520, 13520, 3380, 4050, 4050, 800, 800, 128, 128, 10]
-"""The numbers of LeNet's outputs for one image: twice convolution, ReLU, pooling; then flatten, dense, ReLU, dense."""
+"""How many outputs LeNet's layers have for an image: twice convolution, ReLU, pooling; flatten, dense, ReLU, dense."""
 BEFORE = "a cut c comes before layer c: what crosses it are the outputs of layer c - 1, outputs[c - 1]"
 
 

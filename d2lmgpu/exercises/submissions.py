@@ -14,7 +14,7 @@ from ..output import read_json
 from .mine import FILE
 
 LARGEST_FILE, LARGEST_TEXT = 50 * 2**20, 2**20
-"""Limits on bytes of a notebook with its pictures, and on bytes of a Python file or characters of a notebook's code."""
+"""The most bytes of a notebook with its pictures, and the most bytes of a Python file or characters of a notebook."""
 
 DEEPEST = 10_000
 """Python's recursion limit while programs are read, because a sum of 400 terms is a tree of 400 levels."""
@@ -29,7 +29,7 @@ def find_answers(folder, names, made):
     that defines it. Code from notebooks is written to files in the folder ``made``. Returns a dict from names to files,
     which are "mine.py" or paths in ``made``, and a list of sentences that say what cannot be used.
 
-    This function must run in a process of its own, since reading a file may take all memory, or crash Python.
+    This function should run in a process of its own, since reading a file may take all memory, or crash Python.
     """
     sys.setrecursionlimit(DEEPEST)
     folder, found, unusable = Path(folder), {}, []

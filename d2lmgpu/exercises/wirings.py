@@ -34,7 +34,7 @@ class torus_allreduce(Exercise):
     faster = "rows and columns can work at the same time, on different parts of the array, and wires work both ways"
 
     def enough(self, n):
-        """The limit in seconds below which an answer is fast enough, and a clause that explains it."""
+        """The limit in seconds below which an answer is fast enough, and a phrase that explains the limit."""
         ring = simulate(self.ring(n), self.network).seconds
         return 0.999 * ring, f"the ring in both directions takes {1000 * ring:.4g}"
 
