@@ -89,7 +89,7 @@ def _report(options, devices, measured):
 
 
 def _network(options):
-    """The network of --on. Raises ValueError if --devices is another number than it has, OSError if a file fails."""
+    """The network of --on. Raises ValueError if it does not have --devices devices, OSError for an unreadable file."""
     asked = options.devices
     if asked is not None and not (asked.isdigit() and 1 <= int(asked) <= MOST_DEVICES):
         raise ValueError(f"--devices is {shown(asked)}; for a simulated network, give a number, such as 16")

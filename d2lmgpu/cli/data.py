@@ -40,7 +40,7 @@ def _size(text):
 
 
 def find_data(options, limit=None):
-    """The data set in the form for `train`, Fashion-MNIST or a folder's; only the `first_examples` up to ``limit``."""
+    """The data set for `train`: Fashion-MNIST or a folder's pictures, but only the `first_examples` up to ``limit``."""
     if options.data is None:
         for flag in ("--invert", "--image-size", "--channels"):
             if getattr(options, flag[2:].replace("-", "_")):
@@ -58,7 +58,7 @@ def say_pictures(images):
 
 
 def _input_shape(options):
-    """The shape (C, H, W) in which a folder's pictures are read; with None, `load_image_data` finds it."""
+    """The shape (C, H, W) in which to read a folder's pictures; if None, `load_image_data` chooses it."""
     if not options.channels and not options.image_size:
         return None
     if find_idx(options.data):
@@ -68,7 +68,7 @@ def _input_shape(options):
 
 
 def picture_folders(options):
-    """The folders from which pictures are read, those in the --data folder, or its IDX files; None without --data."""
+    """The folders in the --data folder from which pictures are read, or its IDX files; None without --data."""
     if not options.data:
         return None
     return find_idx(options.data) or [str(Path(options.data, part)) for part in ("train", "test")]

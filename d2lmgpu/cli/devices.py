@@ -35,7 +35,7 @@ def _list():
 
 
 def _check():
-    """Test the machine, and print what works; return the results and the exit code, 1 if something does not work."""
+    """Test the machine, and print what works; return the results and the exit code, which is 1 if something fails."""
     trials = check_machine()
     print(f"{'device':<20} {'tried':<30} {'seconds':>7}  works")
     for device, tried, works, why, seconds in trials:

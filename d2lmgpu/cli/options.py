@@ -1,4 +1,4 @@
-"""Helpers for the options of several commands: how they are declared and read, and which files they name."""
+"""Helpers for options of several commands: how options are declared and read, and which files they name."""
 
 import argparse
 import os
@@ -49,10 +49,10 @@ def taken(options, *names):
 
 
 class NamedFile(NamedTuple):
-    """An option, shown as ``name``, that names files: ``find(options)`` is a path, a list of them, or None.
+    """An option, shown as ``name``, that names files: ``find(options)`` is a path, a list of paths, or None.
 
-    ``check(path)`` raises the error that writing it would raise; it is None for files that are read. ``pattern``: if
-    the option names a folder, the pattern for the names of the files that are written into it.
+    ``check(path)`` raises the error that writing the file would raise; it is None for files that are read. ``pattern``:
+    if the option names a folder, the pattern for the names of the files that are written into it.
     """
 
     name: str
@@ -122,7 +122,7 @@ def add_devices(command, default, environments=ENVIRONMENTS):
 
 
 def find_devices(options, default=None, environment=None):
-    """The environment and the devices that were asked for. ``environment``: used instead of the options' one."""
+    """The environment and the devices that were asked for. ``environment``: replaces that of the options."""
     asked = default if options.devices is None else options.devices
     environment, devices = choose_devices(environment or options.environment, asked)
     limit_memory(options, devices)

@@ -50,7 +50,7 @@ def made_by(path, input_shape, classes):
 
 
 def find_networks(texts, data):
-    """A dict of the networks that `network_from` makes of the texts. The keys are file names without ".py", or names.
+    """A dict of the networks that `network_from` makes of texts, by their names or the files' names without ".py".
 
     Raises the errors of `network_from`, and ValueError for two files that have the same name.
     """

@@ -21,7 +21,7 @@ from .own_file import network_from
 from .settings import add_settings
 
 HERE = "this_machine"
-"""As a network, this stands for virtual devices on this machine, whose computations and messages are measured."""
+"""The value of --on for virtual devices on this machine, whose computations and messages are measured."""
 
 
 def add_to(command):
@@ -74,7 +74,7 @@ def _machine(options, plan, minibatch):
 
 
 def _wires(network, k):
-    """A phrase on a network's links, and on the latency of messages from the first of k devices to the others."""
+    """A phrase on the bandwidth of a network's links, and on the latency from the first of k devices to the others."""
     if k == 1:
         return ""
     latency = network.latency(np.zeros(k - 1, np.intp), np.arange(1, k))

@@ -102,7 +102,7 @@ def join(options, patience=PATIENCE):
 
 
 class Tell(Callback):
-    """Write to the file of a process other than rank 0 how training goes."""
+    """Tells how training goes, in the file of a process other than rank 0."""
 
     def __init__(self, everybody):
         self.everybody = everybody
