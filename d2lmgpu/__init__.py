@@ -1,12 +1,12 @@
 """d2lmgpu: multi-GPU training from scratch, to learn from and then to trust.
 
-``import d2lmgpu as d2l``. Importing starts no GPU and imports no CuPy.
+``import d2lmgpu as d2l``. Importing it starts no GPU and does not import CuPy.
 
 The functions you start with (`train` and `Settings`, `evaluate`, `predict`, the device functions, the textbook's
 functions, `load_...`) check their arguments. Each error message says in one line what was given and what is allowed:
 ValueError for arguments that make no sense, DeviceMismatchError for arrays on different devices, DeviceError for
 devices that do not exist or are misused, OSError for files. A function's own docstring names any other errors. Layers
-and other inner functions leave wrong arguments to NumPy.
+and other inner functions leave it to NumPy to reject wrong arguments.
 """
 
 from . import blas as blas  # before NumPy: its BLAS may read its number of threads when it is imported

@@ -1,7 +1,7 @@
-"""Wrong arguments: every error says in one line what was given, what is allowed and what to do.
+"""Checks of arguments: every error says in one line what was given, what is allowed and what to do.
 
-Public functions check their arguments with these functions. All raise ValueError, and none looks at the elements of an
-array, which would take time.
+Public functions check their arguments with these functions. They raise ValueError (`check_arguments` raises TypeError),
+and none of them looks at the elements of an array, which would take time.
 """
 
 import array
@@ -17,7 +17,7 @@ import numpy as np
 from .names import called_here, name_among, spelled_alike
 
 MAX_WHOLE = 10**9
-"""No sensible whole number is larger, except seeds and bytes."""
+"""The largest whole number that an argument may be, except for seeds and numbers of bytes."""
 
 MAX_SEED = 2**64 - 1
 
@@ -25,18 +25,18 @@ MAX_SHOWN = 80
 """The most characters of a value that an error shows."""
 
 SIMILAR = 0.75
-"""How similar a name must be to be suggested, as difflib counts: one letter in four may differ."""
+"""How similar a name must be to be suggested, as measured by difflib: one letter in four may differ."""
 
 
 PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
 """The attributes through which NumPy reads another library's array."""
 
 ON_THE_HOST = (1, 3, 11)
-"""The host's memory, pinned or not, as DLPack numbers it: kDLCPU, kDLCUDAHost, kDLROCMHost."""
+"""DLPack's numbers for the host's memory, pinned or not: kDLCPU, kDLCUDAHost, kDLROCMHost."""
 
 
 def shown(value):
-    """``value`` for a line of an error message: arrays by dtype and shape, other long values shortened."""
+    """``value`` as an error message shows it: an array by its dtype and shape, any other long value shortened."""
     if isinstance(value, np.generic):
         value = value.item()
     try:
@@ -50,13 +50,13 @@ def shown(value):
 
 
 def shortened(text):
-    """A text on one line, with the middle left out if it is long."""
+    """``text`` on one line, with the middle left out if it is long."""
     text = " ".join(text.split())
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 15]} ... {text[-10:]}"
 
 
 def plain(value):
-    """A setting for JSON: numbers (also in lists) of NumPy and other libraries become Python's.
+    """A setting in a form that JSON can hold: numbers of NumPy and other libraries, even in lists, become Python's own.
 
     A history, a checkpoint and a sweep's file hold only such values. Anything that is not a number stays as it is.
     """
@@ -85,10 +85,11 @@ def check_arguments(function, named, known):
 
 
 def perhaps_meant(word, known):
-    """ "; did you mean ring?": the end of an error that suggests one of the ``known`` names, if one fits.
+    """ "; did you mean ring?": the end of an error message that suggests one of the ``known`` names, if one fits.
 
-    It may be another spelling, a name for what other libraries call ``word`` (names.py), or a similar name. If other
-    libraries use ``word`` for something that is not among ``known``, the text says what it is called here.
+    The suggestion may be another spelling, our name for what other libraries call ``word`` (names.py), or a similar
+    name. If other libraries use ``word`` for something that is not among ``known``, the text says what it is called
+    here.
     """
     spelling, spelled = spelled_alike(word), {spelled_alike(name): name for name in known}
     meant = spelled.get(spelling) or name_among(word, known)
@@ -122,7 +123,7 @@ def check_number(name, value, least=-math.inf, above=-math.inf, most=math.inf, b
 
 
 def is_number(value):
-    """Whether it is a real number: not a bool, not an array of one number, not beyond the range of floats."""
+    """Whether ``value`` is a real number within the range of floats; bools and arrays of one number do not count."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         return False
     try:
@@ -133,13 +134,13 @@ def is_number(value):
 
 
 def check_flag(name, value):
-    """Raise ValueError unless ``value`` is True or False (or 1 or 0): a text or a list would count as True."""
+    """Raise ValueError unless ``value`` is True or False (or 1 or 0), because strings and lists would count as True."""
     if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, int) and value in (0, 1)):
         raise ValueError(f"{name} is {shown(value)}; it should be True or False")
 
 
 def check_text(name, value):
-    """Raise ValueError unless ``value`` is a text."""
+    """Raise ValueError unless ``value`` is a string."""
     if not isinstance(value, str):
         raise ValueError(f"{name} is {shown(value)}; it should be a text")
 
@@ -151,7 +152,7 @@ def check_function(name, value):
 
 
 def check_list(name, value, of, length=None):
-    """``value``, any iterable except a text, an array or a dict, as a list; ``of`` says what it should hold."""
+    """``value`` as a list; it may be any iterable but a string, an array or a dict. ``of`` says what it should hold."""
     if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable) or hasattr(value, "dtype"):
         raise ValueError(f"{name}: {shown(value)} should be a list of {of}")
     value = list(value)
@@ -161,7 +162,7 @@ def check_list(name, value, of, length=None):
 
 
 def is_foreign(value):
-    """Whether it is an array of a library other than NumPy, CuPy and this one, or one of Python's buffers."""
+    """Whether ``value`` is an array of a library other than NumPy, CuPy and this one, or one of Python's buffers."""
     kind = type(value)  # look at the type: attributes of a table may be columns
     cupy = getattr(sys.modules.get("cupy"), "ndarray", np.ndarray)
     if issubclass(kind, (np.ndarray, np.generic, cupy)) or hasattr(kind, "raw"):
@@ -213,7 +214,7 @@ def check_array(name, value, ndim=None, shape="", kinds="biuf"):
 
 
 def as_array(name, value, kinds="biuf"):
-    """`check_array` of an array, or of a list that NumPy can convert to one."""
+    """Like `check_array`, but ``value`` may also be a list that NumPy can convert to an array."""
     if not hasattr(value, "dtype") and not is_foreign(value):
         try:
             value = np.asarray(value)

@@ -1,8 +1,8 @@
-"""Hold BLAS, which multiplies matrices for NumPy, to one thread, because each virtual device computes with one thread.
+"""Limit BLAS, which multiplies matrices for NumPy, to one thread, because each virtual device computes with one thread.
 
-threadpoolctl does this for the libraries that it knows. It does not know Accelerate, which NumPy may use on Macs;
-Accelerate reads an environment variable. Importing the package sets it, unless the user has, which works if NumPy is
-imported later.
+threadpoolctl does this for the libraries that it knows. It does not know Accelerate, which NumPy may use on Macs, and
+which reads an environment variable instead. Importing this package sets that variable, unless the user has set it; this
+has an effect only if NumPy is imported later.
 """
 
 import os
@@ -17,14 +17,14 @@ os.environ.setdefault(VARIABLE, "1")
 
 
 def hold_to_one_thread():
-    """Hold BLAS to one thread, in the whole process."""
+    """Limit BLAS to one thread in the whole process."""
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(limits=1, user_api="blas")
 
 
 def check_held():
-    """Raise RuntimeError if no BLAS could be held to one thread."""
+    """Raise RuntimeError if no BLAS could be limited to one thread."""
     from threadpoolctl import threadpool_info
 
     is_known = IN_A_TAB or any(pool["user_api"] == "blas" for pool in threadpool_info())

@@ -1,10 +1,11 @@
-"""Checkpoints: the state of training as a file, from which training resumes as if it had never stopped.
+"""Checkpoints: the state of training in a file, from which training resumes as if it had never stopped.
 
     {"format": "d2lmgpu checkpoint", "version": 1, "bytes": ..., "sha256": ...}    one line of JSON
     arrays and state                                                             NumPy's .npz
 
-Reading a checkpoint never runs code from the file (nothing is unpickled), and takes no more memory than the file is
-long (nothing is compressed). A file is written under another name and then renamed, so it is never there in part.
+Reading a checkpoint never runs code from the file (nothing is unpickled), and takes no more memory than the size of the
+file (nothing is compressed). A file is written under another name and then renamed, so there is never an incomplete
+file under its final name.
 """
 
 import hashlib
@@ -29,16 +30,16 @@ class CheckpointError(ValueError):
 
 
 class Checkpoint(NamedTuple):
-    """``state``: a dict of numbers, texts, lists and dicts. ``arrays``: lists of NumPy arrays by name."""
+    """``state``: a dict of numbers, strings, lists and dicts. ``arrays``: lists of NumPy arrays by name."""
 
     state: dict
     arrays: dict
 
 
 def save_checkpoint(path, checkpoint):
-    """Write a `Checkpoint`. If this fails, or the machine stops meanwhile, an older file stays as it was.
+    """Write a `Checkpoint`. If this fails, or the machine stops in the meantime, an older file stays as it was.
 
-    Raises OSError if it cannot be written.
+    Raises OSError if the file cannot be written.
     """
     named = {f"{name}.{i}": array for name, arrays in checkpoint.arrays.items() for i, array in enumerate(arrays)}
     buffer = io.BytesIO()
@@ -51,8 +52,8 @@ def save_checkpoint(path, checkpoint):
 def load_checkpoint(path):
     """The `Checkpoint` in a file.
 
-    Raises CheckpointError if it is not a checkpoint, comes from another version, or is truncated or altered; OSError if
-    it cannot be read.
+    Raises CheckpointError if the file is not a checkpoint, comes from another version, or is truncated or altered;
+    OSError if the file cannot be read.
     """
     check_path("load_checkpoint: path", path)
     with open(path, "rb") as file:
@@ -70,7 +71,7 @@ def load_checkpoint(path):
 
 
 def _unpack(content):
-    """The `Checkpoint` in a file's content, which takes no more memory than that. It may raise any error."""
+    """The `Checkpoint` in a file's content; it takes no more memory than the content. This may raise any error."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
         if sum(member.file_size for member in members) > len(content):

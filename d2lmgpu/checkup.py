@@ -1,7 +1,7 @@
-"""What works on this machine: try everything that the program relies on, on each device.
+"""Find out what works on this machine, by trying everything that the program relies on, on each device.
 
-A program tries these things by itself when it first uses a device, and falls back to something slower where one does
-not work. Here all are tried at once, so you can see what to expect from a new machine.
+A program tries these things by itself when it first uses a device, and falls back to something slower where one of them
+does not work. Here all of them are tried at once, so that you can see what to expect from a new machine.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ LENGTH = 1003
 def check_machine():
     """Try everything on all GPUs and on two virtual devices; return a list of `devices.trials.Trial`.
 
-    It raises nothing: the list says what failed and why.
+    It raises no errors: the list says what failed and why.
     """
     with all_again():
         gpus = [gpu for gpu in map(_try_card, range(find_gpus()[0])) if gpu is not None]
@@ -48,7 +48,8 @@ def check_machine():
 def _try_card(card):
     """Try what a GPU does on its own; return the device, or None if it cannot be used at all.
 
-    This device is used for nothing else, so failures, even between two cards, do not affect the one that `gpu` returns.
+    This device is used for nothing else, so failures, even between two cards, do not affect the device that `gpu`
+    returns.
     """
     name, made = f"gpu({card})", []
 
@@ -61,7 +62,7 @@ def _try_card(card):
 
 
 def _try_precisions(device):
-    """Runs on the device."""
+    """Try the kernels in each precision that the device has; runs on the device."""
     import cupy
 
     for precision, kind in PRECISIONS.items():
@@ -70,13 +71,13 @@ def _try_precisions(device):
 
 
 def _try_together(gpus):
-    """Try what training needs of several GPUs: peer access, and if they have that, a graph over all of them."""
-    with contextlib.suppress(DeviceError):  # nothing works between two GPUs: their sum will show it
+    """Try what training on several GPUs needs: peer access and, if they have it, a graph over all of them."""
+    with contextlib.suppress(DeviceError):  # if nothing works between two GPUs, their sum will show it
         in_one_graph(gpus, "ring")
 
 
 def _try_sum(devices, algorithm):
-    """Sum arrays over devices, twice; raises RuntimeError for a wrong sum."""
+    """Sum arrays over devices, twice; raise RuntimeError if a sum is wrong."""
     for n in (LENGTH, 100 * LENGTH):
         values = [np.random.default_rng(i).integers(0, 1000, n).astype(np.float32) for i in range(len(devices))]
         arrays = [put(value, device) for value, device in zip(values, devices, strict=True)]

@@ -1,4 +1,4 @@
-"""Minibatches: reshuffled each epoch, with each example once; a smaller last minibatch may be left out."""
+"""Minibatches: each epoch takes every example once, in a new order; a smaller last minibatch may be left out."""
 
 from collections.abc import Iterator
 
@@ -23,11 +23,11 @@ def minibatches(X, y, batch_size, seed, epoch) -> Iterator[tuple[np.ndarray, np.
 
 
 def first_examples(data, limit):
-    """A data set as `train` takes it, with only the first ``limit`` training examples; all if ``limit`` is None.
+    """A data set in the form that `train` takes, with only the first ``limit`` training examples (None: all of them).
 
     If the examples are sorted by class, as those from folders are, they are taken evenly from all classes.
 
-    Raises ValueError unless ``limit`` is a whole number, at least 1.
+    Raises ValueError unless ``limit`` is a whole number of at least 1.
     """
     check_limit(limit)
     X_train, y_train, *rest = check_parts(data)
@@ -39,7 +39,7 @@ def first_examples(data, limit):
 
 
 def check_parts(data, least=4):
-    """The parts of a data set as `train` takes it, in a list. Raises ValueError for a wrong number of parts."""
+    """A list of the parts of a data set that is in `train`'s form. Raises ValueError for a wrong number of parts."""
     parts = "X_train, y_train, X_test, y_test, and maybe the names of the classes"
     data = check_list("data", data, of=f"arrays: {parts}")
     if not least <= len(data) <= 5:
@@ -66,7 +66,7 @@ def epoch_order(n, seed, epoch):
 
 
 def epoch_size(n, batch_size, drop_last=False):
-    """How many of n examples an epoch has: all, or with ``drop_last`` only those that fill whole minibatches.
+    """How many of n examples an epoch uses: all, or with ``drop_last`` only those that fill whole minibatches.
 
     Raises ValueError if the batch size leaves no examples.
     """
@@ -83,9 +83,9 @@ def batch_rng(seed, epoch, number):
 
 
 def to_float(images, out=None):
-    """uint8 images (0..255) as float32 (0..1), float images unchanged; written to ``out`` if it is given.
+    """Images as floats: uint8 (0..255) becomes float32 (0..1), floats stay the same. ``out`` gets the result, if given.
 
-    The arrays are plain ones, on a device or on the host.
+    The arrays are plain arrays of NumPy or CuPy, on a device or on the host.
     """
     images = as_numpy("to_float: images", images)
     if images.dtype == np.uint8:

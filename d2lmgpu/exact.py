@@ -1,12 +1,12 @@
-"""Sums over examples with the same bits in whatever order they are added, and so on any number of devices.
+"""Sums over examples that have the same bits in whatever order they are added, and thus on any number of devices.
 
-A float sum is rounded after each addition: (a + b) + c is not a + (b + c). So the sum of gradients depends on how many
-devices there are, on their shares and on the allreduce. Whole numbers are not rounded. So
+A sum of floats is rounded after each addition, so (a + b) + c may differ from a + (b + c). The sum of gradients thus
+depends on the number of devices, on their shares and on the allreduce. Sums of whole numbers are not rounded. Therefore
 
 - a minibatch is cut into *granules* of `GRANULE` examples; the last one may be smaller. A granule's results have the
-  same bits wherever they are computed: always with the same arrays, the same kernels, and one thread. A device has
-  whole granules;
-- a granule's gradients are rounded once to whole multiples of a unit, and from then on added as integers.
+  same bits wherever they are computed, because the arrays, the kernels and the number of threads (one) are always the
+  same. A device gets only whole granules;
+- a granule's gradients are rounded once, to whole multiples of a unit, and are added as integers from then on.
 
     what                        unit                            as                a sum's limit
     gradients                   2⁻⁴⁰                            int64             2²²
@@ -35,10 +35,10 @@ GRADIENTS, LOSSES, MOMENTS, NORM_SUMS = 2.0**-40, 2.0**-24, 2.0**-30, 2.0**-34
 """The units."""
 
 MOST_GRADIENT, MOST_UNITS = 2.0**22, 2.0**52
-"""The limit of a gradient, and the limits of the others in units."""
+"""The limit of a sum of gradients, and the limit of each of the other sums, in units."""
 
 WHAT = "the loss", "batch norm's sum of squares", "the gradient of batch norm's parameters"
-"""What else may not fit, besides gradients."""
+"""The numbers, besides gradients, that may be too large for a sum."""
 
 
 class SumError(ValueError):
@@ -46,7 +46,7 @@ class SumError(ValueError):
 
 
 def unfit_error(code, where):
-    """The `SumError` for a code noted by a GPU's kernels: 1 + an index into `WHAT`, followed by the parameters."""
+    """The `SumError` for a code noted by a GPU's kernels: 1 + an index into `WHAT` followed by the parameters."""
     number = code - 1 - len(WHAT)
     what = WHAT[code - 1] if number < 0 else f"the gradient of parameter {number}"
     advice = "take a smaller lr, or sums='float'"
@@ -59,7 +59,7 @@ class ExactSums:
     ``scale``: the power of two by which gradients were multiplied in mixed precision; then a gradient that does not fit
     is not an error but sets ``overflow``. ``where``: device and step, in words, for errors. ``first``: the number,
     among all of the network's parameters, of the first one that kernels are given. ``unfit``, ``scales``: arrays of one
-    element, or None, in which a GPU's kernels note what does not fit, and find the scale.
+    element, or None, in which a GPU's kernels note what does not fit, and from which they read the scale.
     """
 
     def __init__(self, examples, where, scale=None):
@@ -68,13 +68,13 @@ class ExactSums:
         self.unfit = self.scales = None
 
     def add_gradients(self, totals, grads, first=0):
-        """Add a granule's gradients, floats, to ``totals``, int64: those of the parameters from ``first`` on."""
+        """Add a granule's gradients (floats), those of the parameters from ``first`` on, to ``totals`` (int64)."""
         for number, (total, grad) in enumerate(zip(totals, grads, strict=True), self.first + first):
             if self._fit(f"the gradient of parameter {number}", grad, self.scale * MOST_GRADIENT):
                 total += as_integers(grad, self.scale)
 
     def losses(self, values):
-        """A granule's loss and correct answers, or metrics, in whole units: float64 with one axis."""
+        """A granule's loss and number of correct answers, or its metrics, in whole units: float64 with one axis."""
         return self._in_units(WHAT[0], values, LOSSES)
 
     def moments(self, moments, count):
@@ -86,11 +86,11 @@ class ExactSums:
         return self._in_units(WHAT[2], sums, NORM_SUMS * self.scale)
 
     def most(self, unit):
-        """The size from which a term in this unit, without the scale, does not fit."""
+        """The smallest size at which a term in this unit, without the scale, no longer fits."""
         return (MOST_GRADIENT if unit == GRADIENTS else unit * MOST_UNITS) / self.granules
 
     def check(self):
-        """Look at what GPUs have noted: raise SumError if something did not fit, or set overflow."""
+        """Look at what a GPU's kernels have noted: if something did not fit, raise SumError or set ``overflow``."""
         code = 0 if self.unfit is None else int(self.unfit.get()[0])
         self.overflow = self.overflow or code > 0
         if code and not self.may_overflow:
@@ -116,7 +116,7 @@ class ExactSums:
 
 @on_device
 def as_integers(values, scale=1):
-    """Floats, multiplied by ``scale``, in whole units of gradients: int64."""
+    """Gradients, floats multiplied by ``scale``, as int64: in whole units, without the scale."""
     xp = array_module(values)
     wide = xp.multiply(values, 1 / (GRADIENTS * scale), dtype=np.float64)
     return xp.rint(wide, out=wide).astype(np.int64)
@@ -134,14 +134,14 @@ def moments_unit(count):
 
 
 def slices_of_granules(n):
-    """Which of n examples each granule has."""
+    """The examples of each granule, of n examples in all: a list of slices."""
     return [slice(start, min(n, start + GRANULE)) for start in range(0, n, GRANULE)]
 
 
 def sizes_of_granules(n):
-    """How many of n examples each granule has."""
+    """The number of examples of each granule, of n examples in all: a list."""
     return [part.stop - part.start for part in slices_of_granules(n)]
 
 
 SUMS = {"float": 1, "exact": GRANULE}
-"""How sums over examples are added, and the number of examples that each part must be a multiple of."""
+"""The ways to add up over examples; each device's number of examples must be a multiple of the number given here."""

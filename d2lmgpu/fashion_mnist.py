@@ -8,8 +8,8 @@ The four original files are looked for in these places, in this order:
 4. the folder of Debian's package ``dataset-fashion-mnist``,
 5. the user's cache.
 
-If they are in none of these, they are downloaded to the user's cache. A file is used only
-if its MD5 sum is right. A wrong file is never replaced, and never ignored silently.
+If they are in none of these, they are downloaded to the user's cache. A file is used only if its MD5 sum is right. A
+wrong file is never replaced and never silently ignored.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ FILES = {  # MD5 sums of the published file, and of Debian's (the same data with
 }
 
 SIZES = dict(zip(FILES, (26_421_880, 29_515, 4_422_102, 5_148), strict=True))
-"""The sizes of the published files in bytes: nothing longer is downloaded."""
+"""The sizes of the published files in bytes: a longer file is not downloaded."""
 
 MIRRORS = (
     "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",

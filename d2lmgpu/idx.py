@@ -1,7 +1,7 @@
 """IDX files, the format of MNIST and its relatives: an array of bytes, preceded by its sizes.
 
-A file has two zero bytes, the type (8: uint8), the number of axes, the size of each axis in four bytes, and the data;
-most are compressed by gzip (LeCun, Cortes and Burges, "The MNIST database of handwritten digits", 1998).
+A file consists of two zero bytes, the type (8 for uint8), the number of axes, the size of each axis in four bytes, and
+the data; most are compressed by gzip (LeCun, Cortes and Burges, "The MNIST database of handwritten digits", 1998).
 """
 
 import gzip
@@ -17,7 +17,7 @@ NAMES = ("train.*images.*idx3", "train.*labels.*idx1", "(t10k|test).*images.*idx
 
 
 def read_idx(path):
-    """The array in a file: uint8, read-only. Raises ValueError if it is incomplete, OSError if it cannot be read."""
+    """The array in a file: uint8, read-only. Raises ValueError if the file is incomplete, OSError if unreadable."""
     data = Path(path).read_bytes()
     try:
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
@@ -31,9 +31,9 @@ def read_idx(path):
 
 
 def find_idx(folder):
-    """The four files of a data set in a folder, in the order of `NAMES`, or None if it has no such file.
+    """The four files of a data set in a folder, in the order of `NAMES`, or None if the folder has none of them.
 
-    Raises ValueError if it has only some of them, or several of a kind.
+    Raises ValueError if the folder has only some of them, or several of a kind.
     """
     paths = sorted(path for path in Path(folder).glob("*") if path.is_file())  # empty if there is no such folder
     found = [[path for path in paths if re.search(name, path.name)] for name in NAMES]

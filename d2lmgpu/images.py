@@ -1,4 +1,4 @@
-"""Read pictures from files in the form that networks take, in any format that Pillow reads.
+"""Read pictures from files of any format that Pillow reads, into the form that networks take.
 
 Training and prediction both use `read_images`, so they read pictures in the same way.
 """
@@ -16,10 +16,10 @@ from .networks.build import check_input_shape
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
 WHITE = 2**16 - 1
-"""White in a grey picture with 16 bits per pixel."""
+"""The value of white in a grey picture with 16 bits per pixel."""
 
 MOST_SIDE = 256
-"""Pixels: larger pictures are resized unless a shape is given."""
+"""In pixels: pictures with a longer side are resized unless a shape is given."""
 
 
 def read_images(paths, input_shape, invert=False):
@@ -31,8 +31,8 @@ def read_images(paths, input_shape, invert=False):
     ``invert``: black becomes white and white black, as the last step, so that transparent
     parts become black. (Fashion-MNIST's items are bright on black, unlike most pictures.)
 
-    Raises ValueError for a file that is not a complete picture, is too large, or has 32 bits per pixel, and for any
-    other C; OSError for a file that cannot be read.
+    Raises ValueError for a file that is not a complete picture, is too large, or has 32 bits per pixel, and for a C
+    other than 1 and 3; OSError for a file that cannot be read.
     """
     from PIL import Image, ImageOps
 
@@ -69,7 +69,7 @@ def _opened(path):
 
 
 def _of_8_bits(picture):
-    """A picture with 16 bits per pixel, which Pillow would clip at 255, with 8 bits; others unchanged.
+    """A picture with 16 bits per pixel, which Pillow would clip at 255, converted to 8 bits; others are unchanged.
 
     Raises ValueError for 32 bits, because no file says which number is white.
     """
@@ -86,7 +86,7 @@ def _of_8_bits(picture):
 
 
 def _opaque(picture):
-    """A picture on a white background, if any of it is transparent."""
+    """The picture, on a white background if any of it is transparent."""
     from PIL import Image
 
     if not picture.has_transparency_data:
@@ -105,7 +105,7 @@ def load_image_folder(folder, input_shape, invert=False):
     Classes and files are in alphabetical order; labels have the smallest type that holds them. Hidden files (._1.png),
     subfolders, and files with other endings are ignored. Pictures are read by `read_images`.
 
-    Raises ValueError if there are no such folders, or one without pictures, or a picture that cannot be read.
+    Raises ValueError if there are no such folders, if one has no pictures, or if a picture cannot be read.
     """
     check_flag("invert", invert)
     names, files = _files(folder)
@@ -125,7 +125,7 @@ def _files(folder):
 
 
 def picture_shape(folder):
-    """The best shape (C, H, W) for reading the pictures of a folder such as `load_image_folder` takes.
+    """The best shape (C, H, W) for the pictures in a folder of the kind that `load_image_folder` reads.
 
     C is 1 if all are grey, else 3. H and W are the pictures' size if it is the same for all and at most `MOST_SIDE`;
     otherwise 28 and 28, as in Fashion-MNIST. Only the header of each file is read.
@@ -155,8 +155,8 @@ def load_image_data(folder, input_shape=None, invert=False):
 
     Each part is read by `load_image_folder`; ``input_shape`` is by default the `picture_shape` of the training part.
 
-    The folder may instead hold the four published files of MNIST, or of a data set in the same format (idx.py): images
-    with one channel, in their own size; the classes' names are then their numbers.
+    The folder may instead hold the four published files of MNIST, or of a data set in the same format (idx.py): then
+    the images have one channel and keep their size, and the classes' names are their numbers.
 
     Raises ValueError if a part is missing, if the parts have different classes, or if files do not fit together.
     """
@@ -178,7 +178,7 @@ def load_image_data(folder, input_shape=None, invert=False):
 
 
 def _from_idx(X_train, y_train, X_test, y_test, input_shape, invert):
-    """The arrays of IDX files as `load_image_data` gives them."""
+    """The arrays of IDX files in the form that `load_image_data` returns."""
     for X, y in ((X_train, y_train), (X_test, y_test)):
         if X.ndim != 3 or y.ndim != 1 or len(X) != len(y) or not len(X) or X.shape[1:] != X_train.shape[1:]:
             raise ValueError(f"images {X.shape} and labels {y.shape} do not fit together; give files of one data set")
@@ -199,7 +199,7 @@ def check_folder(folder):
 
 
 def class_names(folder):
-    """The names of the visible folders in a folder, in alphabetical order; ValueError if there are none."""
+    """The names of the visible folders in a folder, in alphabetical order; raises ValueError if there are none."""
     check_folder(folder)
     names = sorted(path.name for path in Path(folder).glob("[!.]*") if path.is_dir())
     if not names:

@@ -1,4 +1,4 @@
-"""Whether this is Python for WebAssembly, as in a browser tab: without threads, processes or signals."""
+"""Whether this is Python for WebAssembly, as in a browser tab, which has no threads, processes or signals."""
 
 import sys
 

@@ -18,7 +18,7 @@ TOOLTIP = "Ends training after this step and keeps what was learned. Interruptin
 
 
 def in_notebook():
-    """Whether this is a notebook's kernel with ipywidgets installed. It imports neither ipywidgets nor IPython."""
+    """Whether this is a notebook's kernel with ipywidgets installed. This imports neither ipywidgets nor IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython and ipython.get_ipython()
     kernel = any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)
@@ -26,7 +26,7 @@ def in_notebook():
 
 
 class Panel:
-    """What a notebook shows during a loop: a line of text with a Stop button, and a picture below.
+    """The display of a loop in a notebook: a line of text with a Stop button, and a picture below.
 
     ``figure()`` makes the picture, a matplotlib figure. ``stopping``: whether the button was pressed.
     """
@@ -40,7 +40,7 @@ class Panel:
         self._button = Button(description="Stop", icon="stop", tooltip=tooltip, layout=narrow)
         self._button.on_click(self._press)
         # ipykernel 7.4 sends a widget's messages to the thread that used it last, here the busy one. Without this note
-        # of the thread it chooses by the message itself, as other versions do
+        # of the thread, it chooses by the message itself, as other versions do
         vars(self._button.comm).pop("_reply_subshell_id", None)
         self._label = Label(text)
         self._widgets = [HBox([self._button, self._label]), self._button, self._label]
@@ -54,14 +54,14 @@ class Panel:
         self._label.value = text
 
     def update(self):
-        """Redraw, unless this was done just before; return whether it was drawn."""
+        """Redraw the picture, unless that was done a moment ago; return whether it was redrawn."""
         is_time = self._sparingly.due()
         if is_time:
             self._picture.update(self._draw())
         return is_time
 
     def close(self, text):
-        """Leave a line of text and a PNG, which are shown without widgets."""
+        """Leave a line of text and a PNG, which can be shown without widgets."""
         self._picture.update(self._draw())
         self._controls.update({"text/plain": text}, raw=True)
         for widget in self._widgets:
@@ -84,15 +84,14 @@ class Panel:
 
 
 class LivePlot(Callback):
-    """Shows in a notebook how training goes: a growing plot, a line of figures, and a Stop button.
+    """Shows in a notebook how training goes: a growing plot, a line of numbers, and a Stop button.
 
-    `train` uses one in every notebook, except with ``progress=False``. The button
-    works only where widget messages have a thread of their own (a "subshell") while
-    a cell runs: with JupyterLab 4.4.4 and ipykernel 7, or newer. Elsewhere interrupt
-    the kernel, which ends training in the same way.
+    `train` uses one in every notebook, except with ``progress=False``. The button works only where widget messages have
+    a thread of their own (a "subshell") while a cell runs: with JupyterLab 4.4.4 and ipykernel 7, or newer. Elsewhere,
+    interrupt the kernel, which ends training in the same way.
 
-    At the end a line of text and a PNG remain, which are shown without widgets.
-    Raises ValueError outside notebooks, and without ipywidgets.
+    At the end, a line of text and a PNG remain, which can be shown without widgets. Raises ValueError outside a
+    notebook or without ipywidgets.
     """
 
     only_shows = True

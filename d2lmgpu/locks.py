@@ -1,7 +1,7 @@
-"""Locks: only one program at a time, and only one of its threads, writes a result file.
+"""Locks, with which only one program at a time, and only one of its threads, writes a result file.
 
 While a file ``NAME`` is being written, there is a file ``.NAME.lock`` beside it. The operating system releases the lock
-when its holder ends, in whatever way. If a killed program has left the lock file, the next program that writes ``NAME``
+when its holder ends, however it ends. If a killed program has left the lock file, the next program that writes ``NAME``
 takes it over and removes it.
 """
 
@@ -24,7 +24,7 @@ except ImportError:  # all other systems; in a browser both are missing, but not
     msvcrt = None
 
 PATIENCE = 3.0
-"""Seconds to wait while another program or thread writes a result to the file."""
+"""Seconds to wait while another program or thread is writing a result to the same file."""
 
 STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
 """Paths that are written to and never replaced, even if they stand for a file."""
@@ -34,7 +34,7 @@ _held = {}  # for each file that is held: the thread, and the open file that has
 
 @contextlib.contextmanager
 def holding(path, patience=0.0):
-    """Within the ``with`` block only this thread writes to ``path``; for None there is nothing to lock.
+    """Within the ``with`` block, only this thread writes to ``path``; if it is None, there is nothing to lock.
 
     Raises OSError if another program or thread holds the lock for more than ``patience`` seconds. It does nothing on
     systems and file systems without locks.
@@ -60,14 +60,14 @@ def holding(path, patience=0.0):
 
 @in_forked_process
 def _hold_nothing():
-    """Leave the parent's locks with the parent: otherwise both would write, and a lock would outlive its holder."""
+    """Leave the parent's locks with the parent: otherwise both could write, and a lock could outlive its holder."""
     for _, lock in _held.values():
         lock.close()
     _held.clear()
 
 
 def _wait_for_lock(path, end):
-    """An open file that has the lock. Unlike a bare descriptor, it is closed even if an interrupt loses it."""
+    """An open file that has the lock. Unlike a bare descriptor, it gets closed even if an interrupt drops it."""
     while True:
         with naming(path):
             lock = open(beside(path, "lock"), "ab", buffering=0)
@@ -109,7 +109,7 @@ def beside(path, ending):
 
 
 def target(path):
-    """The file that ``path`` is, or links to."""
+    """The file that ``path`` names, or links to."""
     return Path(path) if str(path).startswith(STREAMS) else Path(os.path.realpath(path))
 
 

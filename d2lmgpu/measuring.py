@@ -1,7 +1,7 @@
 """Measure how long something takes, repeatedly, and find the constants that explain such times.
 
-Contenders take turns. Each has one turn per round, so a machine whose speed drifts treats all alike. The first round
-warms up (memory is allocated, kernels are compiled) and does not count:
+The functions to compare, the contenders, take turns. Each has one turn per round, so a drift in the machine's speed
+affects all alike. The first round is a warm-up (memory is allocated, kernels are compiled) and does not count:
 
     round 0    a    b    c    not counted
     round 1    a    b    c
@@ -13,10 +13,10 @@ import time
 import numpy as np
 
 LEAST, MOST = 5, 1000
-"""The least and the most repeats, however long something takes."""
+"""The smallest and the largest number of repeats, however long something takes."""
 
 PAUSE, COST = 0.5, 0.05
-"""The least seconds between two displays, and the largest fraction of the time that displays may take."""
+"""The shortest time between two displays, in seconds, and the largest fraction of the time that displays may take."""
 
 REWEIGHTED, SMALL_ERROR = 50, 1e-3
 """How often a fit is reweighted, and the relative error below which all errors get the same weight."""
@@ -32,9 +32,10 @@ def seconds_of(work, finish=lambda: None):
 
 
 def take_rounds(contenders, repeats):
-    """Let functions without arguments, by name, take turns: one round that does not count, then ``repeats`` that do.
+    """Let functions without arguments take turns: one round that does not count, then ``repeats`` rounds that do.
 
-    Returns, for each name, the list of the function's results in the rounds that count.
+    ``contenders``: a dict of the functions by name. Returns, for each name, the list of the function's results in the
+    rounds that count.
     """
     rounds = [{name: contender() for name, contender in contenders.items()} for _ in range(repeats + 1)]
     return {name: [each[name] for each in rounds[1:]] for name in contenders}
@@ -46,12 +47,12 @@ def repeated(function, repeats):
 
 
 def repeats_in(budget, seconds):
-    """How many repeats of ``seconds`` each fit into a ``budget`` of seconds: from 5 to 1000."""
+    """How many repeats that take ``seconds`` each fit into a ``budget`` of seconds; at least 5 and at most 1000."""
     return int(min(MOST, max(LEAST, budget / seconds)))
 
 
 class Sparingly:
-    """A ``with`` block for displaying progress: `due` says when, so that it costs little."""
+    """A ``with`` block for displaying progress: `due` says when to do so, so that it takes little of the time."""
 
     _ended = spent = 0.0
 
@@ -85,7 +86,7 @@ def fit(terms, seconds, robust=False):
 
 
 def _least_squares(terms, wanted):
-    """The least squares solution of terms @ constants = wanted; the most negative constant is dropped until none is."""
+    """The least squares solution of terms @ constants = wanted; negative constants are dropped, the lowest first."""
     scale = np.abs(terms).max(axis=0)
     free = list(np.flatnonzero(scale))
     while True:

@@ -15,7 +15,7 @@ from .signals import listened_to, note
 from .words import REACHED, figures, several
 
 SILENCE = 5.0
-"""Where there is no progress bar, a line reports progress after this many seconds without one."""
+"""Where there is no progress bar, a line reports progress after this many seconds without a line."""
 
 TAGS = dict(zip(REACHED, ("loss/training", "accuracy/training", "accuracy/test", "loss/test"), strict=True))
 """TensorBoard's names for the lists of a history."""
@@ -28,11 +28,11 @@ class Stop:
 
     @property
     def requested(self):
-        """Whether training ends; with one process, whenever a stop is wanted."""
+        """Whether training will end; with one process, this is so as soon as a stop is wanted."""
         return self.wanted
 
     def agree(self):
-        """Note that all processes know that one of them wants to stop. With one process this is so at once."""
+        """Note that all processes know that one of them wants to stop. With one process, there is nothing to do."""
 
     def settle(self):
         """Make ``requested`` final. With one process, it already is."""
@@ -42,11 +42,10 @@ class Stop:
 def stop_on_interrupt(stop=None):
     """Turn the first Ctrl-C within the block into a request to stop; yield the given `Stop`, or a new one.
 
-    A step is never interrupted, so all devices keep the same parameters. A second
-    Ctrl-C interrupts at once, as usual. The signals that a command listens to
-    (signals.py) request a stop, too, however often they come. Where SIGINT is ignored,
-    as in a shell's background jobs, it stays ignored. Python delivers signals only to
-    the main thread; in other threads nothing changes.
+    A step is never interrupted, so all devices keep the same parameters. A second Ctrl-C interrupts at once, as usual.
+    The signals that a command listens to (signals.py) also request a stop, however often they come. Where SIGINT is
+    ignored, as in a shell's background jobs, it stays ignored. Python delivers signals only to the main thread; in
+    other threads nothing changes.
     """
     stop = stop or Stop()
     in_main = threading.current_thread() is threading.main_thread()
@@ -74,13 +73,13 @@ def stop_on_interrupt(stop=None):
 
 
 def say(text, end="\n", file=None):
-    """Print at once; if printing fails (a closed pipe, a full disk), go on nevertheless."""
+    """Print at once; if printing fails (a closed pipe, a full disk), carry on all the same."""
     with contextlib.suppress(OSError, ValueError):
         print(text, end=end, file=file, flush=True)
 
 
 class Callback:
-    """What `train` calls during training: override the methods you need. Returning True ends training after the step.
+    """Methods that `train` calls during training: override those you need. Returning True ends training after the step.
 
     An error in a callback ends training, unless the callback only displays something (``only_shows``): then training
     goes on without it, with a message.
@@ -89,14 +88,14 @@ class Callback:
     only_shows = False
 
     def model(self) -> Any:
-        """The current `Model`, on the host, set by `train`. On a cluster, either all processes call this or none."""
+        """The current `Model`, on the host, set by `train`. On a cluster, all processes must call this, or none."""
         raise ValueError("a callback has the model only while train calls it")
 
     def on_start(self, history, steps) -> bool | None:
         """Training begins, with ``steps`` steps per epoch; ``history.learning_rate`` will be the latest step's."""
 
     def on_step(self, epoch, step, loss) -> bool | None:
-        """``step`` (from 1) of ``epoch`` (from 0) was submitted; ``loss``: the epoch's so far, per example, or None.
+        """``step`` (from 1) of ``epoch`` (from 0) was submitted; ``loss`` is the epoch's so far, per example, or None.
 
         The host program is a step ahead of the devices: the loss covers the steps that are known to be done.
         """
@@ -177,8 +176,8 @@ class TensorBoard(Callback):
 class Progress:
     """A progress bar for each epoch on standard error, and a line for each epoch on standard output.
 
-    If standard error is not a terminal, a line there reports the epoch's progress after
-    each `SILENCE`.
+    If standard error is not a terminal, a line there reports the epoch's progress whenever `SILENCE` seconds have
+    passed without one.
     """
 
     def __init__(self, num_epochs, num_examples, visible=True):
@@ -211,14 +210,14 @@ class Progress:
             self._tell(f"{done}, {known}" if known else done)
 
     def evaluate(self, done, size):
-        """``done`` of the test set's ``size`` images are evaluated."""
+        """``done`` of the test set's ``size`` images have been evaluated."""
         with contextlib.suppress(OSError, ValueError):  # see `say`
             self._bar.set_description(f"{self._epoch}, evaluating {done:,}/{size:,}")
         if time.monotonic() - self._told > SILENCE:
             self._tell(f"evaluating, {done:,} of {several(size, 'image')}")
 
     def _tell(self, text):
-        """Print how far an epoch is, if no bar shows it."""
+        """Print how far the epoch has got, if no bar shows it."""
         self._told = time.monotonic()
         if self.visible and self._bar.disable:
             say(f"{self._epoch}: {text}", file=sys.stderr)

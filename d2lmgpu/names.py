@@ -1,9 +1,9 @@
-"""What others call it: names from the textbook, from MATLAB's and TensorFlow's guides and elsewhere, and ours.
+"""Names from the textbook, from MATLAB's and TensorFlow's guides and elsewhere, and what we call the same things.
 
-Errors about such a name suggest ours, and docs/names.md is made from the same rows. The rows are in names.txt, grouped
-by source. Each has the names used elsewhere, our equivalent, and a few words; if there is no equivalent, the words say
-why. An equivalent is a name in ``d2l``, an attribute of a device array ``x`` or of a ``device``, an argument of `train`
-or an option (either may have a value), or a command.
+Error messages about such a name suggest ours, and docs/names.md is made from the same rows. The rows are in names.txt,
+grouped by source. Each has the names used elsewhere, our equivalent, and a few words; if there is no equivalent, the
+words say why. An equivalent is a name in ``d2l``, an attribute of a device array ``x`` or of a ``device``, an argument
+of `train` or an option (either may have a value), or a command.
 """
 
 import functools
@@ -33,7 +33,7 @@ def names():
 
 
 def spelled_alike(word):
-    """The same text for MiniBatchSize, mini_batch_size and --mini-batch-size; of a dotted name, the last part."""
+    """The same string for MiniBatchSize, mini_batch_size and --mini-batch-size. A dotted name's last part counts."""
     return re.sub("[^a-z0-9]", "", word.rpartition(".")[2].lower())
 
 
@@ -65,9 +65,9 @@ def called_here(word):
 
 
 def no_attribute(said, name):
-    """The AttributeError with the message ``said``, and what the ``name`` is called here.
+    """An AttributeError with the message ``said``, followed by what ``name`` is called here.
 
-    If it is called nothing here, Python itself may suggest a similar name.
+    If there is no equivalent here, Python itself may suggest a similar name.
     """
     here = called_here(name)
     return AttributeError(said + here, **({"name": name, "obj": None} if here else {}))

@@ -75,7 +75,7 @@ def adam(params, grads, means, squares, step, lr, batch_size, beta1=0.9, beta2=0
 
 
 class Optimizer(NamedTuple):
-    """An optimiser by name: ``update(params, grads, *state, step, lr, batch_size)``.
+    """A named optimiser: ``update(params, grads, *state, step, lr, batch_size)``.
 
     Its state consists of ``states`` lists like ``params``, initially zero. ``in_graphs``: whether there is a CUDA
     kernel that does the same.
@@ -120,7 +120,7 @@ def init_optimizer(name, device_params, weight_decay=0.0):
     ``device_params``: a list of parameters on each device, as from `get_params`. The optimiser's state starts at zero.
     ``weight_decay``: see `decaying`.
 
-    Raises ValueError for an unknown name, a weight decay below 0, or anything but such a list.
+    Raises ValueError for an unknown name, a weight decay below 0, or ``device_params`` that are not such a list.
     """
     check_name("optimizer", name, OPTIMIZERS)
     check_number("weight_decay", weight_decay, least=0)
@@ -154,7 +154,7 @@ def decaying(optimizer, weight_decay):
 def _pieces(*lists):
     """For each position in ``lists``, the arrays there and one more of the same size, for intermediate results.
 
-    On a CPU they come in pieces that stay in the cache, and use the same memory each time.
+    On a CPU, the arrays come in pieces that stay in the cache, and the extra one uses the same memory each time.
     """
     for arrays in zip(*lists, strict=True):
         first = arrays[0]

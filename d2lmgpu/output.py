@@ -31,7 +31,7 @@ def check_writable(path):
 
 
 def check_folder(path):
-    """As `check_writable`, for a folder of results, which is created if there is none."""
+    """Like `check_writable`, but for a folder of results, which is created if it does not exist."""
     path = target(path)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"cannot write into {path}: it is not a folder; give another name")
@@ -41,10 +41,10 @@ def check_folder(path):
 
 
 def check_apart(outputs, inputs, patterns=()):
-    """Raise ValueError if an output is the same file as another output or an input, or lies in its folder.
+    """Raise ValueError if an output is the same file as another output or an input, or lies inside an input folder.
 
-    Both are dicts from the name shown for a file to its path, or several paths, or None. Streams may be shared.
-    ``patterns``: the names of files that are written into output folders, such as ``*.txt``.
+    ``outputs`` and ``inputs`` map the name shown for a file to its path, to a list of paths, or to None. Streams may be
+    shared. ``patterns``: the names of files that are written into output folders, such as ``*.txt``.
     """
     outputs = _each_path(outputs)
     for i, (name, path) in enumerate(outputs):
@@ -62,7 +62,7 @@ def check_apart(outputs, inputs, patterns=()):
 
 
 def same_file(path, other):
-    """Whether two paths are the same file, or will be, directly or through links. Streams never are."""
+    """Whether two paths lead, or will lead, to the same file, directly or through links. For streams this is False."""
     path, other = target(path), target(other)
     if is_stream(path) or is_stream(other):
         return False
@@ -73,7 +73,7 @@ def write_file(path, write, like=None):
     """Let ``write(file)`` fill a temporary file beside ``path``, then rename it to ``path``.
 
     If this fails, an older file stays as it was. A new file gets the permissions of the older one, or else of the file
-    ``like``. To a pipe, or to /dev/stdout, ``write`` writes directly. Raises OSError, which names the file.
+    ``like``. Into a pipe, or into /dev/stdout, ``write`` writes directly. Raises an OSError that names the file.
     """
     path = target(path)
     if is_stream(path):
@@ -95,7 +95,8 @@ def write_file(path, write, like=None):
 def keep_aside(path):
     """Copy a file that will be replaced to NAME.before-1 beside it, or to -2 and so on: the first unused name.
 
-    Returns the path of the copy, or of an older copy with the same content. Raises OSError.
+    Returns the path of the copy, or of an older copy with the same content. Raises OSError if the file cannot be
+    copied.
     """
     path = target(path)
     with holding(path, PATIENCE):
@@ -113,7 +114,7 @@ def keep_aside(path):
 def each_output():
     """Yield a function that calls its argument, such as `write_json`, and keeps any error for the end of the block.
 
-    So everything that can be written is written. At the end of the block the first error is raised.
+    So everything that can be written is written. At the end of the block, the first error is raised.
     """
     errors = []
 
@@ -138,7 +139,7 @@ def write_json(path, value, indent=2):
 
 
 def read_json(text):
-    """The content of a JSON text (str or bytes), or None if it is not JSON: the caller says what it should be."""
+    """The content of a JSON text (str or bytes), or None if it is not JSON: then the caller says what it should be."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):  # raised also for bytes that are not text, and for deeply nested brackets
@@ -146,7 +147,7 @@ def read_json(text):
 
 
 def check_plot(path):
-    """`check_writable`, and ValueError unless the name ends in a format that `save_figure` writes."""
+    """Like `check_writable`; also raise ValueError unless the name ends in a format that `save_figure` writes."""
     if not is_plot(path):
         raise ValueError(f"plot {path}: the file's name should end in {', '.join(PLOT_FORMATS)}")
     check_writable(path)

@@ -52,14 +52,15 @@ class Timer:
 class Animator:
     """A plot whose lines grow point by point while a loop runs.
 
-    In a notebook with ipywidgets it is a picture below a Stop button (`LivePlot` says where the button works), redrawn
-    whenever that takes little time; when the cell ends, a PNG remains. Elsewhere each point is a line of text.
+    In a notebook with ipywidgets it is a picture below a Stop button (`LivePlot` says where the button works), and is
+    redrawn only so often that this takes little of the time; when the cell ends, a PNG remains. Elsewhere, each point
+    is printed as a line of text.
 
-    ``legend``: the names of the lines; ``fmts``: matplotlib's formats for them, in turn. With ``nrows`` or ``ncols``
+    ``legend``: the names of the lines; ``fmts``: matplotlib's formats for them, in turn. With ``nrows`` or ``ncols``,
     the lines are in ``axes[0]``, and the other axes are yours. ``X``, ``Y``: the numbers of each line so far; for
     example, ``Y[0][-1]`` is the latest y of the first line.
 
-    Raises ValueError for arguments that matplotlib cannot plot.
+    Raises ValueError for arguments that matplotlib does not accept.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Animator:
             self._panel.say(self._told)
 
     def _shown(self):
-        """Whether a notebook shows it, until the end of the cell."""
+        """Whether a notebook shows the plot, as it does until the end of the cell."""
         if self._panel is None and in_notebook():
             from IPython import get_ipython
 

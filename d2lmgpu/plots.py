@@ -1,4 +1,4 @@
-"""Plots: figures that a person can read without the text."""
+"""Plots: figures that can be understood without the text around them."""
 
 import itertools
 import math
@@ -13,9 +13,9 @@ PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"),
 
 
 def plot_history(history, losses=()):
-    """Plot accuracy in training and on the test set (or test loss), your own metrics and training loss, by epoch.
+    """Plot the accuracy in training and on the test set (or the test loss), your own metrics and the training loss.
 
-    The plots are side by side. Returns the figure.
+    There is one value per epoch, and the plots are side by side. Returns the figure.
 
     ``losses``: pairs of a time in epochs and the loss of the epoch so far, for a line within the epochs.
     """
@@ -48,7 +48,7 @@ def plot_history(history, losses=()):
 
 
 def show_epochs(axes, begin, epochs):
-    """Make the x-axis one of ``epochs``, counted from 1."""
+    """Make the x-axis show epochs, counted from 1."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set(xlabel="epoch", xlim=(begin, epochs + 0.5))
@@ -57,7 +57,7 @@ def show_epochs(axes, begin, epochs):
 
 
 def _plot_tested(axes, values, ylabel, limits, away=8, **line):
-    """What was found on the test set after each epoch, with the last value in figures, so many points above it."""
+    """Plot what was measured on the test set after each epoch; the last value is written ``away`` points above it."""
     epochs = range(1, len(values) + 1)
     axes.plot(epochs, values, "o-", color=BLUE, **line)
     axes.set(ylabel=ylabel, ylim=limits)
@@ -68,11 +68,12 @@ def _plot_tested(axes, values, ylabel, limits, away=8, **line):
 
 
 def plot_timeline(spans, steps=2):
-    """What each device did when, as a Gantt chart of a few training steps; returns the matplotlib figure.
+    """Plot what each device did when, as a Gantt chart of a few training steps; returns the matplotlib figure.
 
-    ``spans``: as from `Timeline.all_spans`. Shown are ``steps`` steps in a row that together took the median time, so
-    that an interruption is not taken for a usual step. The first two steps are left out: they are slower than the rest.
-    Everything is shown if there are not so many. Spans may have names of your own: they get the colours that are left.
+    ``spans``: as from `Timeline.all_spans`. The chart shows ``steps`` steps in a row that together took the median
+    time, so that an interruption is not mistaken for a normal step. The first two steps are left out, because they are
+    slower than the rest. If there are not enough steps, everything is shown. Spans may have names of your own; these
+    get the colours that are left.
     """
     from matplotlib.patches import Patch
 
@@ -94,7 +95,7 @@ def plot_timeline(spans, steps=2):
 
 
 def plot_confusion(matrix, names):
-    """A confusion matrix (classes, classes), a row per true class, in percent of it; returns the matplotlib figure."""
+    """Plot a confusion matrix (classes, classes), a row per true class, in percent of the row; returns the figure."""
     share = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     size = 2.5 + 0.55 * len(names)
     figure, axes = figure_of((size + 0.8, size))
@@ -111,9 +112,9 @@ def plot_confusion(matrix, names):
 
 
 def plot_mistakes(X, y, probabilities, names, count=20):
-    """The pictures on which the network is wrong but most sure, with its answers; returns the matplotlib figure.
+    """Plot the pictures on which the network is wrong but most confident, with its answers; returns the figure.
 
-    ``X`` (N, C, H, W) with C 1 or 3, labels ``y`` (N,), ``probabilities`` (N, classes) of `predict`.
+    ``X`` (N, C, H, W) with C 1 or 3, labels ``y`` (N,), ``probabilities`` (N, classes) from `predict`.
     """
     predicted = probabilities.argmax(axis=1)
     wrong = np.flatnonzero(predicted != y)
@@ -131,7 +132,7 @@ def plot_mistakes(X, y, probabilities, names, count=20):
 
 
 def _colours_of(spans):
-    """A colour for each name of the spans: the phases first, in their own colours."""
+    """A colour for each name among the spans: the phases first, in their own colours."""
     names = dict.fromkeys(span.name for span in spans)
     phases = {name: colour for name, colour in PHASE_COLOURS.items() if name in names}
     others = [name for name in names if name not in phases]
@@ -139,7 +140,7 @@ def _colours_of(spans):
 
 
 def _window(spans, steps):
-    """Begin and end of the steps to show, of median duration: a step ends with the last device's update."""
+    """The begin and end of the steps to show, of median duration. A step ends with the last device's update."""
     rows = {span.row: [] for span in spans if span.name == "update"}
     for span in sorted(spans, key=lambda span: span.begin):
         rows.get(span.row, []).append(span)
@@ -151,6 +152,6 @@ def _window(spans, steps):
 
 
 def _step_ends(spans):
-    """When the steps end on one device: with an update after which other work follows. Overlapped ones update twice."""
+    """The ends of the steps on one device: updates that no other update follows (overlapped steps update twice)."""
     following = [*(span.name for span in spans[1:]), None]
     return [span.end for span, then in zip(spans, following, strict=True) if span.name == "update" != then]

@@ -1,8 +1,7 @@
 """Learning rates over time: the warm-up, and the schedule after it.
 
-Large minibatches allow proportionally large rates (Goyal et al. 2017, "Accurate,
-Large Minibatch SGD"), but not in the first steps, when the weights still change
-a lot. So the rate rises in equal steps during the first epochs.
+Large minibatches allow proportionally larger rates (Goyal et al. 2017, "Accurate, Large Minibatch SGD"), but not in the
+first steps, when the weights still change a lot. So the rate rises in equal steps during the first epochs.
 """
 
 import math
@@ -16,7 +15,7 @@ SCHEDULES = {
     "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,  # Loshchilov and Hutter 2017, without restarts
     "step": lambda progress: 1.0 if progress < 0.5 else 0.1,
 }
-"""The factor of the rate as a function of progress: the fraction, 0 to 1, of the epochs after the warm-up.
+"""The factor of the rate as a function of progress: the fraction, 0 to 1, done of the epochs after the warm-up.
 
 "step" divides the rate by ten halfway through.
 """
@@ -25,11 +24,11 @@ SCHEDULES = {
 def learning_rates(lr, epoch, steps, num_epochs, warmup=0, schedule="constant"):
     """The learning rate of each of the ``steps`` of an ``epoch`` (from 0) of ``num_epochs``: an array (steps,).
 
-    ``warmup``: the epochs, not necessarily whole, over which the rate rises linearly
-    to ``lr``. ``schedule``: a name in `SCHEDULES`, or a function like those.
+    ``warmup``: the epochs, not necessarily whole, over which the rate rises linearly to ``lr``. ``schedule``: a name in
+    `SCHEDULES`, or a function like those there.
 
     Raises ValueError for an unknown schedule or one that does not return a number, and for a warm-up that is negative
-    or takes all epochs.
+    or takes up all epochs.
     """
     if not callable(schedule):
         check_name("schedule", schedule, SCHEDULES, also=", or give a function")

@@ -1,4 +1,4 @@
-"""Signals that interrupt: Ctrl-C, and SIGTERM and SIGUSR1, with which Slurm and spot machines announce a kill.
+"""Signals that interrupt a program: Ctrl-C, and SIGTERM and SIGUSR1, by which Slurm and spot machines announce its end.
 
 SIGTERM and SIGUSR1 act like Ctrl-C: `monitor.stop_on_interrupt` turns them into a request to stop, and elsewhere they
 raise a KeyboardInterrupt. The exit code tells which signal it was: 128 plus the signal's number.
@@ -15,7 +15,7 @@ _came = signal.SIGINT
 
 @contextlib.contextmanager
 def listening(signals=SIGNALS):
-    """Within the block ``signals`` interrupt, except those for which the program has set its own handler."""
+    """Within the block, ``signals`` interrupt the program, except those for which it has set its own handler."""
     note(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()
     ours = [signum for signum in signals if in_main and signal.getsignal(signum) is signal.SIG_DFL]
@@ -29,7 +29,7 @@ def listening(signals=SIGNALS):
 
 
 def listened_to():
-    """Those of `SIGNALS` that interrupt."""
+    """Those of `SIGNALS` that interrupt the program at present."""
     return [signum for signum in SIGNALS if signal.getsignal(signum) is _interrupt]
 
 

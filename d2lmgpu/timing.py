@@ -1,9 +1,9 @@
-"""Where the time of a training step goes: spans of work, for each device, on one clock.
+"""Where the time of a training step goes: spans of work on each device, measured on one clock.
 
 Code marks its work with ``with span("forward"):``, which costs nothing unless the device that runs it is being
-measured. Then a span is its name and two readings of the device's clock, which takes about a microsecond, and nothing
-waits. A CPU's clock is the program's. A GPU does its work later than it is launched, so there a reading is a CUDA event
-in the stream.
+measured. In that case, the name and two readings of the device's clock are kept, which takes about a microsecond and
+waits for nothing. A CPU's clock is the program's own. A GPU does its work some time after it is launched, so there a
+reading is a CUDA event in the stream.
 """
 
 import bisect
@@ -20,7 +20,7 @@ PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting
 """The phases of a training run. "step" is a whole step as a CUDA graph; "waiting" is time outside all spans."""
 
 ALIKE = ("allreduce", "update")
-"""Work that is the same on all devices, however many examples they have, even none."""
+"""Work that is the same on all devices, however many examples they have, even if they have none."""
 
 _timelines = {}  # by device: the timeline that measures it
 _this_thread = threading.local()  # .timeline: the timeline that measures the host program's thread
@@ -41,8 +41,8 @@ class Timeline:
 
     ``spans=True`` keeps every span (for a trace); otherwise only sums of seconds are kept. Where a device's spans
     overlap (one is part of another), the sums count the time once, under the name of the span that began first, so they
-    never exceed the time that passed. `settle` and `leave_out` decide what is summed. Two measurements can run at the
-    same time, but not of the same device. ``active``: whether this one is running.
+    never exceed the time that has passed. `settle` and `leave_out` decide what is summed. Two measurements can run at
+    the same time, but not of the same device. ``active``: whether this one is running.
     """
 
     active = False
@@ -84,7 +84,7 @@ class Timeline:
     def settle(self):
         """Add up what was measured since the last `settle` or `leave_out`; call it when devices are synchronised.
 
-        This keeps memory from growing.
+        Calling it often keeps memory from growing.
         """
         found = {device: list(_apart(spans)) for device, spans in self._read().items()}
         for device, spans in found.items():
@@ -114,7 +114,7 @@ class Timeline:
         """Seconds since the start, for two readings of a clock."""
         if device is not None and device.clock_name is not None:
             known = self._zeros.get(device) or self._zeros[device.main]
-            known, begin = device.read_clock(known, begin)  # relative to the last: GPUs time short spans well
+            known, begin = device.read_clock(known, begin)  # relative to the last reading: GPUs time short spans well
             self._zeros[device] = _, end = device.read_clock((known, begin), end)
         return begin - self.begin, end - self.begin
 
@@ -124,14 +124,14 @@ class Timeline:
         self.settle()
 
     def all_spans(self):
-        """All spans, sorted by begin. Waits for the devices."""
+        """All spans, sorted by when they began. Waits for the devices."""
         self._finish()
         return sorted(self._spans, key=lambda span: span.begin)
 
     def phases(self, seconds):
-        """Seconds in each of `PHASES` of ``seconds`` of training. Waits for the devices.
+        """How many of the ``seconds`` of training were spent in each of `PHASES`. Waits for the devices.
 
-        These are means over the devices; with "waiting" they add up to ``seconds``, except that "data" also includes
+        These are means over the devices; with "waiting", they add up to ``seconds``, except that "data" also includes
         the host program's own time. An "allreduce" on the devices' comm streams counts only while a device did nothing
         else.
         """
@@ -146,7 +146,7 @@ class Timeline:
     def utilisation(self, seconds):
         """For each device, by name, the fraction of ``seconds`` that it worked on its shards. Waits for the devices.
 
-        This is all its work except `ALIKE`.
+        All of its work counts except `ALIKE`.
         """
         self._finish()
         rows = {str(device): self._sums.get(device, {}) for device in self.devices}

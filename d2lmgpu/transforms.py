@@ -1,7 +1,8 @@
-"""Random changes of images that do not change their class: ready-made functions for ``train(preprocess=…)``.
+"""Random changes to images that leave their class as it is: ready-made functions for ``train(preprocess=…)``.
 
-Each takes a minibatch, images X (n, C, H, W) and labels y (n,), and the random numbers of that minibatch, so the same
-seed changes the same images in the same way on any number of devices. It returns a new X and leaves the old one as is.
+Each takes a minibatch, images X (n, C, H, W) and labels y (n,), and the random number generator of that minibatch, so
+the same seed changes the same images in the same way on any number of devices. It returns a new X and leaves the old
+one as is.
 
 Source: Krizhevsky, Sutskever and Hinton 2012, "ImageNet Classification with Deep
 Convolutional Neural Networks", section 4.1 (reflections and translations).
@@ -22,7 +23,7 @@ def random_flip(X, y, rng):
 
 
 def random_shift(X, y, rng, pixels=PIXELS):
-    """Move each image by -pixels to +pixels in both directions, filling up with 0. Returns X and y."""
+    """Move each image by -pixels to +pixels in both directions, filling the gaps with 0. Returns X and y."""
     n, C, H, W = X.shape
     down, right = rng.integers(-pixels, pixels + 1, (2, n))
     rows = np.arange(H) + pixels - down[:, None]  # rows of the padded image, for each row of the result

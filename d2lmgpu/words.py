@@ -1,7 +1,7 @@
 """Numbers and names in words, for lines that people read."""
 
 FEW = 8
-"""Up to this many names are all listed; of more, only the first two and the last."""
+"""Up to this many names, all are listed; of more, only the first two and the last."""
 
 
 def several(number, noun):
@@ -16,12 +16,12 @@ def listed(names):
 
 
 def seconds(time, places=1):
-    """A number of seconds without the unit: "2.2", or with as many digits if it is short: "0.034"."""
+    """A number of seconds without the unit: "2.2", or with as many significant digits if it is below 1: "0.034"."""
     return f"{time:.{places}f}" if time >= 1 else f"{time:#.{places + 1}g}"
 
 
 def name_of(function):
-    """A function's name, or its class's if it has none."""
+    """A function's name, or the name of its class if it has none."""
     return getattr(function, "__name__", type(function).__name__)
 
 
@@ -30,7 +30,7 @@ REACHED = {"train_loss": "loss", "train_accuracy": "train acc", "test_accuracy":
 
 
 def figures(reached):
-    """ "loss 0.451, train acc 0.830, test acc 0.824": values with their names, leaving out those that are None.
+    """ "loss 0.451, train acc 0.830, test acc 0.824": values with their names, except those that are None.
 
     The names are those in `REACHED`, and "metrics", which is a dict.
     """
