@@ -101,7 +101,7 @@ class ExactSums:
         return array_module(values).rint(values / unit) * unit
 
     def _fit(self, what, values, limit):
-        """Whether all ``values`` fit into a sum with this ``limit``; if not, SumError unless they may overflow."""
+        """Whether ``values`` fit into a sum with this ``limit``. If not, raise SumError unless they may overflow."""
         most, limit = float(abs(values).max()), limit / self.granules
         if most < limit:  # false for not a number
             return True

@@ -144,7 +144,7 @@ class Timeline:
         return result
 
     def utilisation(self, seconds):
-        """For each device, by name, the fraction of ``seconds`` that it worked on its shards. Waits for the devices.
+        """For each device, by name, the fraction of ``seconds`` spent working on its shards. Waits for the devices.
 
         All of its work counts except `ALIKE`.
         """

@@ -2,7 +2,7 @@
 
 `DeviceArray` holds a plain NumPy or CuPy array and the device in whose memory it lies. Everything that NumPy can do
 with it (operators, functions such as ``np.concatenate``, ``out=``, indexing, assignment) passes one check: *all arrays
-of an operation must be in one place*, on the same device; otherwise it raises an error. The work itself is done in the
+of an operation must be in one place*, on the same device; otherwise an error is raised. The work itself is done in the
 device's queue, after all work submitted before it.
 
 The check uses NumPy's two protocols for array-like classes:
@@ -76,7 +76,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         # NumPy calls this where host code uses a device array as a NumPy array, without `to_host`.
         raise DeviceMismatchError("conversion to a NumPy array", HOST, self.device)
 
-    # Another library may use a GPU's memory as it is: the data stay there. The host's library may use no device's.
+    # Another library may use a GPU's memory as it is: the data stay there. A library on the host may use no device's.
 
     def __dlpack_device__(self):
         if self.device.kind == "cpu":
@@ -84,7 +84,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self.raw.__dlpack_device__()
 
     def __dlpack__(self, *, dl_device=None, **how):
-        # CuPy lets the reader's stream wait for the one that is current where it is asked: the device's, in its turn.
+        # CuPy lets the other library's stream wait for the stream that is current here: in the queue, the device's own.
         if self.device.kind == "cpu" or dl_device not in (None, self.__dlpack_device__()):
             raise DeviceMismatchError("conversion by DLPack", HOST, self.device)
         return self.device.submit(functools.partial(self.raw.__dlpack__, **how)).result()
@@ -146,7 +146,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 def read_back(x):
     """Copy a device array to the host, as a recorded transfer.
 
-    Raises the first error, not raised yet, of work that was submitted to its device after ``x`` was made.
+    Raises the first error not yet raised by work that was submitted to its device after ``x`` was made.
     """
     copy = copy_to_host(x, note_transfer(x.device, HOST, x.nbytes))
     x.device.failures.look(x.made)
@@ -207,7 +207,7 @@ def first_device(values):
 
 
 def wrap(value, device):
-    """``value`` (possibly nested) with its plain arrays and NumPy scalars as arrays of ``device``."""
+    """``value`` (possibly nested) with its plain arrays and NumPy scalars turned into arrays of ``device``."""
 
     def wrap_leaf(leaf):
         if isinstance(leaf, np.generic):  # NumPy's sums return scalars where CuPy's return 0-d arrays
@@ -235,7 +235,7 @@ def unwrap(value, device, operation):
 
 
 def _place(leaf):
-    """An array's device, or HOST; None for no array. All but `DeviceArray`s count as the host's, CuPy's, too."""
+    """An array's device, or HOST; None if it is no array. All but `DeviceArray`s count as the host's, even CuPy's."""
     if isinstance(leaf, DeviceArray):
         return leaf.device
     if isinstance(leaf, np.ndarray) or is_foreign(leaf) or hasattr(leaf, "__cuda_array_interface__"):

@@ -9,7 +9,7 @@ So the parts are gathered first, and then go to all queues in one call:
                   commit      queue of cpu(0)  ... A C
                  ───────►     queue of cpu(1)  ... B C
 
-Nothing else that is submitted comes in between, so two collectives are also in the same order on all devices.
+Nothing else that is submitted comes in between, so any two collectives are in the same order on all devices.
 """
 
 import collections
@@ -42,8 +42,8 @@ class Batch:
         """Submit one piece of work that all ``devices`` do together; returns its `Task`.
 
         The work begins when it is the next task of each of them, and one thread does it for all: waking a thread for
-        each takes longer than a short piece of work. Of GPUs it is the work that gives each device's stream its part;
-        the others' streams do not wait for what they were to wait for.
+        each takes longer than a short piece of work. For GPUs, the work itself must give each device's stream its part.
+        The events that the devices were to wait for hold back only the stream of the device whose thread does the work.
         """
         after = [event for device in devices for event in self._after.pop(device, ())]
         task = Task(tuple(devices), function, args, after)
@@ -60,7 +60,7 @@ class Batch:
         self._after.setdefault(device, []).append(check_event(event))
 
     def holds(self, task):
-        """Whether it has this task, and has not submitted it."""
+        """Whether the batch has this task and has not submitted it yet."""
         return task in self._tasks
 
     def commit(self):
@@ -78,7 +78,7 @@ class Batch:
 
 
 def bind(device, function, args, kwargs):
-    """What `run` passes to `submit`: a tuple with one function, which takes no arguments.
+    """The arguments that `run` passes to `submit`: a tuple with one function, which takes no arguments.
 
     It calls ``function`` with plain arrays and wraps its results. Raises DeviceMismatchError if an argument is an array
     on another device or on the host.
@@ -88,10 +88,10 @@ def bind(device, function, args, kwargs):
 
 
 def is_inside(devices, task):
-    """If work that runs on the task's own device submits it, do it at once and return True; otherwise return False.
+    """If work running on the task's own device submits the task, do it at once and return True; otherwise return False.
 
-    At once, but after the events that it waits for.
-    Raises DeviceError if work on another device submits it, or if one of its devices can no longer be used.
+    Even then, the events that it waits for come first. Raises DeviceError if work on another device submits the task,
+    or if one of its devices can no longer be used.
     """
     for device in devices:
         if device.gone:
@@ -112,7 +112,7 @@ def is_inside(devices, task):
 
 
 def check_event(event):
-    """Return ``event``; raises TypeError unless it is a `Task`."""
+    """Return ``event``; raise TypeError unless it is a `Task`."""
     if not isinstance(event, Task):
         raise TypeError(f"wait: {event!r} is no event; allowed is a Task, as run, submit and record return it")
     return event

@@ -2,8 +2,8 @@
 
 ``cpu(i)`` is a *virtual* device: a queue of work on NumPy arrays that belong to it, with one core's worth of BLAS.
 ``gpu(i)`` is a CUDA device: the same queue, but its functions launch CuPy work on a stream of their own. Both obey the
-same rules, so a program that is right on two ``cpu`` devices should be right on two GPUs; docs/gpu.md lists the GPUs on
-which that has been tested.
+same rules, so a program that is correct on two ``cpu`` devices should be correct on two GPUs; docs/gpu.md lists the
+GPUs on which that has been tested.
 """
 
 import copyreg
@@ -27,7 +27,7 @@ _devices = {}
 
 
 def _device(kind, index, *args, admit=lambda device: None):
-    """The device of this kind and index. A new one is the one from now on if ``admit`` raises nothing."""
+    """The device of this kind and index. A new device is kept for later calls if ``admit`` raises nothing."""
     if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < MOST_DEVICES:
         raise DeviceError(f"a device's index is a whole number from 0 to {MOST_DEVICES - 1:,}, not {shown(index)}")
     known = _devices.get((kind, index))
@@ -82,7 +82,7 @@ def try_all_gpus() -> list[Device]:
 
 
 def num_gpus() -> int:
-    """The number of usable GPUs; 0 if there are none, or without CuPy. The name is the textbook's."""
+    """The number of usable GPUs; 0 if there are none, or if CuPy is missing. The name is the textbook's."""
     return find_gpus()[0]
 
 
@@ -96,10 +96,10 @@ def choose_devices(environment="auto", devices=None) -> tuple[str, list[Device]]
 
     ``environment``: "auto" takes GPUs if there are any and CPU devices otherwise; "cpu"; "gpu"; "multi-gpu" takes all
     GPUs unless ``devices`` gives a number. ``devices``: how many (default 1), a list of indices such as [0, 2], or a
-    list of names such as ["gpu:0", "cpu:0"]; or any of these as text, as on the command line. With names,
-    ``environment`` must be "auto"; the names may be of both kinds, and the environment returned is then "gpu+cpu".
+    list of names such as ["gpu:0", "cpu:0"]; or any of these as a string, as on the command line. With names,
+    ``environment`` must be "auto". If the names are of both kinds, the environment returned is "gpu+cpu".
 
-    Raises ValueError for a request that makes no sense and DeviceError for one that this machine cannot serve.
+    Raises ValueError for a request that makes no sense and DeviceError for one that this machine cannot satisfy.
     """
     if isinstance(devices, str):
         devices = parse_devices(devices)
@@ -111,7 +111,7 @@ def choose_devices(environment="auto", devices=None) -> tuple[str, list[Device]]
 
 
 def choose_indices(environment="auto", devices=None):
-    """Like `choose_devices`, but returns (environment, list of indices) and makes no device; it takes no names."""
+    """Like `choose_devices`, but makes no devices and takes no names; returns (environment, list of indices)."""
     if isinstance(environment, str) and environment == "parallel":
         raise DeviceError(
             "environment 'parallel' is for commands in processes that mpiexec starts (train, predict, scaling); here "
@@ -129,7 +129,7 @@ def choose_indices(environment="auto", devices=None):
 
 
 def parse_devices(text):
-    """``"2"`` (how many), ``"0,2"`` (which) or ``"gpu:0,cpu:0"`` as `choose_devices` takes them."""
+    """``"2"`` (how many), ``"0,2"`` (which) or ``"gpu:0,cpu:0"`` in the form that `choose_devices` takes."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if any(":" in part for part in parts):
         return parts
@@ -165,7 +165,7 @@ def kinds_of(devices):
 def check_devices(devices):
     """``devices`` as a checked list; a number, names or indices go to `choose_devices`; one device becomes a list.
 
-    A text is read as on the command line. Raises ValueError if the list is empty, has a device twice, or contains
+    A string is read as on the command line. Raises ValueError if the list is empty, has a device twice, or contains
     anything but devices, and whatever `choose_devices` raises.
     """
     if are_asked_for(devices):
@@ -190,9 +190,9 @@ def are_asked_for(devices):
 
 
 def synchronize(devices=None):
-    """Wait until every device has done all its work; raise the first error not raised yet, and forget the others.
+    """Wait until every device has done all its work; raise the first error not yet raised, and forget the others.
 
-    ``devices``: by default all that the program has used.
+    ``devices``: by default all devices that the program has used.
     """
     finish(list(_devices.values()) if devices is None else devices)
 

@@ -1,4 +1,4 @@
-"""Virtual devices: a queue of work on NumPy arrays that belong to it, with one core's worth of BLAS.
+"""Virtual devices: each is a queue of work on NumPy arrays that belong to it, with one core's worth of BLAS.
 
 Setting one up limits BLAS to one thread in the whole process, so k devices keep k cores busy; otherwise each device's
 BLAS would compete for all cores.
@@ -29,12 +29,12 @@ _workers = make_workers(count_cores())
 _comm_workers = make_workers(count_cores())
 """Comm streams have workers of their own, just as a GPU has copy engines beside its multiprocessors.
 
-With shared workers, an exchange could not begin before a worker has finished what it computes for some device.
+With shared workers, an exchange could not begin before a worker had finished what it was computing for some device.
 """
 
 
 class CPU(Device):
-    """A virtual device: a queue, its NumPy arrays, one core's worth of BLAS."""
+    """A virtual device: a queue, its NumPy arrays and one core's worth of BLAS."""
 
     kind = "cpu"
 
@@ -73,7 +73,7 @@ class MemoryAccounting:
         self._known = set()  # the identities of the arrays counted
 
     def enter(self, raw):
-        """Count a plain array, once. Raises DeviceMemoryError if it would exceed the limit."""
+        """Count a plain array once. Raises DeviceMemoryError if it would exceed the limit."""
         while isinstance(raw.base, np.ndarray):
             raw = raw.base
         with self._lock:
@@ -100,6 +100,6 @@ def blas_works():
 
 
 def libc(function, *arguments):
-    """Call a function of the C library, such as "mallopt" of glibc; do nothing where there is none of this name."""
+    """Call a function of the C library, such as "mallopt" of glibc; do nothing where there is no such function."""
     with contextlib.suppress(OSError, TypeError, AttributeError):
         getattr(ctypes.CDLL(None), function)(*arguments)

@@ -29,7 +29,7 @@ class Device(Queue):
 
     kind = None
     clock_name = None  # the program's clock, or the card whose clock `clock` reads: an event, whose time is known late
-    gone = None  # the reason why the device can no longer be used, if so: after a fork
+    gone = None  # the reason why the device can no longer be used, if it cannot: after a fork
 
     def __init__(self, index, workers):
         self.index = index
@@ -42,11 +42,11 @@ class Device(Queue):
         return f"{self.kind}({self.index})" + ("" if self.main is self else " comm stream")
 
     def end(self):
-        """A `Task` that completes when all work submitted here so far has run, and all kernels launched."""
+        """A `Task` that completes when all work submitted here so far has run, including all kernels launched."""
         return self.record()
 
     def synchronize(self):
-        """Wait until all work submitted so far is done; raise the first error not raised yet, and forget the others."""
+        """Wait until all work submitted so far is done; raise the first error not yet raised, and forget the others."""
         finish([self])
 
     def set_up(self):
@@ -57,11 +57,11 @@ class Device(Queue):
     # Memory:
 
     def limit_memory(self, nbytes):
-        """Limit the arrays made here from now on to ``nbytes`` together; None: no limit.
+        """Limit the arrays made here from now on to ``nbytes`` in total; None: no limit.
 
-        A view made from now on counts as the whole array that owns its memory, even if that is older.
-        An array that would exceed the limit raises `DeviceMemoryError` on a virtual device, on a GPU CuPy's
-        OutOfMemoryError; both are MemoryErrors. On a virtual device the kernels' scratch memory is not counted.
+        A view made from now on counts as the whole array that owns its memory, even if that is older. An array that
+        would exceed the limit raises `DeviceMemoryError` on a virtual device and CuPy's OutOfMemoryError on a GPU; both
+        are MemoryErrors. On a virtual device, the kernels' scratch memory is not counted.
         """
         if nbytes is not None:
             check_whole("a limit in bytes", nbytes, most=MOST_BYTES)
@@ -83,7 +83,7 @@ class Device(Queue):
 
     @contextlib.contextmanager
     def with_buffers(self, buffers):
-        """Within the block `buffer` takes its memory from ``buffers``, a dict that the caller keeps."""
+        """Within the block, `buffer` takes its memory from ``buffers``, a dict that the caller keeps."""
         before, self._buffers = self._buffers, buffers
         try:
             yield
@@ -100,7 +100,7 @@ class Device(Queue):
         return self._comm_stream
 
     def queues(self):
-        """Its own queue and any others in use: its comm stream, and a GPU's `Staging`."""
+        """The device's own queue and any others in use: its comm stream, and a GPU's `Staging`."""
         beside = [vars(self)[name] for name in ("_comm_stream", "_staging") if name in vars(self)]
         return [self, *(queue for other in beside for queue in other.queues())]
 
@@ -122,5 +122,5 @@ class Device(Queue):
     def mark(self):
         """Called on this device's thread: a mark of the work so far, which makes a task's result an event to wait for.
 
-        On a GPU a CUDA event; None on a CPU, whose work is already done.
+        On a GPU it is a CUDA event; on a CPU it is None, because the work is already done.
         """

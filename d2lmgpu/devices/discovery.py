@@ -13,13 +13,13 @@ from .workers import THREADS
 
 CUDA_IS_GONE = "this process is a fork of one that used CUDA, which does not survive that; start it with 'spawn'"
 GLANCE = 0.1
-"""How many seconds the use of the cores is measured."""
+"""For how many seconds the use of the cores is measured."""
 
 _has_cuda = None  # the number of the process that has found GPUs: this one, or one from which it was forked
 
 
 def count_cores():
-    """CPU cores that this process may use."""
+    """The number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -29,8 +29,8 @@ def find_gpus():
     """The number of GPUs that CuPy can use, and the reason if there is none.
 
     CuPy can be installed and imported without a GPU or a driver, so the devices must be counted. Raises DeviceError in
-    a process that was forked from one that has found GPUs: they cannot be used there, and falling back to CPUs silently
-    would mislead.
+    a process that was forked from one that has found GPUs: they cannot be used there, and silently falling back to CPUs
+    would be misleading.
     """
     global _has_cuda
     if _has_cuda not in (None, os.getpid()):
@@ -56,10 +56,10 @@ LEAST_OF_UUID = 8
 
 
 def identities_of_cards():
-    """For each GPU that CuPy can use, a text that identifies the card in any process on any machine.
+    """For each GPU that CuPy can use, a string that identifies the card in any process on any machine.
 
-    It has the UUID, which slices of a card (MIG) have, too, and the place on the bus. CuPy gives the UUID only up to
-    its first zero byte; if that comes early, the host's name distinguishes cards of two machines.
+    It contains the UUID, which slices of a card (MIG) have as well, and the place on the bus. CuPy gives the UUID only
+    up to its first zero byte; if that comes early, the host's name distinguishes cards of two machines.
     """
     count, _ = find_gpus()
     if count == 0:
@@ -68,7 +68,7 @@ def identities_of_cards():
 
     runtime, found = cupy.cuda.runtime, []
     for card in range(count):
-        uuid = runtime.getDeviceProperties(card)["uuid"][:16]  # which CuPy takes for a text that ends with a zero
+        uuid = runtime.getDeviceProperties(card)["uuid"][:16]  # which CuPy takes for a string that ends with a zero
         host = [socket.gethostname()] if len(uuid) < LEAST_OF_UUID else []
         found.append(" ".join([uuid.hex(), runtime.deviceGetPCIBusId(card), *host]))
     return found

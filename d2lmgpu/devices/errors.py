@@ -34,13 +34,13 @@ class DeviceMismatchError(DeviceError):
 
 
 def errors_of_cuda():
-    """CuPy's classes of what CUDA's runtime and its driver say, if CuPy has been imported: for an ``except``."""
+    """For an ``except``: CuPy's exceptions for errors of CUDA's runtime and driver; none if CuPy is not imported."""
     cupy = sys.modules.get("cupy")
     return (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) if cupy else ()
 
 
 def message_of(error):
-    """An exception's message in one line; the name of its class if that is empty, as MemoryErrors' often are."""
+    """An exception's message in one line, or its class's name if it has no message, as is common for MemoryErrors."""
     try:
         message = " ".join(str(error).split())
     except Exception:  # the __str__ of a user's class has failed

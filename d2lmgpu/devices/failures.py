@@ -22,7 +22,7 @@ class Failures:
         self._tasks = collections.deque()
 
     def enter(self, task):
-        """Called by a worker: ``task`` has failed, and is about to be done.
+        """Called by a worker: ``task`` has failed and is about to be marked as done.
 
         An error's traceback keeps the frames that it passed through, and so their arrays, alive. Only the first error
         keeps its frames' variables; those of the others are cleared.
@@ -34,7 +34,7 @@ class Failures:
         self._tasks.append(task)
 
     def forget(self, task):
-        """Drop the task's error: the task's result has been requested, or the error is raised."""
+        """Drop the task's error, because the task's result has been requested or the error is being raised."""
         with contextlib.suppress(ValueError):  # it is not there, or another thread has already removed it
             self._tasks.remove(task)
 
@@ -44,7 +44,7 @@ class Failures:
         return next((task.error for task in self._tasks.copy() if not task.asked), None) if self._tasks else None
 
     def take(self):
-        """Return the errors, and forget them."""
+        """Return the errors and forget them."""
         return [task.error for task in drained(self._tasks) if not task.asked]
 
     def look(self, since):
@@ -59,14 +59,14 @@ class Failures:
 
 
 def clear_frames(error):
-    """Clear the local variables of all functions that an error, or those that were being handled, passed through."""
+    """Clear the local variables of all functions that an error, or an error in its ``__context__``, passed through."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__context__
 
 
 def finish(devices):
-    """Wait until every device has done all its work; raise the first error not raised yet, and forget the others."""
+    """Wait until every device has done all its work; raise the first error not yet raised, and forget the others."""
     for error in _settled(devices):
         raise error
 
@@ -82,8 +82,8 @@ def _settled(devices):
 def nothing_left_behind(devices):
     """Keep the errors of the ``with`` block apart from those before and after it.
 
-    Errors of earlier work that have not been raised are printed, a line each, and not raised in the block. If the block
-    fails, this waits for the devices, and forgets all other errors of their work.
+    Errors of earlier work that have not been raised are printed, one line each, and not raised in the block. If the
+    block fails, this waits for the devices and forgets all other errors of their work.
     """
     for error in _settled(_all_queues(devices)):
         tell(f"earlier work failed, and nobody asked for its result: {one_line(error)}")

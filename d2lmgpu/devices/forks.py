@@ -1,7 +1,7 @@
 """Devices in a forked process, which has a copy of the parent's memory, but only the thread that forked.
 
 Queues and locks are renewed there. Work that was under way stays with the parent: in the child its tasks fail, so that
-waiting for them ends. For CPUs that is all. CUDA does not survive a fork, so a child cannot use GPUs.
+waiting for them ends. CPUs need nothing else. CUDA does not survive a fork, so a child cannot use GPUs.
 """
 
 import os

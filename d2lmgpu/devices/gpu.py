@@ -17,7 +17,7 @@ CLOCK_READINGS = 10
 
 
 def mark_of(stream):
-    """A CUDA event at the end of a stream, whose card is current: to be waited for. It has no time, which is faster."""
+    """A CUDA event to wait for, at the end of a stream whose card is current. It records no time, which is faster."""
     import cupy
 
     return stream.record(cupy.cuda.Event(disable_timing=True))
@@ -51,23 +51,23 @@ class GPU(Device):
         self.stream.__enter__()  # and never left; a stream made current by `use` is forgotten after any `with stream`
 
     def set_up(self):
-        """As in `Device`. Raises DeviceError for what CUDA says against it."""
+        """As in `Device`. Raises DeviceError if CUDA reports an error."""
         try:
             return super().set_up()
         except errors_of_cuda() as error:
             raise DeviceError(f"{self} cannot be used: {error}; take another device") from error
 
     def make_current(self):
-        """Let its card be the calling thread's from now on.
+        """Make the device's card the calling thread's current one from now on.
 
         Whatever a thread asks of CUDA (pinned memory, the time between two events) makes a context on its current card
-        if there is none, which takes half a gigabyte there. At first that is card 0, even in a process that is to use
-        another one. A ``with`` block is not enough: it ends by making the card before it current again.
+        if there is none, which takes half a gigabyte there. At first the current card is card 0, even in a process that
+        is to use another one. A ``with`` block is not enough: at its end, the previous card becomes current again.
         """
         self.cupy.cuda.Device(self.card).use()
 
     def prepare(self):
-        """Called on this device's thread before each piece of work: makes its card current, if it is not."""
+        """Called on this device's thread before each piece of work: makes its card current if it is not."""
         if self.cupy.cuda.runtime.getDevice() != self.card:  # after a `with` block whose end has failed
             self.cupy.cuda.runtime.setDevice(self.card)
 
@@ -76,7 +76,7 @@ class GPU(Device):
         self.is_limited = nbytes is not None
 
     def _use_pool(self, nbytes):
-        """Runs on this device's thread: gives it a memory pool of at most ``nbytes``; 0: no limit."""
+        """Runs on this device's thread: gives it a memory pool of at most ``nbytes`` (0: no limit)."""
         pool = self.cupy.cuda.MemoryPool()
         pool.set_limit(size=nbytes)
         self._pool.close()
@@ -90,7 +90,7 @@ class GPU(Device):
 
     @contextlib.contextmanager
     def as_current(self):
-        """Within the ``with`` block the calling thread launches on this device's stream."""
+        """Within the ``with`` block, the calling thread launches on this device's stream."""
         with self.cupy.cuda.Device(self.card), self.stream:
             yield
 
@@ -114,8 +114,8 @@ class GPU(Device):
     def start_clock(self):
         """Called on this device's thread: a CUDA event, and the program's time when it completed.
 
-        Several events are recorded. The one that the program saw completed soonest is returned: its time is the most
-        exact.
+        Several events are recorded. The one whose completion the program noticed soonest is returned, because its time
+        is the most exact.
         """
         readings = []
         for _ in range(CLOCK_READINGS):
@@ -154,7 +154,7 @@ class GPU(Device):
             try:
                 self.stream.wait_event(event.value)
             except Exception:
-                event.value.synchronize()  # the error is told, and what comes next runs after the event all the same
+                event.value.synchronize()  # the error is reported, and what comes next still runs after the event
                 raise
 
     def mark(self):

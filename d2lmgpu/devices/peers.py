@@ -1,7 +1,7 @@
 """Peer access: cards that use each other's memory, over NVLink or PCI Express, without the host in between.
 
-It must be enabled in CUDA for each two cards and each direction. Otherwise a copy between two cards goes through the
-host's memory, a kernel cannot read the other card's arrays, and no CUDA graph can contain such a copy.
+It must be enabled in CUDA for each pair of cards and each direction. Otherwise a copy between two cards goes through
+the host's memory, a kernel cannot read the other card's arrays, and no CUDA graph can contain a copy between them.
 """
 
 import contextlib
@@ -71,8 +71,8 @@ def _try_copies(ways):
 def across(card, other, numbers, work):
     """Try a copy across cards: call ``work(target, source, stream)``; returns the target as a NumPy array.
 
-    The source is ``numbers`` (n,) on the ``other`` card, the target (n,) ones on ``card``. In the call ``card`` is
-    current, and the stream a new one of its.
+    The source is ``numbers`` (n,) on the ``other`` card, the target (n,) ones on ``card``. During the call ``card`` is
+    current, and ``stream`` is a new stream of that card.
     """
     import cupy
 

@@ -44,7 +44,7 @@ class Queue:
     def run(self, function, *args, **kwargs):
         """Submit ``function(*args, **kwargs)`` to this device and return its `Task` at once.
 
-        Device arrays among the arguments (also inside lists, tuples and dicts) must be on this device. The function
+        Device arrays among the arguments (even inside lists, tuples and dicts) must be on this device. The function
         receives them as plain NumPy or CuPy arrays, and the arrays that it returns become device arrays again.
 
         Raises DeviceMismatchError if an argument is an array on another device or on the host.
@@ -84,8 +84,8 @@ class Queue:
     def wake(self, task=None):
         """Call for a worker, unless one is at work here or all is done. Any thread may do so, any number of times.
 
-        If this device waits for an event, the devices of that event are woken instead, unless it is the ``task`` that
-        calls this.
+        If this device waits for an event, the devices of that event are woken instead, unless the event is the ``task``
+        that calls this.
         """
         event = self._waits_for
         if not self.tasks or self._turn.locked():  # the holder of _turn looks again after releasing it
@@ -109,7 +109,7 @@ class Queue:
         return bool(self.tasks) and (self._waits_for is None or self._waits_for.done())
 
     def _may_begin(self, task):
-        """Whether the next task can begin. If not, it now waits, or was done already and has been removed."""
+        """Whether the next task can begin. If not, the device now waits, or the task was done already and is gone."""
         if task.done():  # joint work of several devices, done by a worker of another one
             self.tasks.popleft()
             self._waits_for = None
@@ -117,7 +117,7 @@ class Queue:
         for event in task.after:
             if not event.done():
                 return self._look_again_after(event)
-        if task.arrivals is not None:  # it begins when the last of its devices has come to it; the others wait for it
+        if task.arrivals is not None:  # it begins when the last of its devices has reached it; the others wait for it
             if self._waits_for is task or next(task.arrivals) < len(task.devices):
                 return self._look_again_after(task)
         self._waits_for = None
@@ -132,7 +132,7 @@ class Queue:
         return False
 
     def do(self, task):
-        """Do a task. It is marked as done last of all: a thread that waited for it finds it gone from the queue."""
+        """Do a task. It is marked as done last of all, so a thread that waited for it finds it gone from the queue."""
         result, task.error = self._outcome(task.after, task.function, task.args)
         try:
             if task.error is not None:
@@ -153,7 +153,7 @@ class Queue:
             return None, error
 
     def after_fork(self):
-        """In a forked process, without the parent's threads: start again; work under way is never done here."""
+        """Start again in a forked process, which lacks the parent's threads; work under way is never done here."""
         for task in self.tasks:
             if not task.done():
                 task.abandon()

@@ -1,8 +1,8 @@
 """Let one thread do the work of several GPUs immediately, so that its launches can become a CUDA graph.
 
-A graph records what streams are given, and which of them wait for which. If each device's own thread gave work to its
-stream at its own time, nothing could be recorded as a whole. Here the thread that adds work to the batch also does it,
-device by device, and the streams wait for each other:
+A graph records the work that streams are given, and which streams wait for which. If each device's own thread gave work
+to its stream at its own time, nothing could be recorded as a whole. Here, the thread that adds work to the batch also
+does it, device by device, and the streams wait for each other:
 
     Batch       submit to gpu(0)  ─►  queue ─►  thread of gpu(0) ─►  stream 0
                 submit to gpu(1)  ─►  queue ─►  thread of gpu(1) ─►  stream 1
@@ -21,7 +21,7 @@ class Recording(Batch):
     """A `Batch` of GPUs whose work is done when it is added. `commit` has nothing left to do."""
 
     def submit_to_all(self, devices, function, *args):
-        """As in `Batch`, for a single device. Raises what the work raises."""
+        """As in `Batch`, for a single device. Raises whatever the work raises."""
         (device,) = devices
         task = Task((device,), function, args, self._after.pop(device, ()))
         with device.as_current(), working_for(device):
@@ -52,7 +52,7 @@ class GraphMemory:
 
     @contextlib.contextmanager
     def in_use(self):
-        """Within the block this thread's arrays and the queues' buffers are in this memory; transfers are not recorded.
+        """Within the block, this thread's arrays and the queues' buffers use this memory; transfers are not recorded.
 
         Earlier work on the queues' devices must be finished.
         """

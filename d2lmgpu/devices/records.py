@@ -1,6 +1,6 @@
-"""The record of transfers: from where to where, how many bytes, and how long it took.
+"""The record of transfers: from where to where each went, how many bytes it had and how long it took.
 
-Code that copies data to or from a device calls `note_transfer` first, and does the copy through `timed`.
+Code that copies data to or from a device calls `note_transfer` first, and then does the copy through `timed`.
 """
 
 import contextlib
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from .workers import current_device, moment
 
-_logs = {}  # of each open `record_transfers` the records, and the devices with the moment of their first transfer
+_logs = {}  # for each open `record_transfers`: the records, and the devices with the moment of their first transfer
 _thread = threading.local()  # .silent: see `nothing_noted`
 
 
 @dataclass
 class TransferRecord:
-    """One transfer: the names of source and destination, the bytes, and the seconds that the copy itself took.
+    """One transfer: the names of its source and destination, the bytes, and the seconds that the copy itself took.
 
     ``seconds`` is None until the copy is done.
     """
@@ -55,7 +55,7 @@ def record_transfers() -> Iterator[list[TransferRecord]]:
 
 @contextlib.contextmanager
 def nothing_noted():
-    """Within the block this thread's transfers are not recorded, such as those that only become a part of a graph."""
+    """Within the block, this thread's transfers are not recorded. It is for those that only become part of a graph."""
     _thread.silent = True
     try:
         yield

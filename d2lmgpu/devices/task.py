@@ -2,9 +2,10 @@
 
 An interrupt (Ctrl-C, a notebook's stop button, a signal's handler) may end or delay the host program between any two of
 its instructions. If it held a lock at that moment, the device's worker would wait for the lock for ever. So a task has
-no lock, unlike Python's futures: each change is a single call in C (an append, a release), in an order in which the
-side that comes second finds what the first has done. A *bell* is a lock that a waiting thread has taken and tries to
-take again, so that it sleeps; the worker rings the bell by releasing the lock, which wakes the thread:
+no lock, unlike Python's futures: each change is a single call in C (an append, a release), and the order of the calls
+ensures that the side that comes second finds what the first has done. A *bell* is a lock that a waiting thread has
+taken and tries to take again, so that it sleeps; the worker rings the bell by releasing the lock, which wakes the
+thread:
 
     waiting thread    adds a bell            then looks whether the task is done      then sleeps until the bell rings
     worker            marks the task done    then rings the bells that are there
@@ -22,11 +23,11 @@ from .workers import THREADS, current_device, moment, no_threads
 class Task:
     """The future result of work that was submitted to ``devices``; also the event that this work is done.
 
-    Submitted work is always done: nothing can take it back. ``value`` is what the work has returned, ``error`` what it
-    has raised, None before: reading them neither waits nor requests the result.
+    Submitted work is always done: nothing can take it back. ``value`` is what the work has returned, and ``error`` what
+    it has raised; both are None before. Reading them neither waits for the result nor requests it.
 
-    A task without devices is a mere event, which the program completes by `finish`. ``places``: the devices that a
-    GPU's work after this waits for if this fails; they are ``devices`` unless given, as for a mere event.
+    A task without devices is a mere event, which the program completes by `finish`. ``places``: the devices for which a
+    GPU's later work waits if this task fails. They are ``devices`` unless they are given, as they are for a mere event.
     """
 
     asked = False  # whether the result was requested: then its caller gets the error, if there is one
@@ -39,7 +40,7 @@ class Task:
         self.places = devices if places is None else places
         self.submitted = moment()
         self.after = after  # events that must be done before it begins
-        self.arrivals = itertools.count(1) if len(devices) > 1 else None  # counts the devices that have come to it
+        self.arrivals = itertools.count(1) if len(devices) > 1 else None  # counts the devices that have reached it
 
     def __repr__(self):
         places = ", ".join(map(str, self.devices))
@@ -88,7 +89,7 @@ class Task:
         return self._is_done
 
     def _catch_up(self, timeout):
-        """`wait` without threads: what is not done after all that can be done, nobody does later."""
+        """`wait` without threads: do all that can be done now. A task that is not done then never will be."""
         self.wake()
         no_threads.catch_up()
         if not self._is_done and timeout is None:
@@ -107,7 +108,7 @@ class Task:
     def add_done_callback(self, function):
         """Call ``function(task)`` when the work is done: on the device's thread, or at once if it is done already.
 
-        It must not fail.
+        ``function`` must not fail.
         """
         self._callbacks.append(function)
         if self._is_done:

@@ -1,6 +1,7 @@
 """Transfers: the only way for data to leave a device.
 
-A copy between two devices of one kind is ordered with the work of both, and the host program does not wait for it:
+A copy between two devices of the same kind takes its turn among the work of both, and the host program does not wait
+for it:
 
     source        ... work A |event a|              |waits for b| work B ...
                                     \\               /
@@ -30,7 +31,7 @@ def put(x, device) -> DeviceArray:
 
     Call it in the host program, not in work that runs on a device.
 
-    Raises DeviceError if ``device`` is not a device, ValueError unless the array is of numbers or booleans.
+    Raises DeviceError if ``device`` is not a device, ValueError unless the array holds numbers or booleans.
     """
     if not hasattr(device, "submit"):
         raise DeviceError(f"put: copies go to a device such as cpu(0), not to {shown(device)}")
@@ -56,14 +57,14 @@ def to_host(x) -> np.ndarray:
     return read_back(x)
 
 
-# A pickle holds a host copy of a device array, and the device to which it is put again: two transfers.
+# A pickle holds a host copy of a device array, and the device on which it is put again: two transfers.
 copyreg.pickle(DeviceArray, lambda x: (put, (to_host(x), x.device)))
 
 
 def result_to_host(x):
-    """Like `to_host`, for the result of a finished task that no later work changes: it waits for no later work.
+    """Like `to_host`, for the result of a finished task that no later work changes: this waits for no later work.
 
-    On a GPU it does wait, as there a task is finished when its kernels are launched, before they have run.
+    On a GPU it does wait, because a task there is finished when its kernels are launched, before they have run.
     """
     return raw_result_to_host(x.raw, x.device)
 
@@ -106,7 +107,7 @@ def _receive(target, device, raw, source, done):
 
 
 def copy_between(target, device, raw, source):
-    """Copy contiguous plain arrays of one size and dtype from ``source`` to ``device``, both of any kind.
+    """Copy contiguous plain arrays of the same size and dtype from ``source`` to ``device``, of whatever kinds.
 
     Runs on ``device``.
     """

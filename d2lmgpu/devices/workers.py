@@ -6,8 +6,8 @@
 
 There may be many more virtual devices than cores. With a thread for each, the cores would be shared among all of them
 all the time, every exchange would wake threads, and the threads would push each other's data out of the cores' caches.
-Instead a thread takes a device, does its work until none is left or it must wait for another device, and takes the next
-device.
+Instead, a thread takes a device, does its work until none is left or the device must wait for another one, and then
+takes the next device.
 
 Where there can be no threads, as in a browser tab, the thread that submits work to virtual devices also does it: the
 same tasks by the same rules, but nothing happens at the same time, and there are no GPUs. The environment variable
@@ -32,7 +32,7 @@ THREADS = os.environ.get("D2LMGPU_THREADS") != "0" and not IN_A_TAB
 PATIENCE = 0.1
 """Seconds without progress after which threads are added.
 
-The present ones may all be blocked by work that waits for devices still in line.
+The threads that exist may all be blocked by work that waits for devices still in line.
 """
 
 PAUSE = 0.001
@@ -42,7 +42,7 @@ _this_thread = threading.local()
 
 
 moment = itertools.count(1).__next__
-"""`moment()` returns the next number of a counter: it tells whether a task was submitted before an array was made."""
+"""`moment()` returns a counter's next number, to tell whether a task was submitted before an array was made."""
 
 
 def current_device():
@@ -52,7 +52,7 @@ def current_device():
 
 @contextlib.contextmanager
 def working_for(device):
-    """Within the block this thread's work counts as that of ``device``."""
+    """Within the block, this thread's work counts as that of ``device``."""
     before, _this_thread.device = current_device(), device
     try:
         yield
@@ -74,7 +74,7 @@ class Workers:
         forks.renew(self)
 
     def after_fork(self):
-        """Begin without threads, in a forked process as at first: they are started when they are needed."""
+        """Begin without threads, at first and again in a forked process; they are started when they are needed."""
         self._threads = 0
         self._watched = False
         self._enough_for = 0  # the number of devices for which there are enough threads
@@ -89,7 +89,7 @@ class Workers:
         self._devices[device] = None
 
     def serve(self, device):
-        """Let a thread call ``device.work()`` until that returns False: there is nothing to do now."""
+        """Let a thread call ``device.work()`` until that returns False, when there is nothing left to do now."""
         self._in_line.put(device)
         if self._watched and self._wanted.locked():
             with contextlib.suppress(RuntimeError):  # another thread has already released it
@@ -132,7 +132,7 @@ class Workers:
                         return
 
     def _watch(self):
-        """Add threads while none makes progress: work should not block until another device has worked, but it may."""
+        """Add threads while none makes progress: work should not block until another device has worked, but might."""
         while True:
             self._wanted.acquire()
             before = self._progress
@@ -147,7 +147,7 @@ class Workers:
 
 
 class NoThreads:
-    """In place of `Workers`, for all devices together: the host program does their work, when it submits it."""
+    """The replacement for `Workers`, one for all devices: the host program does their work when it submits it."""
 
     def __init__(self):
         self.after_fork()
@@ -162,9 +162,9 @@ class NoThreads:
         """Add a device to those that are served."""
 
     def serve(self, device):
-        """Call ``device.work()`` until it returns False, then those of other devices that this has woken.
+        """Call ``device.work()`` until it returns False, then do the same for other devices that this has woken.
 
-        What work submits, or wakes, waits in line until that work has ended.
+        Devices to which work submits more work, or which it wakes, wait in line until it has ended.
         """
         self._in_line.append(device)
         if not self._at_work:
