@@ -1,7 +1,7 @@
 """Train many networks over a grid of settings: one network per core or GPU at a time, or each on all devices.
 
-A trial is plain data, from its settings to the resulting row, so that processes on this machine, MPI or Dask can do it
-in the same way, through a `concurrent.futures.Executor`.
+A trial is plain data, from its settings to the resulting row, so that processes on this machine, MPI and Dask can all
+run it in the same way, through a `concurrent.futures.Executor`.
 """
 
 from .plot import check_axes as check_axes, plot_curves as plot_curves, plot_sweep as plot_sweep

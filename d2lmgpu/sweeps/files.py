@@ -4,7 +4,7 @@
         3f2a91c4d0.ckpt      written after every epoch; its name depends on the trial's settings and the data
 
 A file is removed when its trial has ended, unless models are kept. The file of a failed trial stays, and the next sweep
-with this trial resumes from it.
+that includes this trial resumes from it.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from .trials import identity
 
 
 class TrialFiles:
-    """The checkpoints of trials on ``data`` (their checksums, or None) in a ``folder``, or None if there are none."""
+    """The checkpoints of trials on ``data`` (checksums, or None) in ``folder``, which is None if none are written."""
 
     def __init__(self, folder, keep, data):
         self._folder, self._keep, self._data = folder, keep, data
@@ -38,7 +38,7 @@ class TrialFiles:
         return row | {"model": str(file) if file.exists() else None}
 
     def lack(self, row):
-        """Whether a finished trial must be done again because its model should be kept."""
+        """Whether a finished trial must be done again because its model should be kept but is not there."""
         return self._keep and row["status"] == "done" and self.with_model(row)["model"] is None
 
     def remove(self, row):
@@ -56,8 +56,8 @@ class TrialFiles:
 def trial_files(keep_models, results, data):
     """Yield the `TrialFiles` of a sweep that keeps its models in a folder, or its ``results`` in a file, or neither.
 
-    Raises OSError if the folder cannot be written, or is a file, or another sweep writes into it; ValueError if the
-    folder is the file of results.
+    Raises OSError if the folder cannot be written to, if it is a file, or if another sweep writes into it; ValueError
+    if the folder is the file of results.
     """
     keep = keep_models is not None
     if not keep and results is None:

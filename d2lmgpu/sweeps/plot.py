@@ -33,13 +33,13 @@ FACTS |= {"limit": lambda examples: several(examples, "training example")}
 
 LOST = ("diverged", "failed", "interrupted")
 WIDE = 5
-"""The ratio of the largest to the smallest number from which on the axis is logarithmic."""
+"""The axis is logarithmic if the largest number is at least this many times the smallest."""
 
 TICKS = 12
 """The most numbers that are marked on an axis."""
 
 MOST_NAMED = 20
-"""The most lines that the legend names; with more it would be longer than the figure."""
+"""The most lines that the legend names; with more, it would be taller than the figure."""
 
 CLIPPED = 1.5
 """Losses of diverged trials are shown up to this many times the largest loss of the other trials."""
@@ -56,10 +56,9 @@ def check_axes(x, y, by):
 def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
     """Plot a measure of trials against setting ``x``, one line per value of setting ``by``; return a matplotlib figure.
 
-    ``rows``: from `sweep`; ``y``: one of `MEASURES`. If trials also differ in other
-    settings, such as the seed, each trial is a dot, the line goes through the medians,
-    and bars go from the least to the most; the lines are then drawn side by side, as
-    the title says. Trials without a result, because they diverged, failed or were
+    ``rows``: from `sweep`; ``y``: one of `MEASURES`. If trials also differ in other settings, such as the seed, each
+    trial is a dot, the line goes through the medians, and bars go from the lowest to the highest result; the lines are
+    then drawn side by side, as the title says. Trials without a result, because they diverged, failed or were
     interrupted, are marked at the bottom.
     """
     lost = [status for status in LOST if any(row["status"] == status for row in rows)]
@@ -93,7 +92,7 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
 
 
 def _label(name, trials):
-    """An axis label; it must say if a setting is not the value that was trained with."""
+    """An axis label, which must say so if a setting is not the value that training used."""
     scaled = [settings["scale_batch"] for settings in trials]
     if name in SCALED and any(scaled):
         return SCALED[name] if all(scaled) else f"{LABELS[name]}, before scale_batch"
@@ -106,7 +105,7 @@ def _value(row, name):
 
 
 class _Axis:
-    """A setting's values along an axis: numbers by size, names one after the other. ``lines`` are side by side."""
+    """A setting's values along an axis: numbers to scale, names evenly spaced, with ``lines`` lines side by side."""
 
     def __init__(self, values, lines):
         self.values = list(dict.fromkeys(values))
@@ -149,7 +148,8 @@ def _draw_results(axes, rows, x, y, places, style):
 def _draw_lost(axes, rows, x, lost, places, style, lift):
     """Draw a mark for the trials without a result at each value, with their number if there are several.
 
-    ``lift``: how far below its row, so that marks of lines at the same values do not hide each other.
+    ``lift``: how far below the row of its status a mark is drawn, so that marks of several lines at one value do not
+    hide each other.
     """
     for i, status in enumerate(lost):
         for value, place in places.items():
@@ -161,7 +161,7 @@ def _draw_lost(axes, rows, x, lost, places, style, lift):
 
 
 def _title(trials, axes, apart):
-    """A title: what all trials share, what the dots differ in, and whether lines were moved ``apart``."""
+    """A title: what all trials share, how the dots differ, and whether lines were moved ``apart``."""
     differ = varying(trials)
     shared = {name: trials[0][name] for name in FACTS if name not in (*differ, *axes)}
     facts = [FACTS[name](value) for name, value in shared.items() if value is not None]

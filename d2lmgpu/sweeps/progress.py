@@ -1,4 +1,4 @@
-"""The progress of a sweep, and the table that shows it: redrawn in a terminal, elsewhere one line per trial."""
+"""The progress of a sweep, and the table that shows it: redrawn in a terminal, printed line by line elsewhere."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ MEASURED = {"best acc": "best accuracy", "last acc": "last accuracy", "loss": "t
 
 
 class Record:
-    """A row for each trial in ``rows``, with the status "waiting", or "running" and the curves so far, until it ends.
+    """A row for each trial in ``rows``; until it ends, its status is "waiting", or "running" with the curves so far.
 
     If ``visible``, a table shows them: a line for each trial with the settings in which trials differ, and its outcome
     or progress. After each epoch and each trial, ``watch(rows)`` is called with the rows of all trials that have begun,
@@ -34,7 +34,7 @@ class Record:
         self._say(several(len(rows), "trial") + (f", {done} of them done before" if done else ""))
 
     def runs(self, number, curves):
-        """Note that a trial runs, with these `CURVES` so far."""
+        """Note that a trial is running, with these `CURVES` so far."""
         row = self.rows[number]
         if row["status"] not in ("waiting", "running"):  # a report that arrives after the trial's end
             return
@@ -125,7 +125,7 @@ class Record:
 
 
 def _columns(row):
-    """The columns after a trial's settings."""
+    """The table's columns that follow a trial's settings."""
     if row["status"] != "done":
         return outcome(row)
     cells = [_shown(measure(row, name)).rjust(len(heading)) for heading, name in MEASURED.items()]

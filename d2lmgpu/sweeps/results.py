@@ -2,8 +2,8 @@
 
     {"format": "d2lmgpu sweep", "version": 1, "data": null, "rows": [...], "running": [...]}
 
-A row is identified by all its settings. Rows of other settings stay in the file, so a grid can grow. ``data`` is null
-for Fashion-MNIST, otherwise checksums. ``running``: while trials run, rows with their curves so far.
+A row is identified by all its settings. Rows for other settings stay in the file, so a grid can grow. ``data`` is null
+for Fashion-MNIST; otherwise it holds checksums. While trials run, ``running`` holds their rows, with the curves so far.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ CONTENT = {"format": str, "version": int, "data": list[str] | None, "rows": list
 
 
 class Results:
-    """The rows of a file, which is rewritten with every new row; with ``path`` None they are kept only in memory.
+    """The rows of a file, which is rewritten with every new row; if ``path`` is None, they are kept only in memory.
 
     Raises ValueError for a file that is not a sweep's, is damaged, or is for another version
     or other data (it stays unchanged), OSError if it could not be written.
@@ -59,7 +59,7 @@ class Results:
         self._write(running)
 
     def show(self, running):
-        """Write the rows of running trials, too, unless this was done just before."""
+        """Also write the rows of running trials, unless this was done a moment ago."""
         if self._sparingly.due():
             self._write(running)
 
@@ -87,7 +87,7 @@ def document(rows, data=None, running=()):
 
 
 def read_results(path):
-    """The content of a results file, a dict as above; ValueError if this version cannot read it."""
+    """The content of a results file, a dict as above; raises ValueError if this version cannot read it."""
     check_path("results", path)
     path = Path(path)
     if path.exists() and not path.is_file():  # such as /dev/zero
@@ -140,7 +140,7 @@ MEASURES = {
     "training loss": lambda history: history["train_loss"][-1],
     "seconds per epoch": lambda history: sum(history["seconds_per_epoch"]) / len(history["seconds_per_epoch"]),
 }
-"""Measures of a trial's history: over all epochs, or after the last; None if there are none."""
+"""Measures of a trial's history: over all epochs, or after the last one; None if there is no value."""
 
 
 def measure(row, name):

@@ -51,10 +51,10 @@ def sweep(
     resumes the next time, and ends as it would have without the break. (With an ``executor`` this needs
     ``keep_models``, a folder that all its workers find under the same name.)
 
-    ``data``: as in `train`; they are sent with every trial (workers find Fashion-MNIST themselves). ``invert``: as in
-    `train`. ``progress``: show a table. ``watch``: a function that is called after each epoch and each trial with the
-    rows so far, as `plot_curves` takes them: running trials have the status "running" and their curves in ``history``.
-    (Trials in an ``executor``'s processes are reported only when they end.)
+    ``data``: as in `train`; they are sent with every trial (workers find Fashion-MNIST by themselves). ``invert``: as
+    in `train`. ``progress``: show a table. ``watch``: a function that is called after each epoch and each trial with
+    the rows so far, in the form that `plot_curves` takes: running trials have the status "running" and their curves in
+    ``history``. (Trials in an ``executor``'s processes are reported only when they end.)
 
     If a trial fails, its row says why, and the others go on. Ctrl-C ends trials after their current step; these, and
     trials that have not begun, are "interrupted".
@@ -163,7 +163,7 @@ def _through(executor, to_do, record, stop):
 
 
 def _row(future, settings):
-    """The row of a trial that ended, or was lost with its worker."""
+    """The row of a trial that has ended, or that was lost with its worker."""
     if future.cancelled():
         return make_row(settings, "failed", "cancelled by its executor")
     error = future.exception()

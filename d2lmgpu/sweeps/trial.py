@@ -15,17 +15,17 @@ from ..training import load_run, train
 from .trials import complete_trial, network_of
 
 _turns = {}
-"""One lock per process: trials in several threads would train on the same devices, in the same memory.
+"""One lock per process, since trials in several threads would train on the same devices, in the same memory.
 
 A forked process gets a new lock: one held by another thread of the parent would never be released.
 """
 
 CURVES = ("train_loss", "test_accuracy", "seconds_per_epoch")
-"""What is reported about a running trial, by epoch."""
+"""The values of each epoch that are reported while a trial is running."""
 
 
 class OnlyHere:
-    """A ``function`` that can be called only in this process: a copy in another process is None."""
+    """A ``function`` that can be called only in this process: a copy in another process returns None."""
 
     def __init__(self, function=None):
         self._function = function
@@ -50,7 +50,7 @@ def run_trial(settings, data=None, invert=False, checkpoint=None, stop=None, rep
     without the break. ``stop()``: whether to end after the current step. ``report(curves)`` is called at the beginning
     and after each epoch with a dict of lists, all values of `CURVES` so far.
 
-    It raises nothing: the row reports any error.
+    It raises no errors: the row reports them.
     """
     with _turns.setdefault(os.getpid(), threading.Lock()), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # from NumPy, about diverging runs

@@ -50,7 +50,7 @@ def _values(name, value):
 
 
 def complete_trials(trials, mode=None):
-    """Each trial with all its settings, with `DEFAULTS` for those that it does not give.
+    """Each trial with all its settings: those that it does not give are taken from `DEFAULTS`.
 
     ``mode``: the mode of `sweep` for trials on this machine, or None if they run
     elsewhere. Raises ValueError for an unknown setting, for values that cannot be
@@ -154,7 +154,7 @@ def _check_devices(settings, mode):
 
 
 def identity(settings):
-    """What decides a trial's result: its settings that differ from the defaults, with the network but not its name."""
+    """The settings that decide a trial's result: those that differ from the defaults, without the network's name."""
     unnamed = settings | {"network": _without_name(settings["network"])}
     return {name: value for name, value in unnamed.items() if value != DEFAULTS[name]}
 
@@ -170,7 +170,7 @@ def describe(settings, names):
 
 
 def show(value):
-    """A setting's value as a person would write it, and your own network by its name."""
+    """A setting's value as a person would write it; a network of your own is shown by its name."""
     if isinstance(value, dict):
         return value["name"]
     return f"{value:g}" if isinstance(value, float) else str(value)

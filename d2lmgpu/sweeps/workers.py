@@ -35,7 +35,7 @@ NO_WORKER = (
 def on_workers(function, to_do, cards, record, stop):
     """Do trials in processes, one for each of ``cards`` (the GPU that it sees, or None); yield numbers and rows.
 
-    ``to_do``: by the trials' numbers, the arguments of ``function``, `run_trial`, except ``stop`` and ``report``. When
+    ``to_do``: the arguments of ``function`` (`run_trial`), by the trials' numbers, except ``stop`` and ``report``. When
     ``stop`` is requested, trials end after their current step, and no new ones begin. Raises OSError if no process can
     be started.
     """
@@ -76,7 +76,7 @@ def on_workers(function, to_do, cards, record, stop):
 
 
 class _Worker:
-    """A process that sees only the GPU ``card``, if any; ``number``: that of its current trial, or None."""
+    """A process that sees only the GPU ``card``, if any; ``number``: the number of its current trial, or None."""
 
     def __init__(self, card, ending):
         self.card, self.number, self._ending, self._told = card, None, ending, False
@@ -96,7 +96,7 @@ class _Worker:
             self.line.send((function, given))
 
     def look(self):
-        """Report it if the process is stopped by a signal; continue it when all should end."""
+        """Report the process if a signal has stopped it; let it continue when all processes should end."""
         import psutil  # importing it takes a while
 
         pid, stopped = self._process.pid, False
@@ -130,7 +130,7 @@ def _block_ctrl_c():
 
 
 def work(card, ending, line):
-    """What a process does. The program handles Ctrl-C; when the program is gone, reports fail, and this ends, too."""
+    """Do trials in a process. The program handles Ctrl-C; when the program is gone, reports fail, and this ends too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where there are no masks
     if card is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = card  # read when CuPy is first used
@@ -142,9 +142,10 @@ def work(card, ending, line):
 
 
 def cards_of_workers(count, trials):
-    """A list with the GPU, by name or None, that each process for the trials sees; ``count`` processes if given.
+    """The GPU, by name or None, that each process for the trials sees: a list, of length ``count`` if that is given.
 
-    By default there is a process for each GPU if a trial uses GPUs, otherwise for each core, but no more than trials.
+    By default there is a process for each GPU if a trial uses GPUs, otherwise for each core, but no more processes than
+    trials.
     """
     uses_gpus = any(choose_indices(settings["environment"])[0] != "cpu" for settings in trials)
     cards = visible_cards(find_gpus()[0]) if uses_gpus else []
