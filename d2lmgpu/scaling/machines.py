@@ -1,11 +1,12 @@
 """Scaling on a cluster: measure training on all its devices, and predict it for these and for more machines.
 
     1   one device of rank 0 trains on whole minibatches, while all others are idle
-    2   every device trains on its part of a minibatch without exchanging anything; also on the parts of larger clusters
+    2   every device trains on its part of a minibatch, and on its part in larger clusters, without exchanging anything
     3   all train together
 
-Each of ``repeats`` rounds has 1, 2 and 3. From 1, 2 and messages (cluster/measure.py) `predict_scaling` predicts a step
-for the existing devices, to be compared with 3, and for more processes of the same kind.
+Each of the ``repeats`` rounds consists of 1, 2 and 3. From 1, 2 and the times of messages (cluster/measure.py),
+`predict_scaling` predicts a step for the existing devices, to be compared with 3, and for more processes of the same
+kind.
 """
 
 import math
@@ -24,7 +25,7 @@ MORE = (1, 2, 4, 8)
 
 
 def measure_cluster_scaling(cluster, more=MORE, steps=20, algorithm="ring", **what):
-    """Time training on a `Cluster` of several processes, predict it, and predict it for ``more`` times the processes.
+    """Time training on a `Cluster` of several processes; predict it for these and for ``more`` times as many processes.
 
     The other arguments are as in `measure_scaling`. All processes call this and get the same `Scaling`.
     Raises ValueError for settings that make no sense, a single process, or processes with different numbers of devices.

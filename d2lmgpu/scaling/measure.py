@@ -23,12 +23,12 @@ MOST_STEPS = 100
 def measure_scaling(devices, counts=(1, 2, 4), mode="strong", algorithm="ring", steps=20, predict=False, **what):
     """Time training on the first k of ``devices``, for each k in ``counts``, which includes 1; return a `Scaling`.
 
-    In each round, each k trains for ``steps`` whole steps, as in `train` (fewer if the
-    data set has fewer minibatches); see `take_rounds`. The other arguments, such as what
-    is trained and the number of rounds, ``repeats``, are those of `setup.begin`.
+    In each round, for each k in turn, k devices train for ``steps`` whole steps, as in `train` (fewer if the data set
+    has fewer minibatches); see `take_rounds`. The other arguments, such as the network and the number of rounds,
+    ``repeats``, are those of `setup.begin`.
 
-    ``predict``: add predictions to the rows. For these, as many devices as k devices keep
-    busy also train independently in the same rounds; then messages are timed.
+    ``predict``: add predictions to the rows. For these, in the same rounds, as many of the k devices as can work at the
+    same time also train independently; then messages are timed.
 
     Raises ValueError, before anything is trained, for settings that make no sense.
     """
@@ -55,7 +55,7 @@ def measure_scaling(devices, counts=(1, 2, 4), mode="strong", algorithm="ring", 
 
 
 def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=5, data=None):
-    """Seconds of a step in which devices exchange nothing, for parts of all ``sizes``; return a `Compute`.
+    """Time steps in which devices exchange nothing, for parts of all ``sizes``; return a `Compute`.
 
     Each of ``devices`` trains its own network at the same time, with minibatches of
     these sizes; a single device has the machine to itself. ``steps`` is for the largest
@@ -74,9 +74,10 @@ def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=
 
 
 def _predict(scaling, shards, turns, devices, epoch):
-    """Add predictions; each round's come from the times that devices needed in it without an exchange.
+    """Add predictions. Those for a round come from the times that devices needed in it without an exchange.
 
-    ``shards``: for each number of devices, how many are busy, and the examples on each, which names their turns.
+    ``shards``: for each number of devices, how many are busy, and the number of examples on each; this pair is the key
+    of their turns.
     """
     exchange, constants = fit_messages(devices, list(shards), scaling.allreduce, scaling.places)
     step = scaling.batch_size, scaling.parameters, exchange, scaling.mode, scaling.allreduce, scaling.places

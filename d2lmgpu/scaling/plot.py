@@ -13,9 +13,9 @@ SHADES = PHASE_COLOURS | {"step": COLOURS[5], "waiting": "#D9D9D9"}
 
 
 def plot_scaling(scaling):
-    """A `Scaling` in four panels: seconds per epoch, speed-up, efficiency, and where a step's time goes.
+    """Plot a `Scaling` in four panels: seconds per epoch, speed-up, efficiency, and where a step's time goes.
 
-    Dots are medians over the rounds; bars go from the least to the most. Returns the matplotlib figure.
+    Dots are medians over the rounds; bars go from the lowest to the highest value. Returns the matplotlib figure.
     """
     figure, ((times, speedups), (efficiencies, phases)) = figure_of((11, 7.6), 2, 2)
     counts = [row.devices for row in scaling.rows]
@@ -40,7 +40,7 @@ def plot_scaling(scaling):
 
 
 def plot_phases(experiments):
-    """Where the time of a step goes, with a panel for each of ``experiments``: {title: `Scaling`}; return the figure.
+    """Plot where a step's time goes, with a panel for each of ``experiments``: {title: `Scaling`}; return the figure.
 
     The phases of the devices are stacked. The narrow bar beside them is the host
     program's work on the data, which runs at the same time.
@@ -54,7 +54,7 @@ def plot_phases(experiments):
 
 
 def plot_extrapolation(lines, published=()):
-    """Efficiency against the number of devices, with a line for each of ``lines``: {label: list of `Prediction`}.
+    """Plot efficiency against the number of devices, a line for each of ``lines``: {label: list of `Prediction`}.
 
     ``published``: (devices, efficiency, label) for published measurements, drawn as stars.
     Returns the matplotlib figure.

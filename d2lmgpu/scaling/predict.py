@@ -27,10 +27,10 @@ MESSAGES = (2**12, 2**16, 2**20, 2**23)
 
 @dataclass
 class Compute:
-    """``seconds`` of a step without exchange, for ascending ``sizes`` of a device's part.
+    """``seconds`` of a step without an exchange, for ascending ``sizes`` of a device's part.
 
-    ``busy``: how many devices worked at the same time. Called with n, it returns the seconds for n examples,
-    interpolated, and extrapolated, linearly between sizes; with only one size, in proportion to n.
+    ``busy``: how many devices worked at the same time. Called with n, it returns the seconds for n examples: linearly
+    interpolated or extrapolated from the sizes, or, with only one size, in proportion to n.
     """
 
     sizes: list
@@ -48,7 +48,7 @@ class Compute:
         return max(0.0, t0 + (t1 - t0) * (n - n0) / (n1 - n0))
 
     def faster(self, times):
-        """The same for a device that is ``times`` times as fast."""
+        """The `Compute` of a device that is ``times`` times as fast."""
         return Compute(self.sizes, [seconds / times for seconds in self.seconds], self.busy)
 
 
@@ -70,10 +70,11 @@ class Prediction:
 def predict_scaling(compute, counts, batch_size, elements, network, mode="strong", algorithm="ring", places=None):
     """A `Prediction` for each number of devices in ``counts``.
 
-    ``compute``: a `Compute`, or any function of n. ``elements``: the length of the gradient, float32. ``network``: a
-    function of k, as in `collectives.network`. ``mode``: "strong", with ``batch_size`` examples in the whole minibatch,
-    or "weak", with ``batch_size`` examples on each device. ``places``: how many devices can work at the same time
-    (None: all of them). Speed-up and efficiency compare with one device, for the same number of examples.
+    ``compute``: a `Compute`, or any function of n. ``elements``: the number of elements of the gradient, which are
+    float32. ``network``: a function of k, as in `collectives.network`. ``mode``: "strong", with ``batch_size`` examples
+    in the whole minibatch, or "weak", with ``batch_size`` examples on each device. ``places``: how many devices can
+    work at the same time (None: all of them). Speed-up and efficiency compare with one device, for the same number of
+    examples.
     """
     rows = []
     batches = batch_sizes(mode, counts, batch_size)
@@ -95,7 +96,7 @@ def check_predictable(algorithm):
 
 
 def fit_messages(devices, counts, algorithm, places):
-    """Time messages of `MESSAGES` bytes on the first k of ``devices``, for all k in ``counts``; fit a network to them.
+    """Time messages of `MESSAGES` bytes on the first k of ``devices``, for all k in ``counts``; fit a network to this.
 
     Returns (a function of k, the constants of `fit_virtual_devices`).
     """

@@ -1,4 +1,4 @@
-"""The setup of a scaling experiment: what is trained, checked beforehand, and on which machine."""
+"""The setup of a scaling experiment: what is trained, which is checked beforehand, and on which machine."""
 
 import platform
 from dataclasses import asdict, dataclass
@@ -25,14 +25,14 @@ HOW = "optimizer weight_decay batch_statistics preprocess flat overlap prefetch 
 class Scaling:
     """A scaling experiment: what was trained, on which devices, and the results.
 
-    ``batch_size``: examples in all in mode "strong", on each device in mode "weak".
-    ``parameters``: how many numbers the network learns. ``steps``: steps per turn. ``settings``: others that differ
+    ``batch_size``: the number of examples in all in mode "strong", or on each device in mode "weak". ``parameters``:
+    how many numbers the network learns. ``steps``: the steps per turn. ``settings``: the other settings that differ
     from the defaults.
 
     `measure_scaling` sets ``rows``, a `Row` for each number of devices; ``places``, how many of the devices can work at
     the same time (cores or GPUs); and ``model``, the basis of predictions, or None.
 
-    `measure_cluster_scaling` sets ``measured``, the seconds of a step (the median, the least and the most over the
+    `measure_cluster_scaling` sets ``measured``, the seconds of a step (the median, the minimum and the maximum over the
     rounds), and ``predicted``, a list of `Prediction`: the first for the cluster itself, the others for more processes.
     They are based on ``compute`` and ``wires``.
     """
@@ -83,7 +83,7 @@ def find_subject(data, network, width, batch_statistics="local"):
 def begin(
     devices, algorithm, mode="strong", batch_size=256, network="lenet", width=1, repeats=5, data=None, settings=None
 ):
-    """A `Scaling` without results yet, on a machine with these ``devices``; the data; the network.
+    """Return a `Scaling` on a machine with these ``devices``, still without results; the data; and the network.
 
     ``algorithm``: an allreduce by name. ``batch_size``: the size of the minibatch in mode "strong", of each device's
     part in mode "weak". ``network``: a name, or the result of `networks.sequential`; ``width`` multiplies the channels

@@ -1,4 +1,4 @@
-"""Let trainings take turns in a scaling experiment, and turn their times into speed-up and efficiency.
+"""Let training runs take turns in a scaling experiment, and compute speed-up and efficiency from their times.
 
 A contender trains for some whole steps in its turn, while the others are idle; see measuring.py.
 
@@ -26,14 +26,14 @@ from ..training import Settings
 from ..training.runner import make_runner
 
 LR = 0.01
-"""The learning rate: so small that no run diverges, whatever its minibatch. It affects nothing else."""
+"""The learning rate: so small that no run diverges, whatever its minibatch size. It affects nothing else."""
 
 
 class Turn(NamedTuple):
     """``seconds`` of a turn, and how they divide into phases (see `Timeline.phases`).
 
-    ``cores``: how many cores this program had, on average; fewer than the devices
-    could use if other programs were running, too.
+    ``cores``: how many cores this program had, on average; fewer than the devices could use if other programs were
+    running at the same time.
     """
 
     seconds: float
@@ -42,11 +42,11 @@ class Turn(NamedTuple):
 
 
 class Contender:
-    """Trains on each of ``groups`` of devices, all at the same time. Each call continues training and returns a `Turn`.
+    """Trains on all ``groups`` of devices at the same time. Each call continues training and returns a `Turn`.
 
     One group of k devices, or a `Cluster`, is data-parallel training as in `train`. Groups of one device each are
-    independent trainings on the same machine that exchange nothing. ``batch_size``: that of a group; ``how``: settings
-    from `setup.HOW`, by name. All devices are synchronised before and after the steps.
+    independent trainings on the same machine that exchange nothing. ``batch_size``: the batch size of each group;
+    ``how``: settings from `setup.HOW`, by name. All devices are synchronised before and after the steps.
     """
 
     def __init__(self, groups, network, batch_size, steps, data, algorithm="ring", how=None):
@@ -84,11 +84,10 @@ def _runner(devices, network, batch_size, X, y, algorithm, how):
 class Row:
     """Training on ``devices`` devices. Seconds are per epoch unless their name says otherwise.
 
-    Each round has a time, and its ratio to the same round's time on one device; the row
-    gives the median, the least and the most. ``phases``: the epoch's seconds in each
-    phase, in the median round. ``cores``: how many cores the program had, the median.
-    ``predicted_seconds_per_epoch``: see `predict_scaling`; ``measured_over_predicted``
-    is the ratio of the two times in each round.
+    Each round has a time, and its ratio to the same round's time on one device; the row gives the median, the minimum
+    and the maximum of each. ``phases``: the epoch's seconds in each phase, in the median round. ``cores``: the median
+    of how many cores the program had. ``predicted_seconds_per_epoch``: see `predict_scaling`;
+    ``measured_over_predicted`` is the ratio of the two times in each round.
     """
 
     devices: int
@@ -129,7 +128,7 @@ def make_rows(turns, batch_sizes, steps, epoch):
 
 
 def _spread(name, values):
-    """The median, the least and the most of the rounds' values, by their names in a `Row`."""
+    """The median, the minimum and the maximum of the rounds' values, by their names in a `Row`."""
     return {name: statistics.median(values), f"{name}_min": min(values), f"{name}_max": max(values)}
 
 
