@@ -55,7 +55,7 @@ def record_transfers() -> Iterator[list[TransferRecord]]:
 
 @contextlib.contextmanager
 def nothing_noted():
-    """Within the block, this thread's transfers are not recorded. It is for those that only become part of a graph."""
+    """Within the block, do not record this thread's transfers, such as those that only become a part of a graph."""
     _thread.silent = True
     try:
         yield

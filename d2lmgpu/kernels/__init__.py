@@ -1,1 +1,1 @@
-"""Fast bodies of the layers: for the CPU in NumPy (cpu/), for GPUs in CUDA (cuda/)."""
+"""Fast implementations of the layers: in NumPy for the CPU (cpu/), in CUDA for GPUs (cuda/)."""

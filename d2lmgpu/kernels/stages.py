@@ -1,6 +1,6 @@
-"""What programs for the CPU and for GPUs share: a network in stages, layers as they are written, idle programs.
+"""What programs for the CPU and for GPUs share: a network in stages, layers as they are written, and idle programs.
 
-Both compute as generators, which pause where devices add up their sums.
+Both kinds of program compute in generators, which pause where devices add up their sums.
 """
 
 import functools
@@ -18,13 +18,14 @@ POOLS = {avg_pool2d: "average", max_pool2d: "max"}
 
 
 class Stages:
-    """A network's ``stages`` and, as slices, which parameters belong to each, the ``owners``.
+    """A network's ``stages``, and their ``owners``: for each stage, the slice of the parameters that belong to it.
 
     ``x`` is the first stage's input, for images of ``shape`` (C, H, W). ``make_stages(layers, x, shapes, input_grad)``
-    makes a list of the stages that do the first of ``layers``, and says how many of them they do; the last one has
-    their parameters. ``shapes`` are the layers' outputs for one image. ``input_grad``: whether something before has
-    parameters, and needs the gradient of ``x``; given here, whether there is such a thing before the network, of which
-    this is then a part. Raises ValueError, or what the layers raise, if the sizes do not fit together.
+    returns a list of the stages that do the first of ``layers``, and how many layers these are; the last stage has
+    their parameters. ``shapes`` are the shapes of the layers' outputs for one image. ``input_grad``: whether anything
+    before these layers has parameters and so needs the gradient of ``x``; as an argument of this class, whether this is
+    so before the whole network, which is then a part of a larger one. Raises ValueError, or what the layers raise, if
+    the sizes do not fit together.
     """
 
     def __init__(self, network, params, x, shape, make_stages, input_grad=False):
@@ -47,22 +48,22 @@ class Stages:
         self.written = [stage for stage in self.stages if isinstance(stage, WrittenLayer)]
 
     def use_statistics(self, sync_statistics=(), statistics=()):
-        """Set where batch norm layers find sums over all images, or each layer's mean and variance, in one list."""
+        """Set where batch norm layers find sums over all images, or the list of each layer's mean and variance."""
         sync_statistics = sync_statistics or [None] * len(self.norms)
         statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
         for norm, sync, fixed in zip(self.norms, sync_statistics, statistics, strict=True):
             norm.sync, norm.statistics = sync, fixed
 
     def use_draws(self, draws):
-        """Set what random layers draw from; with None nothing is random."""
+        """Set what random layers draw from; with None, nothing is random."""
         for number, stage in enumerate(stage for stage in self.written if stage.layer.random):
             stage.draws = draws and draws._replace(layer=draws.layer + number)
 
 
 class WrittenLayer:
-    """A layer without a fast body: its own two functions.
+    """A layer without a fast implementation: its own two functions do the work.
 
-    ``draws``: of a random layer in training; None otherwise.
+    ``draws``: what a random layer draws from in training; otherwise None.
     """
 
     draws = None
@@ -71,13 +72,13 @@ class WrittenLayer:
         self.layer, self.input_grad = layer, input_grad
 
     def compute(self, x, params):
-        """→ y."""
+        """Return y."""
         options = {} if self.draws is None else {"draws": self.draws}
         y, self.cache = self.layer.forward(x, *params, **options)
         return y
 
     def compute_back(self, dy):
-        """→ dx, and a list of the parameters' gradients."""
+        """Return dx, and a list of the parameters' gradients."""
         if not self.layer.shapes:
             return self.layer.backward(dy, self.cache), []
         dx, *grads = self.layer.backward(dy, self.cache, input_grad=self.input_grad)
@@ -85,35 +86,35 @@ class WrittenLayer:
 
 
 class Idle:
-    """Programs that nothing uses at the moment, at most so many; a key says what each is for.
+    """Programs that nothing uses at the moment, at most ``most`` of them; a key says what each is for.
 
-    Changed by single calls, so that it needs no lock.
+    It is changed by single calls only, so it needs no lock.
     """
 
     def __init__(self, most):
         self.most, self._programs, self._numbers = most, {}, itertools.count()
 
     def take(self, key):
-        """The program of this key that was given back last, or None."""
+        """The program with this key that was given back last, or None."""
         for number, (other, program) in reversed(list(self._programs.items())):
             if other == key and self._programs.pop(number, None) is not None:  # else another thread was faster
                 return program
         return None
 
     def give_back(self, key, program):
-        """Keep it, and forget those that were not used for longest."""
+        """Keep a program, and forget those that have not been used for the longest time."""
         self._programs[next(self._numbers)] = key, program
         for number in list(self._programs)[: -self.most]:
             self._programs.pop(number, None)
 
 
 def images_last(x):
-    """Of a plain array (N, ...) a new one (..., N)."""
+    """A new plain array (..., N) with the elements of ``x`` (N, ...)."""
     return array_module(x).moveaxis(x, 0, -1).copy()
 
 
 def with_shapes(layers, params):
-    """The ``layers`` for these ``params``, which may be parts of a layer's."""
+    """The ``layers`` with the shapes of these ``params``, which may be parts of the layers' own."""
     rest, found = iter(params), []
     for layer in layers:
         shapes = tuple(next(rest).shape for _ in layer.shapes)
@@ -122,7 +123,7 @@ def with_shapes(layers, params):
 
 
 def norm_channels(layers, params):
-    """Of how many channels each batch norm layer of ``layers`` is, with these ``params``, which may be parts."""
+    """The number of channels of each batch norm layer of ``layers``, with these ``params``, which may be parts."""
     pairs = zip(layers, with_shapes(layers, params), strict=True)
     return [own.channels for layer, own in pairs if layer.channels]
 
@@ -138,17 +139,17 @@ def output_shapes(network, params, x):
 
 
 def function_of(layer):
-    """The layer's forward function and its options, if it is a `functools.partial`."""
+    """The layer's forward function, and its options if it is a `functools.partial`."""
     if isinstance(layer.forward, functools.partial):
         return layer.forward.func, layer.forward.keywords
     return layer.forward, {}
 
 
 def relu_and_pool(layers, largest=math.inf):
-    """What ``layers`` begin with that is fused to what comes before: (size, kind, relu), and how many layers that is.
+    """The ReLU and pooling that ``layers`` begin with, fused to the layer before: (size, kind, relu), and their number.
 
-    ``relu``: whether the first is one. After it pooling of squares of side ``size``, at most ``largest``, of a
-    ``kind`` of `POOLS`; (1, None) without.
+    ``relu``: whether the first layer is a ReLU. Pooling may follow, over squares of side ``size``, at most ``largest``,
+    of a ``kind`` in `POOLS`; without pooling, these two are 1 and None.
     """
     has_relu = bool(layers) and function_of(layers[0])[0] is relu
     pool, options = function_of(layers[has_relu]) if len(layers) > has_relu else (None, {})
@@ -159,7 +160,7 @@ def relu_and_pool(layers, largest=math.inf):
 
 
 def timed(name, parts):
-    """A generator's parts, each as a span of time; its result."""
+    """Run a generator, with each of its parts as a span of time; returns its result."""
     while True:
         with span(name):
             try:

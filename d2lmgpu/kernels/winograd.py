@@ -1,21 +1,18 @@
 """Winograd's minimal filtering: a convolution with several times fewer multiplications.
 
-In one dimension: m outputs of a kernel of r taps need t = m + r - 1 inputs. Seen
-as polynomials, a kernel g and outputs d have the product s(x) = g(x) · d(x), and
-a product of degree t - 1 is known once it is known at t points. So a product
-costs an evaluation of both at t points, t multiplications, and an interpolation;
-t instead of m·r multiplications (Toom 1963, Cook 1966). A convolution layer is
-the transpose of a polynomial product, which turns the three matrices around
+In one dimension: m outputs of a kernel of r taps need t = m + r - 1 inputs. Seen as polynomials, a kernel g and outputs
+d have the product s(x) = g(x) · d(x), and a product of degree t - 1 is determined by its values at t points. So a
+product costs an evaluation of both factors at t points, t multiplications instead of m·r, and an interpolation (Toom
+1963, Cook 1966). A convolution layer is the transpose of a polynomial product, which turns the three matrices around
 (Winograd 1980; for neural networks Lavin and Gray 2016):
 
     y = Aᵀ [(G g) * (Bᵀ x)]        A (t, m), G (t, r), Bᵀ (t, t)
 
-In two dimensions it is done along both: tiles of t × t inputs give m × m outputs.
-LeNet's second convolution: m = 4, r = 5, t = 8; 64 multiplications instead of 400.
+In two dimensions, this is done along both: tiles of t × t inputs give m × m outputs. In LeNet's second convolution, m =
+4, r = 5 and t = 8: 64 multiplications instead of 400.
 
-The rest of a layer is a matrix product over channels, for each of the t² points
-on its own. The price is rounding: with 8 points an output loses about three bits
-compared with adding up 500 products one by one, which float32 can spare.
+The rest of a layer is a matrix product over channels, for each of the t² points separately. The price is rounding: with
+8 points, an output loses about three bits compared with adding up 500 products one by one, which float32 can spare.
 """
 
 from fractions import Fraction
@@ -24,11 +21,11 @@ from functools import cache
 import numpy as np
 
 POINTS = [Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2")]
-"""Where polynomials are evaluated, beside infinity: small numbers and their inverses lose least."""
+"""Where polynomials are evaluated, besides infinity: small numbers and their inverses lose the least precision."""
 
 LARGEST_TILE = len(POINTS) + 1
 ONE = POINTS.index(1)
-"""The point 1: every output takes its value there with weight 1, so a bias is added there and nowhere else."""
+"""The index of point 1: every output takes its value there with weight 1, so a bias is added there and nowhere else."""
 
 
 @cache
@@ -44,14 +41,14 @@ def transforms(m, r):
 
 @cache
 def simple_transforms(m, r):
-    """The same with fewer multiplications for Bᵀ: its rows divided by their last number, G's multiplied by it."""
+    """The same with fewer multiplications for Bᵀ: its rows are divided by their last number, G's multiplied by it."""
     A, G, Bt = transforms(m, r)
     last = np.array([[row[row != 0][-1]] for row in Bt])
     return A, G * last, Bt / last + 0.0
 
 
 def _evaluate(t, size):
-    """Rows: the powers of a point, by which a polynomial of ``size`` coefficients has its value there.
+    """The matrix that evaluates polynomials of ``size`` coefficients: each row has the powers of a point.
 
     The last row is the point at infinity, whose value is the highest coefficient.
     """
@@ -74,12 +71,12 @@ def _inverse(matrix):
 
 
 def choose_tile(kernel, outputs, multiple, C, O):
-    """Outputs of a tile (m_h, m_w), or None if a plain matrix product costs less.
+    """The outputs of a tile (m_h, m_w), or None if a plain matrix product costs less.
 
-    ``kernel`` (kh, kw); ``outputs`` (H', W') that are needed. A tile's sides are
-    multiples of ``multiple``, the side of the squares that are pooled afterwards.
-    Cost is the number of multiplications for all outputs of an image, transforms, one side after the other, included;
-    of direct ones a fifth must be saved, since transforms, products of few rows, are slower.
+    ``kernel`` (kh, kw); ``outputs`` (H', W') that are needed. A tile's sides are multiples of ``multiple``, the side of
+    the squares that are pooled afterwards. The cost is the number of multiplications for all outputs of an image,
+    including the transforms, which are done along one side after the other. At least a fifth of the direct
+    multiplications must be saved, since transforms are products with few rows, which are slower.
     """
     best, choice = 0.8 * outputs[0] * outputs[1] * C * O * kernel[0] * kernel[1], None
     for m_h in range(multiple, LARGEST_TILE - kernel[0] + 2, multiple):

@@ -54,7 +54,7 @@ class Record:
         self._tell()
 
     def complete(self):
-        """Return the rows when no more will be done. Prints them all, the numbers of outcomes, and how to continue."""
+        """Return the rows when no more trials will run. Print all rows, counts of the outcomes, and how to continue."""
         for row in self._of("waiting", "running"):
             row |= {"status": "interrupted", "message": "not begun", "history": None}
         if self._visible:

@@ -1,8 +1,7 @@
-"""The training step's arithmetic on one CPU core: the layers' results, several times as fast.
+"""The training step's arithmetic on one CPU core: the same results as the layers', several times as fast.
 
-ladder.py tells how, one step at a time. Images are *last* here: a micro-batch of
-n images is an array (C, H, W, n), so that whatever is done to a pixel is done
-to n neighbours in memory.
+ladder.py shows how, one step at a time. Images are *last* here: a micro-batch of n images is an array (C, H, W, n), so
+that whatever is done to a pixel is done to n neighbours in memory.
 """
 
 from .choose import EACH_BY_ITSELF as EACH_BY_ITSELF

@@ -12,15 +12,15 @@ from ...layers.batch_norm import EPSILON, mean_and_variance
 from .squares import Squares, places_of, pooled_shape
 
 BLOCK = 2**19
-"""Bytes of the channels that are done at a time: several such blocks fit a core's cache."""
+"""How many bytes of channels are processed at a time: several such blocks fit into a core's cache."""
 
 
 class BatchNorm:
     """x (C, H, W, n) or (C, n) → y, normalised, after ReLU if ``relu`` and pooled as in squares.py.
 
-    ``moments`` (3, C) and ``sums`` (2, C) are those of these images. Between `measure`
-    and `forward`, `measure_back` and `backward` they are added up for all images, in
-    ``sync``; if ``statistics``, (mean, variance), are given, they are taken instead.
+    ``moments`` (3, C) and ``sums`` (2, C) are those of these images. Between `measure` and `forward`, and between
+    `measure_back` and `backward`, they are added up for all images, in ``sync``. If ``statistics``, (mean, variance),
+    are given, these are used instead.
     """
 
     def __init__(self, x, size, kind, relu, input_grad):
@@ -39,18 +39,18 @@ class BatchNorm:
         self.work = np.empty((count, *x.shape[1:]), x.dtype)
         self.dz = np.empty_like(x)  # the gradient of the normalised x
         self.ragged = any(side % size for side in sides)
-        self.dx = self.dz if input_grad else None  # one memory: `backward` makes one of the other
+        self.dx = self.dz if input_grad else None  # the same memory: `backward` turns dz into dx
         self.x_places, self.dz_places = places_of(x, size), places_of(self.dz, size)
 
     def load(self, params):
         self.params = [self._wide(param) for param in params]
 
     def measure(self):
-        """The moments of x."""
+        """Compute the moments of x."""
         count = self.x.size // len(self.x)
         for block in self.blocks:
             work = self.work[: block.stop - block.start]
-            np.copyto(work, self.x[block])  # always added in one order, however x lies in memory
+            np.copyto(work, self.x[block])  # always added in the same order, however x lies in memory
             mean = (_sums(work) / count).astype(self.x.dtype)
             np.subtract(work, self._wide(mean), out=work)  # about the mean: nothing large cancels
             np.square(work, out=work)
@@ -77,7 +77,7 @@ class BatchNorm:
         return squares
 
     def measure_back(self, dy):
-        """``dz``, and the sums of dz and of dz · x̂."""
+        """Compute ``dz``, and the sums of dz and of dz · x̂."""
         for block in self.blocks:
             squares = self._normalise(block)
             squares.backward(self.y[block], dy[block])

@@ -1,4 +1,4 @@
-"""Which stage does which layers of a network."""
+"""Choose which stage does which layers of a network."""
 
 from ...layers import batch_norm, conv2d, dense, dropout, flatten, half, relu
 from ..stages import POOLS, function_of, relu_and_pool
@@ -9,13 +9,14 @@ from .stages import AsWritten, Dense, Flatten, Frame, Half, Pooling
 from .winograd_convolution import WinogradConvolution
 
 EACH_BY_ITSELF = {conv2d, dense, dropout, flatten, half, relu, *POOLS}
-"""Layers that treat each image by itself, so that it does not matter which images are with it."""
+"""Layers that treat each image by itself, so that it does not matter which other images are processed with it."""
 
 
 def make_stages(layers, x, shapes, input_grad):
-    """The stages that do the first of ``layers``, and those after it that belong to it: (a list, how many layers).
+    """The stages for the first of ``layers`` and for those after it that belong to it: (a list, how many layers).
 
-    A convolution takes a ReLU and then a pooling with it, and so does batch norm; a dense layer takes a ReLU.
+    A convolution takes along a ReLU and then a pooling that follow it, and so does batch norm; a dense layer takes a
+    ReLU.
     """
     first = layers[0]
     function, options = function_of(first)

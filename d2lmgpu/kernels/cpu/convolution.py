@@ -1,13 +1,11 @@
 """A convolution with the ReLU and pooling that follow it, as one stage: by one matrix product.
 
-As in layers/convolution.py all patches are copied out and multiplied with the
-kernels (im2col), but here
+As in layers/convolution.py, all patches are copied out and multiplied with the kernels (im2col), but here
 
 - images are last in memory: the patches' pixels are copied in runs of n images;
 - only the patches that the pooling reads are copied, in the order in which it
   reads them: sorted by place in the square (see squares.py);
-- a last row of ones multiplies the bias, which so costs neither a pass of its
-  own over the output nor one over the gradient;
+- a last row of ones multiplies the bias, which therefore needs no extra pass over the output or the gradient;
 - every array is made once and used for every micro-batch.
 """
 
@@ -69,13 +67,13 @@ class Convolution:
         self.squares.forward(self.y)
 
     def backward(self, dy):
-        """``dy`` like y; afterwards ``dx`` is the input's gradient, and the parameters' are added to the sums."""
+        """``dy`` is like y; afterwards ``dx`` is the input's gradient, and the parameters' are added to the sums."""
         self.squares.backward(self.y, dy)  # z now holds its own gradient
         self.grads.add(self.sum_grads)
         if self.dx is not None:
             self.multiply_back()
             self.dx[...] = 0
-            for target, patches in self.overlaps:  # back to where they were taken, one place and one tap at a time
+            for target, patches in self.overlaps:  # back to where they came from, one place and one tap at a time
                 np.add(target, patches, out=target)
 
     def store(self, grads):

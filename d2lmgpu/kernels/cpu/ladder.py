@@ -1,10 +1,9 @@
-"""From the layers as they are written to the fast body, one step at a time.
+"""From the layers as they are written to the fast implementation, one step at a time.
 
-Each version does the same: convolution, ReLU and average pooling of a micro-batch,
-and back; for LeNet's second convolution (20 → 50 channels, kernels of 5 × 5,
-images of 13 × 13) that is most of a training step. ``benchmarks/what_it_brings.py``
-times them one after the other; benchmarks/results/cpu_what_it_brings.json has what it
-measured, and docs/performance.md what came of it.
+Each version does the same: convolution, ReLU and average pooling of a micro-batch, and the way back. For LeNet's second
+convolution (20 → 50 channels, kernels of 5 × 5, images of 13 × 13), that is most of a training step.
+``benchmarks/what_it_brings.py`` times them one after the other; benchmarks/results/cpu_what_it_brings.json has the
+times that it measured, and docs/performance.md says what came of them.
 
 Images, weights and gradients go in and out in the layers' layout (N, C, H, W);
 making a version makes its arrays, and is not timed.
@@ -36,7 +35,7 @@ class AsWritten:
 class ImagesLast:
     """2. Images last in memory, arrays made once: patches are copied, added back and pooled in long runs.
 
-    All 9 × 9 outputs, as before; the bias is added and ReLU and pooling are done in separate passes.
+    All 9 × 9 outputs are computed, as before; the bias, ReLU and pooling are done in separate passes.
     """
 
     def __init__(self, x, weight, bias):
@@ -103,16 +102,17 @@ class _Stage:
 
 
 class PooledOutputs(_Stage):
-    """3. Only the 8 × 8 outputs that the pooling reads, in the order in which it reads them; the bias as one
-    more patch row; the mean's 1/4 in the weights; products that are thin in pieces (convolution.py)."""
+    """3. Only the 8 × 8 outputs that the pooling reads are computed, in the order in which it reads them; the bias is
+    one more row of patches, the mean's 1/4 is in the weights, and thin products are done in pieces (convolution.py)."""
 
     def make(self, x, shape):
         return Convolution(x, shape, 2, "average", True, True)
 
 
 class Winograd(_Stage):
-    """4. Winograd's method: 64 multiplications a tile instead of 400, tiles read where they lie instead of patches
-    that are copied, and a row of tiles finished in the cache (winograd_convolution.py). What a program does."""
+    """4. Winograd's method: 64 multiplications per tile instead of 400, tiles that are read where they lie instead of
+    patches that are copied, and rows of tiles that are finished in the cache (winograd_convolution.py). This is what a
+    program does."""
 
     def make(self, x, shape):
         return make_convolution(x, shape, 2, "average", True, True)

@@ -1,7 +1,8 @@
-"""Winograd's tiles along one side of images: cut and transformed by one product, and by another added up again.
+"""Winograd's tiles along one side of images: cut out and transformed by one product, and added up again by another.
 
-Neighbouring tiles of t pixels begin m pixels apart, m < t, and so overlap. Forward a product reads each where it lies;
-no tile is copied. Back, what overlaps must be added up: that, too, is a product, with a staircase of B's.
+Neighbouring tiles of t pixels begin m pixels apart, m < t, and so overlap. On the way forward, a product reads each
+tile where it lies; no tile is copied. On the way back, what overlaps must be added up; that is also a product, with a
+staircase of B's.
 
     values  ←  Bᵀ  x x x x · · · ·         dpixels  =  B ·   values' gradients
                Bᵀ  · · x x x x · ·                     B B
@@ -14,13 +15,14 @@ import numpy as np
 from .scratch import scratch
 
 STAIRCASE = 3
-"""Tiles of which one matrix adds up the gradients: with more of them most of it would be zeros."""
+"""The number of tiles whose gradients one matrix adds up: with more tiles, most of it would be zeros."""
 
 
 class OverlappingTiles:
     """Bᵀ (t, t) along the last axis but one: pixels (..., (T - 1)·m + t, L) → values (..., T, t, L).
 
-    ``dpixels``: where to write the pixels' gradient, or None; that of the values is found where the values were.
+    ``dpixels``: where to write the pixels' gradient, or None; the gradient of the values is read from where the values
+    were.
     """
 
     def __init__(self, Bt, step, pixels, values, dpixels):
@@ -36,7 +38,7 @@ class OverlappingTiles:
                 for i in range(last - first):
                     B[i * step : i * step + t, i * t : (i + 1) * t] = Bt.T
                 target = dpixels[..., first * step : first * step + len(B), :]
-                # The first rows hold already what the staircase before has added up.
+                # The first rows already hold what the previous staircase has added up.
                 seam = target[..., : t - step if first else 0, :]
                 source = values[..., first:last, :, :].reshape(*lead, (last - first) * t, L)
                 self.staircases.append((B, source, target, seam, scratch(seam.shape, Bt.dtype)))

@@ -1,11 +1,11 @@
-"""Some of a network's layers forward, and backward later: what their programs hold in between is a plan's cache.
+"""Run some of a network's layers forward, and backward later: what their programs hold in between is a plan's cache.
 
     forward      part 0 of the images through program 0, part 1 through program 1 ...
     ...          (anything else, passes of other images among it)
     backward     part 0 back through program 0, part 1 through program 1 ...
 
-Unlike the programs of program.py these are memory of a device. Where backward follows forward at once, `in_parts` does
-both for a part of the images at a time, in one program.
+Unlike the programs of program.py, these belong to a device's memory. Where backward follows forward at once, `in_parts`
+does both for a part of the images at a time, in one program.
 """
 
 import numpy as np
@@ -18,10 +18,11 @@ from .scratch import scratch, shared_scratch
 class Pass:
     """Layers of a network for N images of ``shape``, as many at a time as stay in a core's cache.
 
-    ``input_grad``: the gradient of the images is wanted. ``with_loss``: the layers are the last ones; ``loss``: as in
-    `in_parts`. ``papers``: scratch papers, by numbers of images, of passes of these layers on this device: a dict, to
-    which new ones are added. ``exact``: the parts are granules. ``sync``: the `SyncStatistics` of its batch norm
-    layers, at each of which both ways pause, so that these sums may be summed over devices.
+    ``input_grad``: whether the gradient of the images is wanted. ``with_loss``: whether the layers are the network's
+    last ones; ``loss``: as in `in_parts`. ``papers``: the lists of scratch arrays of passes of these layers on this
+    device, a dict by the number of images, to which new ones are added. ``exact``: whether the parts are granules.
+    ``sync``: the `SyncStatistics` of its batch norm layers. Both ways pause at each of these layers, so that its sums
+    may be added up over devices.
     """
 
     def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers, exact=False):
@@ -43,8 +44,8 @@ class Pass:
     def forward(self, X, params, y=None, draws=None, exact=None):
         """A generator; its result is the outputs (..., N) for ``X`` (N, ...), a new array.
 
-        With targets ``y`` (N, ...) it is an array of two, the loss and how many outputs are right, as in `in_parts`,
-        which see for ``draws`` and ``exact``, which is for backward as well.
+        With targets ``y`` (N, ...) it is an array of two, the loss and how many outputs are right, as in `in_parts`.
+        That function also explains ``draws`` and ``exact``; ``exact`` is for `backward` as well.
         """
         self.exact = exact
         Y = None if self.with_loss else np.empty((*self.programs[0].logits.shape[:-1], len(X)), X.dtype)
@@ -64,11 +65,11 @@ class Pass:
         """A generator that writes the parameters' gradients to ``grads``.
 
         Its result is the gradient of X (..., N), a new array, if it is wanted. ``dy`` (N, ...): the gradient of the
-        outputs, unless the layers are the last ones; then that of the loss is multiplied by ``scale``.
+        outputs, unless the layers are the last ones; then the gradient of the loss, multiplied by ``scale``, is used.
         """
         N, *shape = self.shape
         dx = np.empty((*shape, N), self.programs[0].x.dtype) if self.input_grad else None
-        for assigned in reversed(self.rounds):  # the last one is in the cache still
+        for assigned in reversed(self.rounds):  # the last one is still in the cache
             self._load(assigned, params)
             for program, part in assigned if not self.with_loss else ():
                 program.handed_back = np.moveaxis(dy[part], 0, -1)

@@ -1,10 +1,9 @@
 """Matrix products in pieces: BLAS is slow at long thin ones, and fast at many small ones.
 
-A BLAS product first copies its operands into an order of its own, which pays off
-when each number is then used a hundred times. In LeNet's first convolution each
-is used 10 or 20 times. For products of up to a million multiplications OpenBLAS
-leaves that copying out, so thin ones are given to it in pieces: 87 GFLOP/s
-instead of 55 for (20 × 10) @ (10 × 21632) on the machine of benchmarks/results.
+A BLAS product first copies its operands into an order of its own, which pays off when each number is then used a
+hundred times. In LeNet's first convolution, each is used 10 or 20 times. For products of up to a million
+multiplications, OpenBLAS leaves that copying out, so thin products are given to it in pieces: 87 GFLOP/s instead of 55
+for (20 × 10) @ (10 × 21632) on the machine of benchmarks/results.
 """
 
 import functools
@@ -14,17 +13,17 @@ import numpy as np
 from .scratch import scratch
 
 THIN = 32
-"""Rows or inner length up to which a product is thin."""
+"""The number of rows, or the inner length, up to which a product is thin."""
 
 PIECE = 500_000
-"""Multiplications in a piece, at most."""
+"""The most multiplications in a piece."""
 
 LEAST = 64
-"""Columns in a piece, at least: shorter ones are slow again."""
+"""The fewest columns in a piece: shorter pieces are slow again."""
 
 
 def count_pieces(rows, inner, columns):
-    """In how many equal pieces of columns to do (rows × inner) @ (inner × columns)."""
+    """The number of equal pieces of columns in which to do (rows × inner) @ (inner × columns)."""
     if min(rows, inner) <= THIN:
         for count in range(max(1, -(-rows * inner * columns // PIECE)), columns // LEAST + 1):
             if columns % count == 0:
@@ -39,7 +38,7 @@ def split(matrix, count):
 
 
 def product(a, b, out):
-    """A function that does ``out[...] = a @ b`` for these very arrays: a (M, K), b (K, L), out (M, L); L is long."""
+    """A function that does ``out[...] = a @ b`` for just these arrays: a (M, K), b (K, L), out (M, L); L is long."""
     count = count_pieces(*a.shape, b.shape[1])
     if count > 1:
         b, out = split(b, count), split(out, count)
@@ -47,7 +46,7 @@ def product(a, b, out):
 
 
 def long_product(a, b):
-    """A function that does ``out[...] = a @ b.T`` for any out (M, K), for these very a (M, L), b (K, L); L is long.
+    """A function that does ``out[...] = a @ b.T`` for any out (M, K) but just these a (M, L) and b (K, L); L is long.
 
     Pieces of L give partial sums, which are then added up.
     """
@@ -63,7 +62,7 @@ def long_product(a, b):
 
 
 class RunningSum:
-    """A sum over micro-batches, the ``total``; the first term is the sum itself."""
+    """A sum over micro-batches, the ``total``. The first term is written there directly."""
 
     def __init__(self, shape, dtype):
         self.total = scratch(shape, dtype)
@@ -75,7 +74,7 @@ class RunningSum:
         self._is_first = True
 
     def add(self, function, *arguments):
-        """Add ``function(*arguments)``, which goes to ``out``."""
+        """Add the result of ``function(*arguments, out=...)``."""
         function(*arguments, out=self.total if self._is_first else self._other)
         if not self._is_first:
             np.add(self.total, self._other, out=self.total)

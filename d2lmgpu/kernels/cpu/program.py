@@ -1,12 +1,11 @@
 """Programs: a network of layers as stages with all the arrays they need, for micro-batches of n images.
 
-A program is made once for a network, a size of image and an n, and is then used
-again and again: in the steady state a step allocates nothing. Layers that belong
-together become one stage; a layer without a fast body is a stage as it is written.
+A program is made once for a network, a size of image and an n, and is then used again and again: in the steady state a
+step allocates nothing. Layers that belong together become one stage; a layer without a fast implementation is a stage
+as it is written.
 
-Programs are no device's memory but a core's scratch paper: each computation borrows
-the one that was given back last, so that k devices taking turns on few cores all
-find it in the core's cache.
+Programs belong to no device; they are scratch memory of a core: each computation borrows the one that was given back
+last, so that k devices taking turns on few cores all find it in the core's cache.
 """
 
 import contextlib
@@ -24,18 +23,17 @@ from .choose import EACH_BY_ITSELF, make_stages
 from .stages import OtherLoss, SoftmaxCrossEntropy
 
 MICRO_BATCH = 64
-"""Images that go through the network at a time, at most.
+"""The most images that go through the network at a time.
 
-Fewer stay in the cache; more spend less time under the interpreter's lock, for
-which threads of several devices wait (benchmarks/results/cpu_what_it_brings.json:
-for two devices 32 to 128 are alike, for one 32 and 64).
+Fewer images stay in the cache; more images spend less time under the interpreter's lock, for which threads of several
+devices wait (benchmarks/results/cpu_what_it_brings.json: for two devices, 32 to 128 are alike; for one, 32 and 64).
 """
 
 MOST_OUTPUTS = 2**24
-"""Numbers that all layers together may put out for a micro-batch: it is smaller where images or networks are large."""
+"""The most outputs of all layers together for a micro-batch, which is smaller where images or networks are large."""
 
 MOST_IDLE = 12
-"""Lists of programs that are kept while they are not used, of all networks and all numbers of images together."""
+"""The most lists of programs that are kept while unused, for all networks and all numbers of images together."""
 
 _idle = Idle(MOST_IDLE)  # lists of programs
 
@@ -57,12 +55,12 @@ def in_parts(
     """Loss and gradients as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
 
     ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,). The cross-entropy is summed over
-    examples, its gradients, multiplied by ``scale``, are written to ``grads``; ``ready(i)`` is called as soon as those
-    from number ``i`` on are written. It returns an array of two: the loss, and how many images have their label as the
-    largest logit. Random layers draw from ``draws``. ``loss``: another, a function of outputs and targets that gives it
-    and its gradient with respect to the outputs. ``dx`` (N, C, H, W): where to write the gradient with respect to X,
-    which a network's first layers have no use for. ``exact``: the `ExactSums` by which gradients are added to
-    ``grads``, of int64.
+    examples, and its gradients, multiplied by ``scale``, are written to ``grads``; ``ready(i)`` is called as soon as
+    those from number ``i`` on are written. The result is an array of two: the loss, and how many images have their
+    label as the largest logit. Random layers draw from ``draws``. ``loss``: another loss, a function of outputs and
+    targets that returns it and its gradient with respect to the outputs. ``dx`` (N, C, H, W): where to write the
+    gradient with respect to X, which a network's first layers have no use for. ``exact``: the `ExactSums` by which
+    gradients are added to ``grads``, which are int64 then.
     """
     options = {"input_grad": dx is not None, "exact": exact is not None}
     with borrowed_programs(network, params, X, sync_statistics, **options) as programs:
@@ -96,7 +94,7 @@ def outputs(X, params, network, statistics=(), exact=False):
 
 
 def rounds_of(programs, N, together):
-    """Which program takes which of N images, a slice, and when: rounds, all in one if they must be ``together``."""
+    """The rounds in which programs take slices of N images: lists of (program, slice); one round if ``together``."""
     pairs, start, in_turn = [], 0, itertools.cycle(programs)
     while start < N:
         program = next(in_turn)
@@ -106,7 +104,7 @@ def rounds_of(programs, N, together):
 
 
 def forward_together(assigned, X, y, sync_statistics, draws=None, exact=None):
-    """All parts to their ends; at each batch norm layer they wait for each other, and then for other devices.
+    """Send all parts forward to the end; at each batch norm layer they wait for each other, and then for other devices.
 
     ``exact``: the `ExactSums` of parts that are granules.
     """
@@ -125,10 +123,10 @@ def forward_together(assigned, X, y, sync_statistics, draws=None, exact=None):
 
 
 def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=False, dx=None, exact=None):
-    """The same way back. With ``grads`` the first part's gradients are written there, and those of the others added.
+    """The same way back. With ``grads``, the first part's gradients are written there, and those of the others added.
 
-    ``add``: those of the first one as well. ``dx`` (..., N): where to write the gradient of X, or None. ``exact``: as
-    of `forward_together`; then all are added.
+    ``add``: whether to add those of the first part as well. ``dx`` (..., N): where to write the gradient of X, or None.
+    ``exact``: as in `forward_together`; then all gradients are added.
     """
     programs = [program for program, _ in assigned]
     passes = []
@@ -151,10 +149,10 @@ def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=F
 def borrowed_programs(network, params, X, sync_statistics=(), statistics=(), input_grad=False, exact=False):
     """Programs with ``params`` loaded for the images ``X``, used here alone until they are given back; made if need be.
 
-    One program, which takes one part of the images after another, since layers treat each image by itself. Batch norm
-    needs all of them in the middle of the network: then there is a program for each part, so that all parts can wait
-    there; but not with ``statistics`` (see `outputs`). ``sync_statistics``, ``input_grad``: as in `Stages`. ``exact``:
-    the parts are granules, those of one size with one program.
+    Usually this is one program, which takes one part of the images after another, since layers treat each image by
+    itself. Batch norm needs all images in the middle of the network: then there is a program for each part, so that all
+    parts can wait there; but not with ``statistics`` (see `outputs`). ``sync_statistics``, ``input_grad``: as in
+    `Stages`. ``exact``: whether the parts are granules; those of the same size share one program.
 
     Raises what the layers raise if the sizes do not fit together.
     """
@@ -178,9 +176,10 @@ def borrowed_programs(network, params, X, sync_statistics=(), statistics=(), inp
 
 
 def parts_of(network, shape, param_shapes, dtype, N, exact=False):
-    """How many of N images of this ``shape`` go through the network at a time: a list, as even as can be.
+    """How many of N images of this ``shape`` go through the network at a time: a list of numbers, as equal as possible.
 
-    With it those layers' functions that do not treat each image by itself. ``exact``: the parts are granules.
+    Also returns the functions of those layers that do not treat each image by itself. ``exact``: whether the parts are
+    granules.
     """
     outputs, others = _outputs_of(network, shape, param_shapes, dtype)
     if exact:
@@ -201,8 +200,8 @@ def _outputs_of(network, shape, param_shapes, dtype):
 class Program(Stages):
     """The stages of a network for images of ``shape`` (C, H, W), n at a time.
 
-    ``input_grad``: the gradient of the images is wanted. `backward` begins with ``dlogits``: those of the loss, or with
-    what the layers after this part of a network have ``handed_back`` for them.
+    ``input_grad``: whether the gradient of the images is wanted. `backward` begins with ``dlogits``: those of the loss,
+    or what the layers after this part of a network have ``handed_back`` for them.
     """
 
     def __init__(self, network, params, shape, dtype, n, input_grad=False, exact=False):
@@ -214,18 +213,18 @@ class Program(Stages):
         self.logits, self.cross_entropy, self.handed_back = self.stages[-1].y, None, None
 
     def load(self, params):
-        """Take a step's parameters, and begin new sums of gradients."""
+        """Take a step's parameters and begin new sums of gradients."""
         for stage, owned in zip(self.stages, self.owners, strict=True):
             if owned.start < owned.stop:
                 stage.load(params[owned])
 
     def unload(self):
-        """Keep no parameters of others."""
+        """Forget the parameters, which are not the program's own."""
         for stage in self.stages:
             stage.params = ()
 
     def use_loss(self, function):
-        """Take the cross-entropy of labels, or another loss."""
+        """Use the cross-entropy of labels, or another loss."""
         if function is None:
             self.loss = self.cross_entropy = self.cross_entropy or SoftmaxCrossEntropy(self.logits)
         else:
@@ -233,10 +232,10 @@ class Program(Stages):
         self.dlogits = self.loss.dx
 
     def forward(self, X, y, draws=None):
-        """Up to n images: a generator that pauses at each batch norm layer.
+        """Send up to n images forward: a generator that pauses at each batch norm layer.
 
-        Its result is an array of two, the summed loss and how many images have their label as the largest logit; 0
-        without labels ``y``. Without ``draws`` nothing is random.
+        Its result is an array of two, the summed loss and how many images have their label as the largest logit;
+        without labels ``y``, it is 0. Without ``draws``, nothing is random.
         """
         self.m = len(X)
         np.copyto(self.x[..., : self.m], X.transpose(*range(1, X.ndim), 0))
@@ -255,8 +254,8 @@ class Program(Stages):
     def backward(self, scale, grads, add, ready, exact=None):
         """Add the gradients of the images of the last `forward` to the stages' sums: a generator that pauses likewise.
 
-        They are multiplied by ``scale``. With ``grads`` the sums are written there,
-        from the last stage to the first, or added to what is there.
+        They are multiplied by ``scale``. With ``grads``, the sums are written there, from the last stage to the first,
+        or added to what is there.
         """
         dy = self.dlogits
         if self.handed_back is not None:

@@ -1,7 +1,7 @@
-"""Scratch arrays of stages: those that are needed only while forward goes on, or only while backward does.
+"""Scratch arrays of stages: those that are needed only while forward runs, or only while backward runs.
 
-Programs that keep something for backward, side by side, use one scratch paper: what the second one writes there, the
-first one does not miss.
+Programs that exist side by side, because each keeps something for backward, share their scratch arrays: when the second
+one writes there, the first one no longer needs what it has written.
 
     program 0    | kept |                scratch arrays  ◄── the same memory
     program 1            | kept |        scratch arrays  ◄──┘
@@ -16,7 +16,7 @@ _thread = threading.local()
 
 
 def scratch(shape, dtype):
-    """A new array, or within `shared_scratch` the one that the other programs have at this place."""
+    """A new array, or within `shared_scratch` the one that the other programs have at the same place in their lists."""
     paper = getattr(_thread, "paper", None)
     if paper is None:
         return np.empty(shape, dtype)
@@ -27,22 +27,22 @@ def scratch(shape, dtype):
 
 
 def scratch_of_zeros(shape, dtype):
-    """The same, full of zeros: they stay so, if all programs leave the same places alone."""
+    """The same, full of zeros. Elements stay 0 if all programs leave the same ones alone."""
     array = scratch(shape, dtype)
     array[...] = 0
     return array
 
 
 def is_shared():
-    """Whether scratch arrays are shared here, so that what a program keeps is better small."""
+    """Whether scratch arrays are shared here, so that a program should keep little."""
     return getattr(_thread, "paper", None) is not None
 
 
 @contextlib.contextmanager
 def shared_scratch(paper):
-    """Let all programs of one form that are made here have the same scratch arrays.
+    """Let all programs of the same form that are made in the block have the same scratch arrays.
 
-    ``paper``: a list of them, in the order in which such a program asks for them; the first one adds them.
+    ``paper``: a list of these arrays, in the order in which such a program asks for them; the first program adds them.
     """
     _thread.paper, _thread.asked = paper, 0
     try:

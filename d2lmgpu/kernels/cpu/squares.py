@@ -1,8 +1,7 @@
 """What follows a convolution: ReLU and pooling, in place on the convolution's output.
 
-The output comes *sorted by place in the square*: with 2 × 2 pooling first the top
-left outputs of all squares, then the top right ones, and so on. Pooling is then
-a sum (or maximum) of s² long runs of memory.
+The output comes *sorted by place in the square*: with 2 × 2 pooling, the top left outputs of all squares come first,
+then the top right ones, and so on. Pooling is then a sum (or maximum) of s² long runs of memory.
 
 ReLU is the maximum with an array of zeros: NumPy 2.4 takes five times as long with the number 0.
 
@@ -11,7 +10,8 @@ few, instead of into the outputs. ReLU allows that, since max(c·z, 0) = c·max(
 for positive c.
 
 With ReLU, all that backward needs to know of the outputs is which are positive. A pass that would have to keep the
-outputs for long (passes.py) keeps only this, a byte each; otherwise it is as fast to read it off the outputs.
+outputs for long (passes.py) keeps only this, one byte for each; otherwise it is just as fast to read this off the
+outputs.
 """
 
 import numpy as np
@@ -22,9 +22,9 @@ from .scratch import is_shared, scratch, scratch_of_zeros
 class Squares:
     """ReLU (or none) and pooling over squares of ``size``: ``kind`` "average", "max", or None with size 1.
 
-    ``z`` is the convolution's output in any shape, ``places`` a view of it whose
-    first two axes are the places of a square: places[i, j] are the outputs at place (i, j) of all squares.
-    ``computed_again``: before `backward` z is as it was before `forward`.
+    ``z`` is the convolution's output in any shape, ``places`` a view of it whose first two axes are the places of a
+    square: places[i, j] are the outputs at place (i, j) of all squares. ``computed_again``: whether z is computed
+    again, so that before `backward` it is as it was before `forward`.
     """
 
     @staticmethod
@@ -42,7 +42,7 @@ class Squares:
 
     @property
     def scale(self):
-        """The factor of weights and bias that makes a sum a mean."""
+        """The factor of weights and bias that turns a sum into a mean."""
         return 1 / len(self.places) ** 2 if self.kind == "average" else 1.0
 
     def forward(self, y):
@@ -59,7 +59,7 @@ class Squares:
         np.add.reduce(self.places, axis=(0, 1), out=y)
 
     def backward(self, y, dy):
-        """``z`` becomes its own gradient (the mean's 1/s² left out, as in forward)."""
+        """``z`` becomes its own gradient (without the mean's 1/s², as in `forward`)."""
         if self.kind == "max":
             self._backward_max(y, dy)
         elif self.positive is not None:
@@ -71,7 +71,7 @@ class Squares:
             np.copyto(self.places, dy)
 
     def _backward_max(self, y, dy):
-        """The whole gradient goes to the first of the largest, and with ReLU only where that is positive."""
+        """The whole gradient goes to the first of the largest outputs, with ReLU only if that is positive."""
         if self.relu:
             np.greater(y, 0, out=self.left)  # squares whose gradient is still to be given
         else:
@@ -85,15 +85,15 @@ class Squares:
 
 
 def pooled_shape(x, size):
-    """The shape of ``x`` (C, H, W, n) or (D, n), a number for each square; with size 1 that of any ``x``."""
+    """The shape of ``x`` (C, H, W, n) or (D, n) after pooling; with size 1, the shape of ``x``, whatever it is."""
     first, *sides, n = x.shape
     return first, *(side // size for side in sides), n
 
 
 def places_of(x, size, axis=1):
-    """The view of ``x`` whose first two axes are the places of a square; without those that fill no whole square.
+    """The view of ``x`` whose first two axes are the places of a square. What fills no whole square is left out.
 
-    ``x`` has its sides at ``axis`` and the next: (C, H, W, n) unless given. With size 1 it may be of any shape.
+    The sides of ``x`` are ``axis`` and the next one; by default x is (C, H, W, n). With size 1, it may have any shape.
     """
     if size == 1:
         return x[None, None]

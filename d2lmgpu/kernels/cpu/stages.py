@@ -1,8 +1,8 @@
-"""The other stages of a program: dense layers, what stands alone, layers without a fast body, and the loss.
+"""The other stages of a program: dense layers, layers on their own, layers as they are written, and the loss.
 
-Every stage has its output ``y``, and ``forward()`` and ``backward(dy)``, which sets
-``dx``; one with parameters ``load(params)`` and ``store(grads)``. Its ``params`` are those of them that it uses as they
-are, until the program forgets them. Images are last in every array.
+Every stage has its output ``y``, ``forward()``, and ``backward(dy)``, which sets ``dx``. A stage with parameters also
+has ``load(params)`` and ``store(grads)``; its ``params`` are those parameters that it uses as they are, until the
+program forgets them. Images are last in every array.
 """
 
 import numpy as np
@@ -101,7 +101,7 @@ class Frame:
 
 
 class Half:
-    """x of any shape → y, rounded to float16; back, dy is rounded in place."""
+    """x of any shape → y, rounded to float16; on the way back, dy is rounded in place."""
 
     def __init__(self, x):
         self.x, self.y = x, np.empty_like(x)
@@ -121,7 +121,7 @@ class Half:
 
 
 class AsWritten(WrittenLayer):
-    """A layer without a fast body, with images first as its functions expect."""
+    """A layer without a fast implementation, with images first, as its functions expect."""
 
     params = sums = ()  # of a layer without parameters
 
@@ -148,9 +148,9 @@ class AsWritten(WrittenLayer):
 
 
 class SoftmaxCrossEntropy:
-    """logits (K, n) and labels (m,), m ≤ n → the summed loss of the first m images, and their ``dx``, of dx (K, n).
+    """logits (K, n) and labels (m,), m ≤ n → the summed loss of the first m images, and their part of ``dx`` (K, n).
 
-    The other images' columns are filling. As in layers/loss.py: dx are the probabilities, less 1 at the label.
+    The other images' columns are padding. As in layers/loss.py, dx is the probabilities, less 1 at the label.
     """
 
     def __init__(self, logits):
@@ -180,7 +180,7 @@ class SoftmaxCrossEntropy:
 
 
 class OtherLoss:
-    """The same for another loss: ``function(outputs, targets)``, plain arrays (m, K) and (m, ...), gives it and dx."""
+    """The same for another loss: ``function(outputs, targets)`` of plain arrays (m, K) and (m, ...) gives it and dx."""
 
     def __init__(self, outputs, function):
         self.logits, self.function, self.dx = outputs, function, np.empty_like(outputs)

@@ -8,12 +8,13 @@
       ↓ Aᵀ                            along one side, then along the other
     z          (m, T, m, O, n)        m × m outputs of each tile: m rows of the convolution's output
 
-A row of tiles is done from its products to its pooled outputs before the next one, so that the products, which are
-many, stay in the core's cache. Backward goes the same way up, each matrix transposed.
-../winograd.py has the method and its matrices.
+A row of tiles is computed from its products to its pooled outputs before the next one, so that the products, which are
+many, stay in the core's cache. Backward goes the same way upwards, with each matrix transposed. ../winograd.py has the
+method and its matrices.
 
-One output must not be rounded: where all of its inputs and its bias are exactly 0, as on the black background of the
-first step's images, it is 0 and ReLU's slope there 0; rounding would make it ±1e-9, and the slope a coin's toss.
+Some outputs must not be rounded. Where all of an output's inputs and its bias are exactly 0, as on the black background
+of the first step's images, the output is 0, and so is ReLU's slope there. Rounding would make the output ±1e-9, and the
+slope a matter of chance.
 """
 
 from collections import namedtuple
@@ -72,7 +73,7 @@ class WinogradConvolution:
         y, dy = (a.reshape(-1, *y.shape[2:]) for a in (y, dy))
         self.y = y[:rows, :columns].transpose(2, 0, 1, 3)
         self.dy = dy[:rows, :columns]
-        self.outside = [part for part in (dy[rows:], dy[:, columns:]) if part.size]  # outputs that there are not
+        self.outside = [part for part in (dy[rows:], dy[:, columns:]) if part.size]  # outputs that do not exist
 
         self.relu, self.kernel, self.pixels = relu, kernel, pixels
         self.scale = dtype.type(self.rows_of_tiles[0].squares.scale)
@@ -116,7 +117,7 @@ class WinogradConvolution:
         return windows.any(axis=(-2, -1)).astype(self.pixels.dtype)
 
     def backward(self, dy):
-        """``dy`` like y; afterwards ``dx`` is the input's gradient, and the parameters' are added to the sums."""
+        """``dy`` is like y; afterwards ``dx`` is the input's gradient, and the parameters' are added to the sums."""
         np.copyto(self.dy, dy.transpose(1, 2, 0, 3))
         for outside in self.outside:
             outside[...] = 0

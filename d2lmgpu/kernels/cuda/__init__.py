@@ -1,4 +1,4 @@
-"""Readable CUDA kernels (the ``.cu`` files), and how they are launched. Nothing here needs CuPy or a GPU to import."""
+"""Readable CUDA kernels (the ``.cu`` files), and how they are launched. Importing it needs neither CuPy nor a GPU."""
 
 from .branches import Branches as Branches
 from .capture import capture as capture, graphs_span as graphs_span, graphs_work as graphs_work

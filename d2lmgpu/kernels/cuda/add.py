@@ -1,4 +1,4 @@
-"""Adding what may lie on another card: what collectives use there, where CuPy's own functions refuse or warn."""
+"""Add arrays that may lie on another card: collectives use this where CuPy's own functions refuse or warn."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def add(target, message):
 
 
 def adds_across(card, other):
-    """Whether kernels on each of two cards, which use each other's memory, read the other's; tried once."""
+    """Whether kernels on each of two cards, which have peer access, read the other's memory correctly; tried once."""
 
     def attempt():
         _try_add(card, other)

@@ -1,7 +1,6 @@
 """Batch normalisation on GPUs: how its kernels are launched, and the stage that a program makes of it.
 
-What the kernels do, and where they may be interrupted, is said at the head of
-batch_norm.cu.
+The head of batch_norm.cu says what the kernels do, and where they may be interrupted.
 """
 
 from typing import NamedTuple
@@ -13,10 +12,10 @@ from .launch import Launch, ceil_div, macros, rounding
 from .run import empty, run
 
 MOST_BLOCKS = 1024
-"""The most blocks of a launch: some eight for each multiprocessor of a large GPU; all are busy, partial sums few."""
+"""The most blocks of a launch: about eight per multiprocessor of a large GPU, so all are busy and partial sums few."""
 
 SMALL = 8
-"""Values that a channel of an image has at least where neighbouring threads take neighbouring values of a channel."""
+"""The fewest values in a channel of an image for which neighbouring threads take neighbouring values of a channel."""
 
 
 class Norm(NamedTuple):
@@ -31,7 +30,7 @@ class Norm(NamedTuple):
 
     @property
     def TC(self):
-        """Channels of a block."""
+        """The number of channels of a block."""
         return 1 if self.H * self.W >= SMALL else 32
 
     @property
@@ -50,7 +49,7 @@ def over_images(name, norm, N):
     gradient_sums    x, dy, mask, moments, count, workspace, N
     input_grad       x, dy, mask, weight, moments, sums, count, dx, N
 
-    The workspace is float64 (2, parts, C), as many numbers as it says; one that is larger will do.
+    The workspace is float64 (2, parts, C). The launch says how many numbers that is; a larger workspace will do.
     """
     values, at_a_time = N * norm.outputs, {1: 8, 2: 2}.get(norm.S, 1)  # of a channel; SQUARES in batch_norm.cu
     if name in ("moments", "input_grad"):
@@ -62,7 +61,7 @@ def over_images(name, norm, N):
 
 
 def over_channels(name, norm):
-    """The launch of a kernel that adds up what the blocks of another have found, so many ``parts``.
+    """The launch of a kernel that adds up what the blocks of another one have found; ``parts`` is the number of these.
 
     name               arguments
     moments_sum        workspace, count, moments, parts, N
@@ -82,12 +81,12 @@ def _options(norm):
 
 
 class BatchNorm:
-    """x (N, C, H, W) or (N, C) → y, normalised, after ReLU if ``relu`` and pooled. ``count`` (1,) are examples.
+    """x (N, C, H, W) or (N, C) → y, normalised, after ReLU if ``relu``, and pooled.
 
-    ``half``: whether y is rounded to float16.
+    ``count`` (1,): how many of the N are examples. ``half``: whether y is rounded to float16.
 
     `measure` and `measure_back` write this device's sums to ``sync``; before `forward` and `backward` they may be added
-    up for all devices. If ``statistics``, (mean, variance), are given, they are taken instead of moments.
+    up for all devices. If ``statistics``, (mean, variance), are given, these are used instead of moments.
     """
 
     def __init__(self, x, S, max_pool, relu, input_grad, count, half=False):
@@ -109,7 +108,7 @@ class BatchNorm:
         self.sync = self.statistics = None
 
     def measure(self):
-        """The moments of x."""
+        """Compute the moments of x."""
         run(self.moments, self.x, self.count, self.workspace, self.N)
         parts = np.int32(self.moments.grid[0])
         run(self.moments_sum, self.workspace, self.count, self.sync.moments, parts, self.N)
@@ -122,14 +121,14 @@ class BatchNorm:
         run(how, self.x, weight, bias, *statistics, self.count, self.y, self.mask, self.N)
 
     def measure_back(self, dy, grads):
-        """The sums of dz and of dz · x̂, and the gradients of weight and bias."""
+        """Compute the sums of dz and of dz · x̂, and the gradients of weight and bias."""
         moments, sums = self.sync
         run(self.gradient_sums, self.x, dy, self.mask, moments, self.count, self.workspace, self.N)
         parts = np.int32(self.gradient_sums.grid[0])
         run(self.gradient_sums_sum, self.workspace, moments, sums, *grads, parts)
 
     def backward(self, dy, params, grads):
-        """``dx``, if it is wanted."""
+        """Compute ``dx``, if it is wanted."""
         if self.dx is not None:
             arrays = self.x, dy, self.mask, params[0], *self.sync, self.count, self.dx
             run(self.input_grad, *arrays, self.N)

@@ -1,17 +1,16 @@
-"""Work beside the main stream of a device, for what the next kernel on the way need not wait for.
+"""Work beside the main stream of a device, for results that the next kernel there need not wait for.
 
-Backward goes from gradient to gradient, dx → dx → dx. The weights' gradients hang
-on that way, but nothing there waits for them. In one stream every kernel waits
-for the one before it. On a branch they only wait for what they need:
+Backward goes from gradient to gradient, dx → dx → dx. The weights' gradients branch off from that path, but nothing on
+it waits for them. In a single stream, every kernel waits for the one before it. On a branch, kernels wait only for what
+they need:
 
     main       head ── dense1 dx ── conv2 dx ── conv1 dW, reduce ─┬─ update
                  │                     └─ conv2 dW, reduce ───────┤
                  ├─ dense1 dW ────────────────────────────────────┤
                  └─ dense2 dW ────────────────────────────────────┘
 
-A branch is a stream that waits for an event of the main one, and the main one
-waits for an event of it in the end. While streams are captured, that becomes the
-edges of the graph.
+A branch is a stream that waits for an event of the main stream; in the end, the main stream waits for an event of the
+branch. While streams are captured, these waits become the edges of the graph.
 """
 
 from ...devices.gpu import mark_of
@@ -38,7 +37,7 @@ class Branches:
 class Branch:
     """``with branch:`` gives work to its stream, to begin when what the main stream has been given so far is done.
 
-    What it computes with must not be overwritten before the next `Branches.join`.
+    The arrays that it computes with must not be overwritten before the next `Branches.join`.
     """
 
     def __init__(self, main, stream, under_way):

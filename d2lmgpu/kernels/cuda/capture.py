@@ -1,4 +1,4 @@
-"""Recording work as a CUDA graph, and trying whether that works here."""
+"""Record work as a CUDA graph, and try whether that works here."""
 
 import contextlib
 import itertools
@@ -15,27 +15,27 @@ from .add import add
 from .run import current_card, recorded
 
 LAUNCHES = 3
-"""How often the graph in the trial is launched."""
+"""How many times the graph in the trial is launched."""
 
 IN_A_ROW = 3
-"""Its kernels that follow one another in one stream."""
+"""How many of its kernels follow one another in one stream."""
 
 LENGTH = 10_000
-"""Elements of its arrays."""
+"""The number of elements of its arrays."""
 
 
 def capture(stream, issue):
     """Record as a graph what ``issue()`` gives to ``stream``, and to streams that fork from it and join it again.
 
-    The stream's card is current. However it ends, nothing is being recorded afterwards. Raises what ``issue``
-    raises, and CuPy's errors if it did what cannot be recorded.
+    The stream's card must be current. However this ends, nothing is being recorded afterwards. Raises whatever
+    ``issue`` raises, and CuPy's errors if it did something that cannot be recorded.
     """
     stream.begin_capture()
     try:
         with recorded():
             issue()
     except BaseException:
-        with contextlib.suppress(Exception):  # it may say that nothing can come of this: that is known
+        with contextlib.suppress(Exception):  # it may say that the recording is of no use, which is known
             stream.end_capture()  # otherwise all streams would go on recording, for ever
         raise
     return stream.end_capture()
@@ -44,7 +44,7 @@ def capture(stream, issue):
 def graphs_work():
     """Whether a graph of two streams can be recorded on the current card and does what it should; tried once.
 
-    If so, it is also tried whether its kernels can be launched early. Called on a device's thread.
+    If so, it is also tried whether its kernels can be launched early. This is called on a device's thread.
     """
     card, instead = current_card(), "each kernel waits for the one before it to end"
     if not works(f"gpu({card})", "a CUDA graph", "steps are launched kernel by kernel", lambda: _try_with(set())):
@@ -56,7 +56,7 @@ def graphs_work():
 
 
 def _try_with(cards):
-    """With kernels launched early on no card but these; afterwards not on the current one."""
+    """Try a graph; kernels are launched early on the current card only if it is in ``cards``, and never afterwards."""
     early.cards.discard(current_card())
     early.cards.update(cards)
     try:
@@ -66,7 +66,7 @@ def _try_with(cards):
 
 
 def _try_graph():
-    """One stream adds, another goes on from there, and the first from that one. Raises RuntimeError for wrong sums."""
+    """One stream adds, another goes on from there, then the first one again. Raises RuntimeError for wrong sums."""
     import cupy
 
     main, side = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
@@ -82,7 +82,7 @@ def _try_graph():
         main.wait_event(mark_of(side))
         add(x, y)
 
-    add(x, y)  # compiled now: while work is recorded, nothing can be
+    add(x, y)  # compiled now: nothing can be while work is recorded
     main.synchronize()
     graph = capture(main, issue)
     graph.upload(main)
@@ -103,9 +103,9 @@ def graphs_span(cards):
 
 
 def _try_spanning(cards):
-    """As in an allreduce: kernels add what lies on another card, from card to card and back, and copies go to all.
+    """As in an allreduce, kernels add what lies on another card, from card to card and back, and copies go to all.
 
-    Raises RuntimeError if other numbers come out.
+    Raises RuntimeError if the results are wrong.
     """
     import cupy
 
@@ -120,7 +120,7 @@ def _try_spanning(cards):
     way = list(itertools.pairwise([*cards, *reversed(cards[:-1])]))
 
     def across(here, there, do):
-        """Do what one card does with the other's numbers, when that is done with them."""
+        """Let card ``there`` do something with the numbers of card ``here``, once that has finished with them."""
         with cupy.cuda.Device(here):
             event = mark_of(streams[here])
         with cupy.cuda.Device(there), streams[there] as stream:

@@ -1,17 +1,17 @@
-"""Which kernel computes what, of those that could: the only place where that is decided.
+"""Choose which of the possible kernels computes what: this is the only place where that is decided.
 
 By prediction (benchmarks/predict_gpu.py, an H100), the rule is:
 
-- A convolution and its gradients: by Winograd's method, where `winograd.choose` counts that it is less work, else by
-  the kernels of convolution.py. In every precision: these multiply in float32, in mixed precision numbers that were
-  rounded to float16 before. Kernels on tensor cores were predicted to be slower at 1, 2 and 4 times LeNet's width. The
-  exception was LeNet's second convolution forward in float16: 12% faster at twice the width, as fast at four times. It
-  did not pay for them.
-- A dense layer: on tensor cores if the precision has factors with fewer bits, else in float32.
+- A convolution and its gradients are computed by Winograd's method where `winograd.choose` finds that it is less work,
+  otherwise by the kernels of convolution.py. This holds for every precision: these kernels multiply in float32; in
+  mixed precision, they multiply numbers that were rounded to float16 before. Kernels on tensor cores were predicted to
+  be slower at 1, 2 and 4 times LeNet's width. The exception was LeNet's second convolution forward in float16: 12%
+  faster at twice the width, equally fast at four times. That was not worth the extra kernels.
+- A dense layer is computed on tensor cores if the precision has factors with fewer bits, otherwise in float32.
 
-In mixed precision (networks/mixed.py) factors are rounded where they are written: a convolution rounds its y, if that
-is ``multiplied`` next by another one, and its dx, a dense layer its dx. Weights, and what a dense layer multiplies, are
-rounded as they are read.
+In mixed precision (networks/mixed.py), factors are rounded where they are written: a convolution rounds its dx, and
+also its y if that is ``multiplied`` next by another convolution; a dense layer rounds its dx. Weights, and what a dense
+layer multiplies, are rounded as they are read.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from .launch import Launch, rounding
 
 
 class ConvolutionLaunches(NamedTuple):
-    """The launches of a convolution. By Winograd's method, forward reads the weights as ``weights`` transforms them.
+    """The launches of a convolution. In Winograd's method, forward reads the weights as ``weights`` transforms them.
 
     So does ``input_grad``, if it is ``transposed``.
     """

@@ -1,7 +1,7 @@
 """How the convolution's kernels are launched: a choice of tile sizes for every shape.
 
-It was made for LeNet on GPUs like the A100 and H100 (over 100 multiprocessors,
-64K registers each), and is right for all shapes. See launch.py.
+The choice was made for LeNet on GPUs like the A100 and H100 (over 100 multiprocessors, 64K registers each), but the
+results are right for all shapes. See launch.py.
 """
 
 from typing import NamedTuple
@@ -42,7 +42,8 @@ class Convolution(NamedTuple):
 def conv_forward(conv, N):
     """x, weight, bias → y, mask. Arguments: x, weight, bias, y, mask, N.
 
-    Raises ValueError, as all here do, if S is not in 1..4, a kernel is larger than 32 × 32, or no output is left.
+    Like all functions here, it raises ValueError if S is not in 1..4, a kernel is larger than 32 × 32, or no output is
+    left.
     """
     check(conv)
     PY, PX = {1: (2, 4), 2: (1, 2)}.get(conv.S, (1, 1))  # squares of a thread's tile
@@ -75,7 +76,7 @@ def conv_forward(conv, N):
 
 
 def conv_input_grad(conv, N):
-    """dy, mask, weight → dx. Arguments: dy, mask, weight, dx, N. Version 2 where 3 needs too much of anything."""
+    """dy, mask, weight → dx. Arguments: dy, mask, weight, dx, N. Version 2 if 3 needs too much of anything."""
     check(conv)
     tiles = ceil_div(conv.H, 8) * ceil_div(conv.W, 8)
     second = Launch("conv_input_grad.cu", "conv_input_grad_v2", conv.options, (tiles, conv.C, N), (8, 8))
@@ -100,9 +101,8 @@ def conv_input_grad(conv, N):
 def conv_weight_grad(conv, N, multiprocessors=132):
     """x, dy, mask → partial sums, then `conv_weight_grad_sum`; or, without a workspace, the gradients at once.
 
-    Arguments: x, dy, mask, workspace, N. If the answer's ``workspace`` is 0,
-    because kernels are large: x, dy, mask, dweight, dbias, N.
-    ``multiprocessors`` is the number that the GPU has.
+    Arguments: x, dy, mask, workspace, N. If the launch's ``workspace`` is 0, because kernels are large, they are x, dy,
+    mask, dweight, dbias, N. ``multiprocessors``: how many the GPU has.
     """
     check(conv)
     return _conv_weight_grad_strips(conv, N, multiprocessors) or conv_weight_grad_tiles(conv, N, multiprocessors)

@@ -6,16 +6,16 @@ from .launch import SHARED_BYTES, Launch, ceil_div, macros
 from .tensor_cores import TYPES
 
 TILES = (32, 64, 32), (32, 32, 32), (16, 16, 64)
-"""Rows and columns of a tile, and steps of the sum at a time: large ones have fewer loads."""
+"""The rows and columns of a tile, and the steps of the sum at a time: large tiles need fewer loads."""
 
 TILES_OF_TENSOR_CORES = (64, 32, 32), (32, 32, 32), (16, 32, 64)
 
 ENOUGH_BLOCKS = 96
-"""The number of blocks that keeps a GPU of some hundred multiprocessors busy."""
+"""The number of blocks that keeps a GPU of about a hundred multiprocessors busy."""
 
 
 class DenseLaunches(NamedTuple):
-    """The launches of a dense layer, x (N, D) → y (N, O). Without ReLU the gradients' kernels do not read y.
+    """The launches of a dense layer, x (N, D) → y (N, O). Without ReLU, the gradients' kernels do not read y.
 
     Arguments, forward: x, weight, bias, y, N; input_grad: dy, y, weight, dx, N;
     weight_grad: x, dy, y, dweight, dbias, N.
@@ -44,7 +44,7 @@ def dense(D, O, N, relu=False, kind=None):
 def _tiles(rows, columns, factors, tiles):
     """Macros and grid for the largest tiles of which there are enough, else for the smallest that fit.
 
-    ``factors``: of each whether it lies along the sum in memory, and whether it has a gate.
+    ``factors``: for each factor, whether it lies along the sum in memory, and whether it has a gate.
     """
     for TM, TN, chunk in tiles:
         sizes = zip((TM, TN), factors, strict=True)  # floats in shared memory as in factors.cuh

@@ -1,9 +1,9 @@
-"""Launching kernels before the one that they follow has ended: early.cuh says what they do until it has.
+"""Launch kernels before the kernel that they follow has ended; early.cuh says what they do until it has.
 
-CUDA calls it programmatic dependent launch; in a graph it becomes a kind of edge. CuPy can only launch as usual, so the
-driver is called directly, with the kernel that CuPy has loaded.
+CUDA calls this programmatic dependent launch; in a graph it becomes a kind of edge. CuPy can only launch as usual, so
+the driver is called directly, with the kernel that CuPy has loaded.
 
-It is done in graphs alone, where a launch costs no time of the host, and on cards where a trial has shown that it works
+It is done only in graphs, where a launch costs no time of the host, and on cards where a trial has shown that it works
 (capture.py).
 """
 
@@ -13,13 +13,13 @@ import os
 import numpy as np
 
 SINCE = 90
-"""Compute capability, times ten."""
+"""The compute capability, times ten, from which cards can do this."""
 
 HEADER = '#include "early.cuh"'
-"""What is in the files whose kernels may be launched early."""
+"""The line that is in the files whose kernels may be launched early."""
 
 PROGRAMMATIC_STREAM_SERIALIZATION = 6
-"""Of CUlaunchAttributeID in cuda.h."""
+"""A value of CUlaunchAttributeID in cuda.h."""
 
 cards = set()
 """The cards on which kernels are launched early."""

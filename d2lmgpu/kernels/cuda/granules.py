@@ -1,11 +1,11 @@
-"""Exact sums on GPUs (exact.py): a program for each granule of the images, and whole numbers in which theirs are added.
+"""Exact sums on GPUs (exact.py): a program for each granule of the images, and whole numbers in which they add up.
 
     images 0 ... 63    ──►  program 0  ──►  gradients, float32 ─┐
     images 64 ... 127  ──►  program 1  ──►  gradients, float32 ─┼─►  exact.cu: int64
     the rest           ──►  program 2  ──►  gradients, float32 ─┘
 
-So a granule's kernels are launched alike wherever it is computed: the same ones, for as many images. With branches
-granules are computed side by side, since one does not keep a whole GPU busy.
+So a granule's kernels are launched in the same way wherever it is computed: the same kernels, for the same number of
+images. With branches, granules are computed side by side, since one does not keep a whole GPU busy.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from .program import Program
 from .run import empty, run
 
 MOST_BRANCHES = 16
-"""Streams in which granules are computed side by side, at most."""
+"""The most streams in which granules are computed side by side."""
 
 
 def noted_here(exact):
-    """An `ExactSums`, which has arrays on the current GPU, unless it had some."""
+    """The given `ExactSums`, with new arrays on the current GPU unless it already has some."""
     import cupy
 
     if exact.unfit is None:
@@ -36,7 +36,7 @@ def noted_here(exact):
 
 
 class Granules:
-    """In the place of a `Program`, whose arguments it takes; ``exact``, an `ExactSums`, is set before each `forward`.
+    """A replacement for a `Program`, with its arguments; ``exact``, an `ExactSums`, is set before each `forward`.
 
     ``parts``: programs, each with the slice of the images that it computes. Gradients are added to int64 arrays; the
     loss, and the epoch's, are float64.
@@ -125,7 +125,7 @@ class Granules:
             self.dx[part] = program.dx
 
     def _measure(self, i, passes, own):
-        """All programs come to their batch norm layer i, and write their sums to their ``own``; then they read all."""
+        """All programs go on to their batch norm layer i and write their sums to ``own``; then they read the totals."""
         norms = [program.norms[i] for program, _ in self.parts]
         for norm, mine in zip(norms, own, strict=True):
             norm.sync = mine
@@ -142,10 +142,10 @@ class Granules:
             branch.join()
 
     def _add(self, name, terms, total, scale, unit, code):
-        """Run one of the kernels that add what granules have, ``terms``, to, or in, a ``total``."""
+        """Run one of the kernels that add up the granules' ``terms``, in a ``total`` or to what is there."""
         arguments = terms, total, scale, self.exact.unfit, *self._numbers(unit, code), np.int32(total.size)
         run(launch.exact(name, total.size), *arguments)
 
     def _numbers(self, unit, code):
-        """For kernels: a unit, from which size on a term does not fit, what to call it then, and how many there are."""
+        """For kernels: a unit, the size from which a term does not fit, the code for this, and the number of terms."""
         return np.float64(unit), np.float64(self.exact.most(unit)), np.int32(1 + code), np.int32(len(self.parts))

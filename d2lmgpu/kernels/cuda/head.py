@@ -8,7 +8,7 @@ from .stages import Dense
 from .tensor_cores import TYPES
 
 MOST_CLASSES = 32
-"""A thread has all logits of an image in its registers."""
+"""The most classes: a thread has all logits of an image in its registers."""
 
 ROWS = 8
 
@@ -16,9 +16,9 @@ ROWS = 8
 def head(D, O, N, input_grad=True, kind=None):
     """x, weight, bias, labels → logits, losses, hits, dlogits, dx. ``kind`` is a value of `stages.PRECISIONS`.
 
-    In "float16" logits and dx are rounded, too.
-    Arguments: x, weight, bias, labels, count, scale, logits, losses, hits, dlogits, dx, N. Without ``input_grad``
-    dx is not written. For at most `MOST_CLASSES` outputs, see `can_be_head`.
+    In "float16", logits and dx are rounded, too. Arguments: x, weight, bias, labels, count, scale, logits, losses,
+    hits, dlogits, dx, N. Without ``input_grad``, dx is not written. This is for at most `MOST_CLASSES` outputs; see
+    `can_be_head`.
     """
     each = evenly(ceil_div(D, 32), min(8, 96 // O))  # inputs of a thread at a time: more would need too many registers
     sizes = macros(D=D, O=O, INPUT_GRAD=input_grad, ROWS=ROWS, CHUNK=32 * each)
@@ -40,7 +40,7 @@ class Head:
         self.dense, self.N = dense, dense.N
         (N, D), O = self.x.shape, self.y.shape[1]
         self.launch = head(D, O, N, self.dx is not None, kind)
-        dx = dlogits if self.dx is None else self.dx  # some array: then it is not written
+        dx = dlogits if self.dx is None else self.dx  # any array will do: then it is not written
         self.arguments = labels, count, scale, self.y, losses, hits, dlogits, dx, np.int32(N)
 
     def forward(self, weight, bias):

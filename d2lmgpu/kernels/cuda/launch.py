@@ -1,11 +1,10 @@
 """How each kernel is launched: its macros, its grid and its block.
 
-A CUDA kernel is compiled for one layer's shape, because a compiler that knows
-all sizes can keep a thread's numbers in registers. The batch size N is an
-argument: it may change without compiling again. What is computed here is what
-the comments in the ``.cu`` files ask for.
+A CUDA kernel is compiled for one layer's shape, because a compiler that knows all sizes can keep a thread's numbers in
+registers. The batch size N is an argument: it may change without compiling again. The sizes computed here are those
+that the comments in the ``.cu`` files ask for.
 
-Kernels count elements in int: no array may have 2³¹ or more. N = 0 is not to be launched.
+Kernels count elements in int, so no array may have 2³¹ elements or more. Do not launch anything for N = 0.
 """
 
 from typing import NamedTuple
@@ -31,9 +30,9 @@ def macros(**values):
 
 
 def rounding(how, out=True, weight=False):
-    """The launch ``how``, for mixed precision: with ``out`` what it writes for the next layer is rounded to float16.
+    """The launch ``how``, for mixed precision: with ``out``, what it writes for the next layer is rounded to float16.
 
-    With ``weight`` so are the weights that it reads. See half.cuh, which says what the kernels know of it.
+    With ``weight``, so are the weights that it reads. See half.cuh for what the kernels know of this.
     """
     wanted = {"HALF_OUT": out, "HALF_WEIGHT": weight}
     return how._replace(options=how.options + macros(**{name: True for name, value in wanted.items() if value}))
@@ -44,7 +43,7 @@ def ceil_div(a, b):
 
 
 def evenly(n, most):
-    """The size of parts if n things are cut into as few parts of at most ``most`` as can be: 50, 32 → 25."""
+    """The size of the parts if n things are cut into as few parts of at most ``most`` as possible: 50, 32 → 25."""
     return ceil_div(n, ceil_div(n, max(1, most)))
 
 
@@ -54,12 +53,12 @@ def odd(n):
 
 
 def elementwise(file, name, n, options=()):
-    """One thread an element, 256 a block."""
+    """One thread per element, 256 per block."""
     return Launch(file, name, options, (ceil_div(n, 256),), (256,))
 
 
 def streaming(file, name, n, options=()):
-    """At most 1024 blocks, each thread going on with the next elements: for kernels that only move memory."""
+    """At most 1024 blocks, whose threads go on with the next elements: for kernels that only move memory."""
     return Launch(file, name, options, (min(ceil_div(n, 1024), 1024),), (256,))
 
 
@@ -137,7 +136,7 @@ def add(n, dtype="float32"):
 
 
 def exact(name, n=1):
-    """A kernel of exact.cu, of n numbers.
+    """A kernel of exact.cu, for n numbers.
 
     name           arguments
     add_gradients  terms, total, scale, unfit, unit, limit, code, granules, n

@@ -1,6 +1,7 @@
 """How an optimiser's kernel is launched, in graphs and, with exact sums, also where kernels are launched one by one.
 
-CuPy's operations round after each multiplication, a kernel not always: the bits are those of one of them.
+CuPy's operations round after each multiplication, but a kernel does not always do so. Where the bits must be the same,
+they must all come from the kernel.
 """
 
 import numpy as np
@@ -10,7 +11,7 @@ from .run import run
 
 
 def optimize(name, params, grads, state, rates, sizes, step, scale, overflow, taken):
-    """A step of the optimiser of this ``name``; the other arguments are arrays, as optimizers.cu says, not empty."""
+    """Do a step of the optimiser ``name``; the other arguments are arrays, as in optimizers.cu, and are not empty."""
     n = params.size
     if name == "sgd":
         how = tensor_cores.mixed_precision("scaled_sgd", n)

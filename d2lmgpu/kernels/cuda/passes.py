@@ -1,7 +1,7 @@
-"""Some of a network's layers forward and back: at once, or each way by itself.
+"""Run some of a network's layers forward and back: both at once, or each way by itself.
 
-Both take a `Program`, which has its own arrays, so that one thread can have several of them under way; with exact sums
-`Granules`.
+Both use a `Program`, or `Granules` with exact sums. Each has its own arrays, so that one thread can have several of
+them under way.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from .program import Program
 from .run import current_card
 
 MOST_IDLE = 4
-"""Programs that a thread keeps: one for each network and number of images."""
+"""The most idle programs that a thread keeps: there is one for each network and number of images."""
 
 _thread = threading.local()
 
@@ -25,12 +25,12 @@ def in_parts(
     """Loss and gradients as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
 
     ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this device. The cross-entropy is summed
-    over examples, its gradients, multiplied by ``scale``, are written to ``grads``; ``ready(i)`` is called when all
-    work that gives those from number ``i`` on is in the stream. It returns an array of two: the loss, and how many
-    images have their label as the largest logit. Random layers draw from ``draws``. ``loss``: another, a function of
-    outputs and targets that gives it and its gradient with respect to the outputs. ``dx`` (N, C, H, W): where to write
-    the gradient with respect to X, which a network's first layers have no use for. ``exact``: the `ExactSums` by which
-    gradients are added to ``grads``, of int64.
+    over examples, and its gradients, multiplied by ``scale``, are written to ``grads``; ``ready(i)`` is called when all
+    work that computes those from number ``i`` on is in the stream. The result is an array of two: the loss, and how
+    many images have their label as the largest logit. Random layers draw from ``draws``. ``loss``: another loss, a
+    function of outputs and targets that returns it and its gradient with respect to the outputs. ``dx`` (N, C, H, W):
+    where to write the gradient with respect to X, which a network's first layers have no use for. ``exact``: the
+    `ExactSums` by which gradients are added to ``grads``, which are int64 then.
     """
     with borrowed_program(network, params, X, loss is None, dx is not None, exact) as program:
         program.use_statistics(sync_statistics)
@@ -74,10 +74,10 @@ def borrowed_program(network, params, X, with_loss, input_grad=False, exact=None
 
 
 class Pass:
-    """Some of a network's layers forward, and backward later: their program, in which all that lies between stays.
+    """Some of a network's layers forward, and backward later: their program, which keeps everything in between.
 
-    Arguments, for N images of ``shape``, and methods are those of the CPU's `Pass`. It has no use for ``papers``: each
-    program has its own arrays. ``how``: other arguments of the `Program`.
+    The arguments, for N images of ``shape``, and the methods are those of the CPU's `Pass`. ``papers`` is not used,
+    because each program has its own arrays. ``how``: other arguments of the `Program`.
     """
 
     def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers, exact=False, **how):
@@ -88,14 +88,14 @@ class Pass:
         self.program.use_statistics(self.sync)
 
     def forward(self, X, params, y=None, draws=None, exact=None):
-        """As of the CPU's `Pass`."""
+        """As in the CPU's `Pass`."""
         program = self.program
         program.exact = exact and noted_here(exact)
         yield from timed("forward", program.forward(params, X, y, draws))
         return program.sums(y, self.loss) if self.with_loss else images_last(program.logits)
 
     def backward(self, params, grads, dy=None, scale=1):
-        """As of the CPU's `Pass`."""
+        """As in the CPU's `Pass`."""
         for program, part in self.program.parts:
             if dy is not None:
                 program.dlogits[...] = dy[part]

@@ -30,11 +30,11 @@ def same(one, other):
 class Program(Stages):
     """The stages of a network for N images of ``shape`` (C, H, W), on the current device.
 
-    ``precision`` is one of `PRECISIONS`. With ``branches``, a `Branches`, what
-    nothing in the program waits for is computed beside the main stream: the caller
-    of `backward` then joins them. Without ``with_loss`` forward ends with the logits, and the
-    caller of `backward` writes ``dlogits`` before. ``input_grad``: the gradient of the images is wanted.
-    ``x``, ``labels``, ``scale``: arrays of the caller's to be used in place of new ones. ``parts``: as in `Granules`.
+    ``precision`` is one of `PRECISIONS`. With ``branches``, a `Branches`, results that nothing in the program waits for
+    are computed beside the main stream; the caller of `backward` then joins the branches. Without ``with_loss``,
+    forward ends with the logits, and the caller writes ``dlogits`` before `backward`. ``input_grad``: whether the
+    gradient of the images is wanted. ``x``, ``labels``, ``scale``: the caller's arrays, to be used in place of new
+    ones. ``parts``: as in `Granules`.
     """
 
     def __init__(
@@ -99,14 +99,14 @@ class Program(Stages):
         return self.stages[0].dx if self.stages else self.dlogits
 
     def own_sync_statistics(self):
-        """New ones, for sums over this device's images alone."""
+        """New `SyncStatistics`, for sums over this device's images alone."""
         return make_sync_statistics([norm.x.shape[1] for norm in self.norms], array_module(self.x))
 
     def forward(self, params, X=None, y=None, draws=None):
         """Logits, the summed loss, the number of right answers: a generator that pauses at each batch norm layer.
 
-        N images and labels are copied to where the launches read them, unless they are there. Without ``draws`` nothing
-        is random.
+        N images and labels are copied to where the launches read them, unless they are there already. Without
+        ``draws``, nothing is random.
         """
         self.use_draws(draws)
         if X is not None and not same(X, self.x):

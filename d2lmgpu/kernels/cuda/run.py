@@ -1,4 +1,4 @@
-"""Kernels from their text to their launch: each is compiled when it is first used on a GPU.
+"""Kernels, from their source text to their launch: each is compiled when it is first used on a GPU.
 
 The CUDA files are installed with the package.
 """
@@ -17,7 +17,7 @@ _thread = threading.local()
 
 
 def run(how, *arguments):
-    """Launch a kernel on the current stream, compiled when it is first used on this device."""
+    """Launch a kernel on the current stream; it is compiled when it is first used on this device."""
     kernels = _thread.__dict__.setdefault("kernels", {})
     key = (current_card(), how.file, how.options, how.name)
     if key not in kernels:
@@ -30,7 +30,7 @@ def run(how, *arguments):
 
 @contextlib.contextmanager
 def recorded():
-    """Within the block this thread's launches become nodes of a graph."""
+    """Within the block, this thread's launches become nodes of a graph."""
     _thread.records = True
     try:
         yield
@@ -54,7 +54,7 @@ def _module(file, options):
 
 
 def empty(shape, dtype=np.float32):
-    """A new array on the current GPU, of any numbers."""
+    """A new array on the current GPU, with arbitrary contents."""
     import cupy
 
     return cupy.empty(shape, dtype)
@@ -68,17 +68,17 @@ def current_card():
 
 
 def finish_card():
-    """Wait until the current GPU has done all work, in whatever stream."""
+    """Wait until the current GPU has done all work, in all streams."""
     import cupy
 
     cupy.cuda.Device().synchronize()
 
 
 def read(name):
-    """The text of one of them, for ``cupy.RawModule(code=...)``. Raises FileNotFoundError if there is none.
+    """The text of a CUDA file, for ``cupy.RawModule(code=...)``. Raises FileNotFoundError if there is no such file.
 
-    What it includes from this folder is put in place of the ``#include "..."``,
-    because a compiler that gets a text and no file looks nowhere.
+    Each ``#include "..."`` of a file in this folder is replaced by the file's text, because a compiler that is given
+    text instead of a file does not know where to look.
     """
     return re.sub(r'^#include "(.+)"$', lambda line: read(line[1]), _text(name), flags=re.MULTILINE)
 

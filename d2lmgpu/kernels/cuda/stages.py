@@ -1,9 +1,8 @@
 """The stages of a program: layers that belong together, as launches of kernels, with their arrays.
 
-Every stage has its output ``y``, and ``forward(*params)``, ``backward(dy, params,
-grads)``, which sets ``dx`` and writes the parameters' gradients. These are no
-stage's input: they are computed within ``beside``, a context manager, which a program
-may replace by one that leaves them to another stream (see branches.py).
+Every stage has its output ``y``, ``forward(*params)``, and ``backward(dy, params, grads)``, which sets ``dx`` and
+writes the parameters' gradients. No stage needs these gradients as input, so they are computed within ``beside``, a
+context manager that a program may replace by one that leaves them to another stream (see branches.py).
 """
 
 import contextlib
@@ -18,19 +17,20 @@ from .batch_norm import BatchNorm
 from .run import empty, run
 
 PRECISIONS = {"float32": None, "tf32": "tf32", "mixed": "float16"}
-"""What factors of products are rounded to: in tf32 those of dense layers, in mixed precision as networks/mixed.py says.
+"""What products' factors are rounded to: in tf32, those of dense layers; in mixed precision, as networks/mixed.py says.
 
 Sums and everything else are float32.
 """
 
 LARGEST_SQUARE = 4
-"""Side of the largest squares that the kernels pool."""
+"""The side of the largest squares that the kernels pool."""
 
 
 class OneKernel:
     """A stage that is one kernel forward and one back.
 
-    ``there``: the launch and its arguments; ``back`` as well, but for dy, the first of them.
+    ``there``: the launch forward and its arguments; ``back``: the launch back and its arguments without dy, the first
+    one.
     """
 
     def forward(self):
@@ -71,9 +71,9 @@ class Convolution:
         run(self.launches.forward, self.x, weight, bias, self.y, self.mask, self.N)
 
     def backward(self, dy, params, grads):
-        """``dx``, if it is wanted, and the gradients of weight and bias.
+        """Compute ``dx``, if it is wanted, and the gradients of weight and bias.
 
-        ``dx`` first: both keep a whole GPU busy, and only ``dx`` is waited for.
+        ``dx`` comes first: both keep a whole GPU busy, and only ``dx`` is waited for.
         """
         if self.dx is not None:
             self.input_grad(dy, params[0])
@@ -91,7 +91,8 @@ class Convolution:
 class WinogradConvolution(Convolution):
     """The same by Winograd's method.
 
-    `prepare` transforms the weights, which only this stage waits for: ``ahead``, a branch, takes it off the way.
+    `prepare` transforms the weights, which only this stage waits for; ``ahead``, a branch, does this beside the main
+    stream.
     """
 
     ahead = None
@@ -175,7 +176,7 @@ class Pooling(OneKernel):
 
 
 class AsWritten(WrittenLayer):
-    """A layer without a kernel: never in a graph, and so never with factors that are rounded."""
+    """A layer without a kernel. It is never in a graph, so its factors are never rounded."""
 
     def __init__(self, x, layer, y_shape, input_grad):
         super().__init__(layer, input_grad)
@@ -192,9 +193,9 @@ class AsWritten(WrittenLayer):
 
 
 def make_stages(layers, x, shapes, input_grad, kind, count):
-    """The stages that do the first of ``layers``, and those after it that belong to it: (a list, how many layers).
+    """The stages for the first of ``layers`` and for those after it that belong to it: (a list, how many layers).
 
-    ``kind`` is a value of `PRECISIONS`; ``count`` (1,) of the images are examples.
+    ``kind`` is a value of `PRECISIONS`; ``count`` (1,) says how many of the images are examples.
     """
     first, rest = layers[0], layers[1:]
     function, options = function_of(first)

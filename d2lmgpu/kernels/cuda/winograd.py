@@ -1,9 +1,8 @@
 """How Winograd's method is launched for convolutions, and where it is less work than the kernels of convolution.py.
 
-The method and its matrices are in ../winograd.py; winograd.cuh says what is
-computed where. A convolution by it is three launches: `weights` once a step,
-`conv_forward` and `conv_input_grad` with what it made. All sizes are multiples
-of what a thread has in registers: 16 tiles a block, 8 of them a thread.
+The method and its matrices are in ../winograd.py; winograd.cuh says what is computed where. A convolution by this
+method takes three launches: `weights` once per step, then `conv_forward` and `conv_input_grad` with its results. All
+sizes are multiples of what a thread has in registers: 16 tiles per block, 8 of them per thread.
 """
 
 import functools
@@ -15,31 +14,31 @@ from .convolution import Convolution, check
 from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
 
 TILES = 16
-"""The tiles of a block."""
+"""The number of tiles of a block."""
 
 MOST_CHANNELS = 13
-"""The most channels of a thread: with 8 tiles each, 104 sums in registers."""
+"""The most channels of a thread: with 8 tiles for each, these are 104 sums in registers."""
 
 LEAST_CHANNELS = 4
 
 LIT_BYTES = 8 * TILES * 8 + 16
-"""Shared memory in which the forward kernel notes, for 8 channels of each tile, which pixels are not 0."""
+"""The bytes of shared memory in which the forward kernel notes, for 8 channels of each tile, which pixels are not 0."""
 
 DEPTH = 8
-"""Steps by which a thread reads beyond what it uses, at most."""
+"""The most steps by which a thread reads beyond what it uses."""
 
 MOST_SUMS, MOST_SUMS_UNMASKED = 65, 52
 """The most sums of a thread that computes gradients of weights; without ReLU or pooling more of them would spill."""
 
 TRANSFORMS_PER_POINT = 10
-"""Instructions by which a tile of one channel is loaded, transformed and stored, divided by its points. Counted."""
+"""The number of instructions that load, transform and store a tile of one channel, divided by its points; counted."""
 
 MARGIN = 1.5
-"""How many times fewer instructions make it worth while: there are more barriers to wait at."""
+"""How many times fewer instructions make the method worthwhile: it has more barriers to wait at."""
 
 
 class Winograd(NamedTuple):
-    """A convolution in tiles of MH × MW outputs, for N images on a GPU of so many multiprocessors."""
+    """A convolution in tiles of MH × MW outputs, for N images on a GPU with this number of multiprocessors."""
 
     conv: Convolution
     MH: int
@@ -53,12 +52,12 @@ class Winograd(NamedTuple):
 
     @property
     def plane(self):
-        """Floats of shared memory for the points of a tile of one channel: an odd number of vectors."""
+        """The floats of shared memory for the points of a tile of one channel: an odd number of vectors."""
         return odd(ceil_div(self.points, 4)) * 4
 
     @property
     def grid(self):
-        """Rows and columns of tiles of an image."""
+        """The rows and columns of tiles of an image."""
         return ceil_div(self.conv.PH * self.conv.S, self.MH), ceil_div(self.conv.PW * self.conv.S, self.MW)
 
     @property
@@ -79,7 +78,7 @@ class Winograd(NamedTuple):
         return rows, columns, most // (rows * columns)
 
     def regions(self, rows, columns):
-        """The number of regions of an image that have so many rows and columns of tiles."""
+        """The number of an image's regions that have this number of rows and columns of tiles."""
         return ceil_div(self.grid[0], rows) * ceil_div(self.grid[1], columns)
 
     def parts_back(self):
@@ -90,7 +89,7 @@ class Winograd(NamedTuple):
     def parts(self, channels, most=MOST_CHANNELS):
         """In how many parts blocks share the channels of a result; parts of threads and channels of a thread, Q and RO.
 
-        As few as keep all multiprocessors busy: each part transforms all its tiles anew.
+        There are as few parts as keep all multiprocessors busy, because each part transforms all its tiles anew.
         """
         rows, columns, images = self.region()
         blocks = ceil_div(self.N, images) * self.regions(rows, columns)
@@ -113,8 +112,8 @@ class Winograd(NamedTuple):
 def choose(conv, N, multiprocessors=132):
     """The `Winograd` with the fewest instructions, or None if the kernels of convolution.py take fewer, or none fits.
 
-    As ../winograd.py's `choose_tile`, but transforms are done along one side
-    after the other, and blocks with less than 16 tiles waste the rest.
+    This is like `choose_tile` in ../winograd.py, but transforms are done along one side after the other, and blocks
+    with fewer than 16 tiles waste the rest.
     """
     check(conv)
     best, choice = conv.PH * conv.PW * conv.S**2 * conv.C * conv.O * conv.KH * conv.KW / MARGIN, None
@@ -141,8 +140,8 @@ def _in_pairs(m, r):
 def weights(winograd, input_grad):
     """weight (O, C, KH, KW) → what the kernels below read. Arguments: weight, u, u_back.
 
-    ``u`` has `conv_forward`'s ``workspace`` float32 numbers, ``u_back`` that of
-    `conv_input_grad`; without ``input_grad`` it is not written.
+    ``u`` has as many float32 numbers as the ``workspace`` of `conv_forward`, ``u_back`` as many as that of
+    `conv_input_grad`; without ``input_grad``, ``u_back`` is not written.
     """
     conv = winograd.conv
     parts, Q, RO = winograd.parts(conv.O)
@@ -165,7 +164,7 @@ def conv_forward(winograd):
 
 
 def _channels_of_x(winograd):
-    """Channels in shared memory at a time: as many as fit, but not more than 128 threads transform; 0 if none fits."""
+    """Channels in shared memory at a time: as many as fit, but no more than 128 threads transform; 0 if none fits."""
     conv, (rows, columns, images) = winograd.conv, winograd.region()
     plane = (rows * winograd.MH + conv.KH - 1) * (columns * winograd.MW + conv.KW - 1)
     plane = ceil_div(plane, 8) * 8 | 8
@@ -212,7 +211,7 @@ def conv_weight_grad(winograd):
 
 
 class _Share(NamedTuple):
-    """What a block of `conv_weight_grad` has: channels OB and CB, in how many parts threads share them, and tiles."""
+    """A block's share of `conv_weight_grad`: OB and CB channels, which threads share in QO and QC parts, and tiles."""
 
     OB: int
     CB: int
@@ -235,7 +234,7 @@ def _best_share(winograd):
 
 
 def _shares(winograd):
-    """All that fit: 256 threads, as many sums as fit in registers, and shared memory."""
+    """All shares that fit: into 256 threads, the registers for a thread's sums, and shared memory."""
     conv = winograd.conv
     most_sums = MOST_SUMS if conv.relu or conv.S > 1 else MOST_SUMS_UNMASKED
     parts = max(1, 256 // winograd.points)
