@@ -71,7 +71,7 @@ def load_checkpoint(path):
 
 
 def _unpack(content):
-    """The `Checkpoint` in a file's content; it takes no more memory than the content. This may raise any error."""
+    """The `Checkpoint` in a file's content. Reading it takes no more memory than that, and may raise any error."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
         if sum(member.file_size for member in members) > len(content):

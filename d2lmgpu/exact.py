@@ -32,7 +32,7 @@ GRANULE = 64
 """Examples per granule."""
 
 GRADIENTS, LOSSES, MOMENTS, NORM_SUMS = 2.0**-40, 2.0**-24, 2.0**-30, 2.0**-34
-"""The units."""
+"""The units in the table above."""
 
 MOST_GRADIENT, MOST_UNITS = 2.0**22, 2.0**52
 """The limit of a sum of gradients, and the limit of each of the other sums, in units."""

@@ -1,8 +1,8 @@
-"""Locks, with which only one program at a time, and only one of its threads, writes a result file.
+"""Locks, which let only one program at a time, and only one of its threads, write a result file.
 
 While a file ``NAME`` is being written, there is a file ``.NAME.lock`` beside it. The operating system releases the lock
-when its holder ends, however it ends. If a killed program has left the lock file, the next program that writes ``NAME``
-takes it over and removes it.
+when its holder ends, for whatever reason. If a killed program has left the lock file, the next program that writes
+``NAME`` takes it over and removes it.
 """
 
 import contextlib

@@ -92,7 +92,7 @@ class Callback:
         raise ValueError("a callback has the model only while train calls it")
 
     def on_start(self, history, steps) -> bool | None:
-        """Training begins, with ``steps`` steps per epoch; ``history.learning_rate`` will be the latest step's."""
+        """Training begins, with ``steps`` steps per epoch; ``history.learning_rate`` will be the latest step's rate."""
 
     def on_step(self, epoch, step, loss) -> bool | None:
         """``step`` (from 1) of ``epoch`` (from 0) was submitted; ``loss`` is the epoch's so far, per example, or None.

@@ -33,7 +33,7 @@ def names():
 
 
 def spelled_alike(word):
-    """The same string for MiniBatchSize, mini_batch_size and --mini-batch-size. A dotted name's last part counts."""
+    """One string for MiniBatchSize, mini_batch_size and --mini-batch-size; only a dotted name's last part counts."""
     return re.sub("[^a-z0-9]", "", word.rpartition(".")[2].lower())
 
 

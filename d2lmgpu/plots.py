@@ -57,7 +57,7 @@ def show_epochs(axes, begin, epochs):
 
 
 def _plot_tested(axes, values, ylabel, limits, away=8, **line):
-    """Plot what was measured on the test set after each epoch; the last value is written ``away`` points above it."""
+    """Plot what was measured on the test set after each epoch, with the last value ``away`` points above its marker."""
     epochs = range(1, len(values) + 1)
     axes.plot(epochs, values, "o-", color=BLUE, **line)
     axes.set(ylabel=ylabel, ylim=limits)

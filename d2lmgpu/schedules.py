@@ -15,7 +15,7 @@ SCHEDULES = {
     "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,  # Loshchilov and Hutter 2017, without restarts
     "step": lambda progress: 1.0 if progress < 0.5 else 0.1,
 }
-"""The factor of the rate as a function of progress: the fraction, 0 to 1, done of the epochs after the warm-up.
+"""The factor of the rate as a function of progress, which goes from 0 to 1 in the epochs after the warm-up.
 
 "step" divides the rate by ten halfway through.
 """

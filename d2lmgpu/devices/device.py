@@ -18,7 +18,7 @@ from .failures import finish
 from .queue import Queue
 
 MOST_BYTES = 2**50
-"""The highest limit to a device's memory: a pebibyte, more than any machine has."""
+"""The highest limit on a device's memory: a pebibyte, more than any machine has."""
 
 
 class Device(Queue):

@@ -52,7 +52,7 @@ def find_gpus():
 
 
 LEAST_OF_UUID = 8
-"""Bytes of a card's UUID that are enough to tell it from all others."""
+"""How many bytes of a card's UUID are enough to tell it from all others."""
 
 
 def identities_of_cards():
@@ -118,7 +118,7 @@ def _memory_and_busy():
 
 
 def _gpu_row(index, used):
-    """A GPU's row, without queries that create a CUDA context: half a gigabyte on a card that others may be using."""
+    """A GPU's row, found without creating a CUDA context, which takes half a gigabyte on a card that others may use."""
     import cupy
 
     name, runtime = f"gpu({index})", cupy.cuda.runtime
@@ -157,7 +157,7 @@ def _number(text, unit=1):
 
 
 def processor_name():
-    """The CPU's name: from /proc/cpuinfo on Linux, otherwise what Python knows."""
+    """The CPU's name: from /proc/cpuinfo on Linux, otherwise the name that Python knows."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
         for line in lines:
             if line.startswith("model name"):

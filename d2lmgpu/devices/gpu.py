@@ -107,7 +107,7 @@ class GPU(Device):
         return self.submit(self.finish)
 
     def after_fork(self):
-        """CUDA does not survive a fork."""
+        """Mark the device as unusable, because CUDA does not survive a fork."""
         self.gone = f"{self}: {CUDA_IS_GONE}"
         super().after_fork()
 

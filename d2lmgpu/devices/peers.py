@@ -86,7 +86,7 @@ def across(card, other, numbers, work):
 
 
 def copy_async(target, source, stream):
-    """Copy between plain contiguous CuPy arrays of one size, in ``stream``, whose card is current.
+    """Copy between plain contiguous CuPy arrays of the same size, in ``stream``, whose card is current.
 
     ``memcpyPeerAsync`` would do the same, but not while a graph is captured; ``memcpyAsync`` finds the cards by the
     addresses.

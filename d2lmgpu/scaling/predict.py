@@ -4,7 +4,7 @@
 
 n           the most examples on a device: ⌈b/k⌉ for a minibatch of b
 compute     seconds of a device's own part of a step, by n; measured on devices that exchange nothing
-turns       ⌈k / places⌉: devices take turns if there are more than cores or GPUs; otherwise 1
+turns       ⌈k / places⌉: devices take turns if there are more of them than cores or GPUs; otherwise 1
 allreduce   simulated: the algorithm's schedule on a network, see collectives/simulate.py
 
 The effect of shared resources (memory, caches, the interpreter's lock) is included in ``compute`` if it was measured on
@@ -96,7 +96,7 @@ def check_predictable(algorithm):
 
 
 def fit_messages(devices, counts, algorithm, places):
-    """Time messages of `MESSAGES` bytes on the first k of ``devices``, for all k in ``counts``; fit a network to this.
+    """Time messages of `MESSAGES` bytes on the first k devices for all k in ``counts``, and fit a network to the times.
 
     Returns (a function of k, the constants of `fit_virtual_devices`).
     """

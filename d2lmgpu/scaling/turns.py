@@ -45,7 +45,7 @@ class Contender:
     """Trains on all ``groups`` of devices at the same time. Each call continues training and returns a `Turn`.
 
     One group of k devices, or a `Cluster`, is data-parallel training as in `train`. Groups of one device each are
-    independent trainings on the same machine that exchange nothing. ``batch_size``: the batch size of each group;
+    independent training runs on the same machine that exchange nothing. ``batch_size``: the batch size of each group;
     ``how``: settings from `setup.HOW`, by name. All devices are synchronised before and after the steps.
     """
 
@@ -86,7 +86,7 @@ class Row:
 
     Each round has a time, and its ratio to the same round's time on one device; the row gives the median, the minimum
     and the maximum of each. ``phases``: the epoch's seconds in each phase, in the median round. ``cores``: the median
-    of how many cores the program had. ``predicted_seconds_per_epoch``: see `predict_scaling`;
+    number of cores that the program had. ``predicted_seconds_per_epoch``: see `predict_scaling`;
     ``measured_over_predicted`` is the ratio of the two times in each round.
     """
 

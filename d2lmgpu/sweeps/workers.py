@@ -130,7 +130,7 @@ def _block_ctrl_c():
 
 
 def work(card, ending, line):
-    """Do trials in a process. The program handles Ctrl-C; when the program is gone, reports fail, and this ends too."""
+    """Do trials in a process. The program handles Ctrl-C; when the program is gone, reports fail, and so this ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where there are no masks
     if card is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = card  # read when CuPy is first used

@@ -26,7 +26,8 @@ MICRO_BATCH = 64
 """The most images that go through the network at a time.
 
 Fewer images stay in the cache; more images spend less time under the interpreter's lock, for which threads of several
-devices wait (benchmarks/results/cpu_what_it_brings.json: for two devices, 32 to 128 are alike; for one, 32 and 64).
+devices wait (benchmarks/results/cpu_what_it_brings.json: for two devices, 32 to 128 do equally well; for one, 32 and
+64).
 """
 
 MOST_OUTPUTS = 2**24
@@ -81,7 +82,8 @@ def in_parts(
 def outputs(X, params, network, statistics=(), exact=False):
     """The network's outputs (N, ...), a new array.
 
-    ``statistics``: the mean and variance of each batch norm layer, in one list. ``exact``: by granules.
+    ``statistics``: the mean and variance of each batch norm layer, in one list. ``exact``: whether to compute by
+    granules.
     """
     sync_statistics = () if statistics else make_sync_statistics(norm_channels(network, params))
     with borrowed_programs(network, params, X, sync_statistics, statistics, exact=exact) as programs:
@@ -191,7 +193,7 @@ def parts_of(network, shape, param_shapes, dtype, N, exact=False):
 
 @functools.lru_cache(maxsize=64)
 def _outputs_of(network, shape, param_shapes, dtype):
-    """How many numbers all layers put out for an image, and the functions of layers that need all images."""
+    """How many numbers all layers output for an image, and the functions of layers that need all images."""
     params = [np.zeros(shape, dtype) for shape in param_shapes]
     shapes = output_shapes(network, params, np.zeros((1, *shape), dtype))
     return sum(map(math.prod, shapes)), {function_of(layer)[0] for layer in network} - EACH_BY_ITSELF

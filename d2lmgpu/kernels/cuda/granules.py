@@ -1,4 +1,4 @@
-"""Exact sums on GPUs (exact.py): a program for each granule of the images, and whole numbers in which they add up.
+"""Exact sums on GPUs (exact.py): a program for each granule of the images, whose results are added as whole numbers.
 
     images 0 ... 63    ──►  program 0  ──►  gradients, float32 ─┐
     images 64 ... 127  ──►  program 1  ──►  gradients, float32 ─┼─►  exact.cu: int64

@@ -46,7 +46,8 @@ def in_parts(
 def outputs(X, params, network, statistics=(), exact=False):
     """The network's outputs (N, ...), a new array.
 
-    ``statistics``: the mean and variance of each batch norm layer, in one list. ``exact``: by granules.
+    ``statistics``: the mean and variance of each batch norm layer, in one list. ``exact``: whether to compute by
+    granules.
     """
     exact = ExactSums(len(X), "of these images") if exact else None
     with borrowed_program(network, params, X, with_loss=False, exact=exact) as program:

@@ -28,7 +28,7 @@ DEPTH = 8
 """The most steps by which a thread reads beyond what it uses."""
 
 MOST_SUMS, MOST_SUMS_UNMASKED = 65, 52
-"""The most sums of a thread that computes gradients of weights; without ReLU or pooling more of them would spill."""
+"""The most sums of a thread that computes gradients of weights; fewer without ReLU or pooling, or they would spill."""
 
 TRANSFORMS_PER_POINT = 10
 """The number of instructions that load, transform and store a tile of one channel, divided by its points; counted."""
@@ -70,7 +70,7 @@ class Winograd(NamedTuple):
         return self.conv.options + macros(MH=self.MH, MW=self.MW) + tuple(tables)
 
     def region(self, most=TILES):
-        """Rows and columns of the tiles of an image that a block has at a time, ``most`` in all, and its images."""
+        """The rows and columns of an image's tiles that a block has at a time, ``most`` in all, and how many images."""
         rows, columns = self.grid
         if rows * columns > most:
             columns = evenly(columns, min(most, max(4, most // rows)))
@@ -87,7 +87,7 @@ class Winograd(NamedTuple):
         return self.parts(self.conv.C, MOST_CHANNELS if squares <= 9 else 7)
 
     def parts(self, channels, most=MOST_CHANNELS):
-        """In how many parts blocks share the channels of a result; parts of threads and channels of a thread, Q and RO.
+        """How many parts blocks divide a result's channels into; their threads' parts, Q; the channels of a thread, RO.
 
         There are as few parts as keep all multiprocessors busy, because each part transforms all its tiles anew.
         """
@@ -104,7 +104,7 @@ class Winograd(NamedTuple):
         return 2 * self.points * Q
 
     def round(self, Q, RO):
-        """How many of a thread's channels change hands at a time: 16 rows for each of Q, in whole warps."""
+        """How many of a thread's channels are exchanged at a time: 16 rows for each of Q, in whole warps."""
         rows = min(self.threads(Q), (SHARED_BYTES - LIT_BYTES) // 4 // (self.points + 2)) // 32 * 32
         return evenly(RO, rows // (16 * Q))
 
