@@ -50,7 +50,7 @@ TRAINING_NAMES = tuple(name for name in NAMES if name != "none")
 def check_algorithm(name, training=False):
     """Raise ValueError, listing the known names, unless ``name`` is an allreduce or a function that makes schedules.
 
-    With ``training``, "none" is an error, too, because replicas would drift apart. An object with a method
+    If ``training`` is true, "none" is an error, too, because replicas would drift apart. An object with a method
     ``add_to(batch, data)``, which adds the allreduce to a batch, is also accepted: `cluster.across` makes such objects.
     """
     if training and isinstance(name, str) and name == "none":
@@ -65,7 +65,7 @@ def check_algorithm(name, training=False):
 def schedules_of(algorithm):
     """The function of k and n that makes an algorithm's schedules; ``algorithm`` is a name or your own function.
 
-    The schedules of your own function are proved first, which may raise `ScheduleError`.
+    If ``algorithm`` is your own function, its schedules are proved first, which may raise `ScheduleError`.
     """
     return _proved(algorithm) if callable(algorithm) else ALGORITHMS[algorithm]
 
@@ -86,9 +86,10 @@ def allreduce(data, algorithm: Any = "naive", batch=None):
     ``data`` is a list of arrays of the same shape and dtype, each on a different device. ``algorithm`` is a name from
     `ALGORITHMS`, "nccl", or your own function of k and n like those in `ALGORITHMS`; its schedules are proved before
     they run. ``d2l.cluster().across(algorithm)`` sums over the devices of all processes; each process passes its own
-    arrays. All devices end with the same bits, on every run, because the schedule fixes the order of additions.
+    arrays. All devices end with the same bits in every run, because the schedule fixes the order of the additions.
 
-    The sum is submitted to the devices as a whole; if a ``batch`` (`devices.Batch`) is given, the sum is added to it.
+    The whole sum is submitted to the devices as one batch. If a ``batch`` (`devices.Batch`) is given, the sum is added
+    to that batch instead.
 
     Raises ValueError if the arrays differ in shape or dtype, share a device or are not contiguous, or if the algorithm
     is unknown; `ScheduleError` if your own function is not an allreduce; DeviceError for "nccl" where it cannot run.

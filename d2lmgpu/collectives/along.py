@@ -1,14 +1,15 @@
-"""The ring laid along a network: which order of devices uses the widest wires?
+"""A ring that follows a network's wires: which order of the devices uses the widest ones?
 
     0 ── 1        Device numbers say nothing about wires: here the ring 0 → 1 → 2 → 3 → 0 would send from 1 to 2
-    │    │        over the wires of 0 and 3. In the order 0, 1, 3, 2 each message has a wire to itself.
+    │    │        through 0 or 3. In the order 0, 1, 3, 2 each message has a wire to itself.
     2 ── 3
 
 We look for a circle through all devices (a Hamiltonian cycle) whose narrowest wire is as wide as possible. No fast
-method is known that always finds one, but this one almost always does: a path grows at its end; where it cannot grow, a
-wire from its end back to a device on the path lets us reverse everything after that device, which gives a new end.
+method is known that always finds one, but this one almost always does. A path grows at its end. Where it cannot grow,
+we take a wire from its end back to a device on the path and reverse everything after that device, which gives the path
+a new end.
 
-Source: Pósa 1976, "Hamiltonian circuits in random graphs", for the turns.
+Source: Pósa 1976, "Hamiltonian circuits in random graphs", for these reversals, which are called turns below.
 """
 
 import functools
@@ -27,9 +28,9 @@ TRIES, TURNS = 10, 30
 
 @functools.lru_cache(maxsize=64)
 def order_along(network):
-    """A list of a `Network`'s devices in the order of a circle along its widest wires.
+    """List the devices of a `Network` in the order of a circle along its widest wires.
 
-    If no circle was found, most neighbours in the list are wired. Raises ValueError for anything but a network.
+    If no circle is found, wires still join most neighbours in the list. Raises ValueError for anything but a network.
     """
     cuts, rng = cuts_of(network), random.Random(0)
     narrowest = np.full((network.k, network.k), -np.inf)
@@ -51,7 +52,8 @@ def order_along(network):
 def ring_along(network, both_ways=False):
     """The ring along a `Network`, or with ``both_ways`` the bidirectional ring: a function of k and n, like `ring`.
 
-    Raises ValueError for anything but a network; the function raises it for any other number of devices.
+    Raises ValueError for anything but a network; the returned function raises it for a number of devices other than the
+    network's.
     """
     order = order_along(network)
 
@@ -64,9 +66,9 @@ def ring_along(network, both_ways=False):
 
 
 def _path(wires, rng):
-    """The longest path of distinct devices that was found, and whether it is a circle through all.
+    """The longest path of distinct devices that was found, and whether it is a circle through all devices.
 
-    ``wires``: for each device the bandwidths to others, a dict.
+    ``wires``: for each device, a dict of the bandwidths to other devices.
     """
     path, best = [rng.randrange(len(wires))], []
     for _ in range(TURNS * len(wires)):
@@ -74,7 +76,7 @@ def _path(wires, rng):
         if len(path) == len(wires) and (path[0] in wires[end] or len(path) == 1):
             return path, True
         new = [i for i in wires[end] if i not in on]
-        if new:  # the widest wire; of equals, to the device with the fewest ways on, which might be left out otherwise
+        if new:  # the widest wire; of equal ones, that to the device with the fewest ways on, lest it be left out
             lead_on = {i: sum(j not in on for j in wires[i]) for i in new}
             path.append(min(new, key=lambda i: (-wires[end][i], lead_on[i], abs(i - end))))
         elif len(path) > 2 and wires[end]:

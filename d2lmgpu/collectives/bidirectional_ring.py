@@ -4,8 +4,8 @@
          ⇅_______⇅        second half:                 0 → 2 → 1 → 0
 
 Wires carry data in both directions at once. One ring uses only one direction; two rings use both. Steps: 2(k-1), as in
-one ring. Bytes: each device sends 2(k-1)/k·n, as in one ring, but half of it to each side, so where both directions are
-free the sum takes half the time.
+one ring. Bytes: each device sends 2(k-1)/k·n, as in one ring, but half of it in each direction, so where both
+directions are free, the sum takes half the time.
 
 Source: the two-ring decomposition of NVLink servers in Dive into Deep Learning,
 "Parameter Servers" (Wang et al. 2018, "Blink").

@@ -1,16 +1,19 @@
 """Lower bounds that no schedule can beat on a network: the time that its latency and its wires require.
 
-    latency      every device's data must reach every other: the route of least latency between the two farthest devices
+    latency      every device's data must reach every other device, so the time is at least the latency of the fastest
+                 route between the two devices that are farthest apart
     bandwidth    cut the network into m groups of devices. Each element of an allreduce crosses between groups at least
-                 2(m-1) times: m-1 times until the first group has the sum, and once more into each other group. So it
-                 takes at least 2(m-1)·bytes / (bytes per second of all links between groups), for any groups
+                 2(m-1) times: m-1 times until the first group has the sum, and once more into each of the other groups.
+                 So the allreduce takes at least 2(m-1)·bytes / (bytes per second of all links between groups), however
+                 the groups are chosen
 
-For single devices on a switch this is the well-known 2(k-1)/k·bytes/bandwidth. Where wires have the same bandwidth both
-ways, long arrays can reach the largest bound of all cuts (packings of trees: Tutte 1961, Nash-Williams 1961; Frank 1978
-for the directed case). Here cuts are tried along a tree of groups: the groups with the widest wires between them, on
-average, are joined first. The bound holds for any schedule, but on odd networks another cut might give a higher one.
+If each group is a single device on a switch, this is the well-known 2(k-1)/k·bytes/bandwidth. Where wires have the same
+bandwidth in both directions, some schedule for long arrays reaches the largest bound of all cuts (packings of trees:
+Tutte 1961, Nash-Williams 1961; Frank 1978 for the directed case). This module does not try all cuts, only those along a
+tree of groups, in which the groups with the widest wires between them, on average, are joined first. The bound holds
+for any schedule, but on an irregular network another cut might give a higher one.
 
-Source: Patarasuk and Yuan 2009 for the switch; cuts for allreduce as in Zhao et al. 2024, "ForestColl".
+Sources: Patarasuk and Yuan 2009 for the switch; Zhao et al. 2024, "ForestColl", for the cuts of an allreduce.
 """
 
 import dataclasses
@@ -24,11 +27,12 @@ from .links import NO_LINK, check_network
 
 
 class Cuts:
-    """A ``network`` as schedules may use it: the pairs of devices that exchange messages without a device in between.
+    """The ``network`` as schedules may use it: the pairs of devices that exchange messages without a device in between.
 
-    ``sources``, ``destinations``: the devices of each pair; ``ways``: its links, (pairs, hops). ``tree``: groups of
-    devices, as masks (k,), from single devices up to all; ``joins``: for each group from number k on, the two groups
-    it was joined from; ``levels``: after each joining, the label of each device's group, (k,).
+    ``sources``, ``destinations``: the devices of each pair. ``ways``: the links between them, an array (pairs, hops).
+    ``tree``: groups of devices, from single devices up to the group of all devices; each is a mask (k,). ``joins``: for
+    each group from number k on, the numbers of the two groups that were joined to form it. ``levels``: at the start and
+    after each joining, the label of each device's group, an array (k,).
     """
 
     def __init__(self, network):
@@ -65,9 +69,9 @@ class Cuts:
 
     @functools.cached_property
     def mirror(self):
-        """The cuts of the network with all wires reversed; these same cuts if reversing changes nothing.
+        """The cuts of the network with all wires reversed, or this same object if reversing changes nothing.
 
-        A schedule that spreads data there, run backwards, is a reduction here.
+        A schedule that spreads data on the reversed network becomes a reduction on this network if it is run backwards.
         """
         network, pairs = self.network, (self.sources, self.destinations)
         tables = np.zeros((2, self.k, self.k))
@@ -78,7 +82,7 @@ class Cuts:
         return Cuts(dataclasses.replace(network, direct=network.direct.T, **turned))
 
     def capacity(self, crossing):
-        """The most bytes/s that the links between some pairs of devices carry; ``crossing``: a mask of the pairs."""
+        """The most bytes/s that the links between some pairs of devices carry; ``crossing`` is a mask of the pairs."""
         best = np.inf
         for ways in (self.ways[crossing], self._from_end[crossing]):
             for links in ways.T:  # if every pair uses one of these links, their bandwidths limit the total
@@ -88,15 +92,15 @@ class Cuts:
         return best
 
     def between(self, labels):
-        """Bytes/s between groups of devices."""
+        """The most bytes/s between groups of devices; ``labels``: the label of each device's group."""
         return self.capacity(labels[self.sources] != labels[self.destinations])
 
     def into(self, group):
-        """Bytes/s into a group, a mask of the devices."""
+        """The most bytes/s into a ``group``, which is a mask of the devices."""
         return self.capacity(~group[self.sources] & group[self.destinations])
 
     def far(self, seconds):
-        """Seconds from each device to each, (k, k), by the fastest pairs; each pair takes the given ``seconds``."""
+        """The least seconds from each device to every device, an array (k, k), if each pair takes ``seconds``."""
         far = np.full((self.k, self.k), np.inf)
         far[self.sources, self.destinations] = seconds
         np.fill_diagonal(far, 0)
@@ -105,10 +109,11 @@ class Cuts:
         return far
 
     def owned(self):
-        """The part of a long array that each device should own halfway through an allreduce, (k,).
+        """The fraction of a long array that each device should own halfway through an allreduce, an array (k,).
 
-        A device or group with narrow wires should own much, since what it owns need not be sent to it. In time T a
-        group receives T·capacity and owns the rest. We look for the least T at which the parts add up to one array.
+        A device or group with narrow wires should own a large part, since what it owns need not be sent to it. In time
+        T, a group can receive T·capacity, and must own the rest. We look for the least T for which these parts fit into
+        one array.
         """
         capacities = [min(self.into(group), self.into(~group)) for group in self.tree[:-1]] + [np.inf]
 
@@ -140,9 +145,10 @@ def cuts_of(network):
 
 
 def bound(network, n, goal="allreduce", itemsize=4, root=0):
-    """The fewest seconds that any schedule needs on a `Network` for a ``goal``, with n elements of ``itemsize`` bytes.
+    """A lower bound, in seconds, on the time of any schedule that reaches a ``goal`` on a `Network`.
 
-    Raises ValueError for anything but a network, or for an unknown goal.
+    The schedules are for n elements of ``itemsize`` bytes. Raises ValueError for anything but a network, or for an
+    unknown goal.
     """
     check_name("goal", goal, GOALS)
     cuts = cuts_of(network)

@@ -1,19 +1,19 @@
-"""When things begin and end on a network that you describe; simulations of schedules and of plans share these rules.
+"""When actions begin and end on a network that you describe: the rules that simulations of schedules and plans share.
 
-Everything waits only for the values that it reads or overwrites. A transfer begins when its source has the value, the
-old value is at its destination, and nothing reads that old value any more. A computation begins when its device has
-finished the one before, when its inputs are there, and when nothing still reads what it overwrites. Transfers do not
-keep a device from computing. Parameters, however, are not fetched before the device has finished its computations of
-earlier steps, because they would take up memory too soon. On the network
+An action waits only for the values that it reads or overwrites. A transfer begins when its source has the value, its
+destination has the old value, and nothing reads that old value any more. A computation begins when its device has
+finished the computation before, its inputs are there, and nothing still reads what it overwrites. Transfers do not keep
+a device from computing. Parameters, however, are not fetched before the device has finished its computations of earlier
+steps, because they would take up memory too soon. The rules for the network are:
 
-    a link shares its bandwidth fairly among the transfers of a step, after those of earlier steps:
-        it is done with them at   max(their begin, when it is free) + Σ bytes / bandwidth + messages · occupancy
-    a transfer ends α after the last link on its route is done; adding what it brings takes γ · bytes more
+    a link finishes the transfers of earlier steps, then shares its bandwidth fairly among those of the next step:
+        it is done with these at   max(their begin, when it is free) + Σ bytes / bandwidth + messages · occupancy
+    a transfer ends α after the last link on its route is done; if its elements are added, γ · bytes later
 
-so no link carries more than its bandwidth. Within a step this is the model from which the closed forms in the
-literature are derived (Hockney 1994; Thakur, Rabenseifner and Gropp 2005), plus contention: transfers share the links
-that they have in common. In the literature, however, all devices wait for each other after each step; here, as on real
-devices, some may begin a step while others are still in the one before.
+So no link carries more than its bandwidth. Within a step, this is the model from which the formulas in the literature
+are derived (Hockney 1994; Thakur, Rabenseifner and Gropp 2005), but with contention: transfers share the bandwidth of
+the links that they have in common. In the literature, however, all devices wait for each other after each step; here,
+as on real devices, some may begin a step while others are still in the previous one.
 """
 
 import collections
@@ -25,9 +25,10 @@ from .links import NO_LINK, check_network
 
 
 class Clock:
-    """``k`` devices on a ``network``; without one, transfers take no time. ``bytes_of(value)``: bytes per element.
+    """The times on ``k`` devices joined by a ``network``; without a network, transfers take no time.
 
-    ``end``: when everything so far is done. ``link_bytes``: the bytes over each link; None without a network.
+    ``bytes_of(value)``: the bytes of an element. ``end``: when everything so far is done. ``link_bytes``: the bytes
+    that each link has carried; None without a network.
     """
 
     def __init__(self, k, network, bytes_of):
@@ -40,10 +41,10 @@ class Clock:
             self.free = np.full(len(network.links), self.end)
         self.computed = np.full(k, self.end)
         start = self.end
-        self.times = collections.defaultdict(lambda: np.full((2, k), start))  # by value: until when it is written, read
+        self.times = collections.defaultdict(lambda: np.full((2, k), start))  # by value: when it is written, read
 
     def step(self, moves, computes=(), costs=()):
-        """Two lists of pairs (begin, end): for the next step's `Moves` and for its computations.
+        """Time the next step: return two lists of pairs (begin, end), for its `Moves` and for its computations.
 
         ``costs``: the seconds that each computation takes on a device that does nothing else.
         """

@@ -1,8 +1,8 @@
 """Draw schedules: what devices hold, what they send, and how long algorithms take.
 
-`draw_steps` shows what each device holds after each step, `draw_bytes` is the heat map of bytes from device to device,
-and `plot_times` compares algorithms on networks and marks the sizes or numbers of devices at which another one becomes
-the fastest. All return matplotlib objects.
+`draw_steps` shows what each device holds after each step, `draw_bytes` draws a heat map of the bytes that go from
+device to device, and `plot_times` compares algorithms on networks and marks the sizes or numbers of devices at which
+another algorithm becomes the fastest. All return matplotlib figures.
 """
 
 import collections
@@ -18,21 +18,23 @@ from .bounds import bound
 from .simulate import simulate
 
 COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #999999 #8B5A2B".split()
-"""Told apart by colour-blind readers too (Okabe and Ito 2008, and two more)."""
+"""Colours that colour-blind readers can tell apart, too (Okabe and Ito 2008, and two more)."""
 BLUE, ORANGE = COLOURS[:2]
 MARKERS = "os^vDP*X<"
 MOST_NAMED = 8
-"""Up to so many devices the shares that are held are named; with more a cell's colour says how many there are."""
+"""Cells name the shares that are held by up to this many devices; for more, only the colour shows how many there
+are."""
 READABLE = 5.4
-"""Inches: a picture that is no wider is still legible when a phone shows it as wide as its screen."""
+"""The largest width, in inches, of a picture that is still legible across a phone's screen."""
 SHARES_A_LINE = 4
 FEW_NUMBERS = 30
-"""Where the most is at most so many times the least, an axis has the numbers 1, 2 and 5, otherwise powers of ten."""
+"""Up to this ratio of the largest to the least time, an axis has ticks at 1, 2 and 5; above it, only at powers of
+ten."""
 OP_COLOURS = {"add": BLUE, "copy": ORANGE}
 
 
 def figure_of(size, *grid, **more):
-    """A matplotlib figure of a ``size`` in inches, and its axes as ``Figure.subplots(*grid, **more)`` gives them."""
+    """A matplotlib figure of ``size`` inches, and its axes as ``Figure.subplots(*grid, **more)`` returns them."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
@@ -40,13 +42,13 @@ def figure_of(size, *grid, **more):
 
 
 def draw_steps(schedule, k, n, columns=None):
-    """Which shares of which piece each device holds: a panel for the start and for each step.
+    """Draw which shares of each piece every device holds: a panel for the start, and one for each step.
 
     Rows are devices, and columns are pieces of the array. The darker a cell, the more shares are in it; with up to
-    eight devices they are named. Arrows are the step's messages: blue ones are added, orange ones copied. With many
-    devices, hundreds of cells are drawn with little text, since text takes most of the time to draw.
+    eight devices, the shares are named. Arrows are the step's messages: blue ones are added, orange ones copied. With
+    more devices, there are hundreds of cells but little text, since text takes most of the time to draw.
 
-    ``columns``: how many panels are side by side. By default, a picture of up to four devices can be read on a phone.
+    ``columns``: how many panels stand side by side. By default, a picture of up to four devices is legible on a phone.
 
     Raises ValueError for anything but a schedule for k devices and n elements.
     """
@@ -65,14 +67,14 @@ def draw_steps(schedule, k, n, columns=None):
 
 
 def states_of(schedule, k, n):
-    """The steps of a schedule, where elements are cut in pieces, and what each holds of these, from `counted`."""
+    """The steps of a schedule, where its elements are cut into pieces, and what devices hold, from `counted`."""
     schedule, columns = check_form(schedule, k, n)
     cuts = cuts_of(columns, [0, n]).tolist()
     return schedule, cuts, counted(schedule, k, cuts)
 
 
 def draw_bytes(schedule, k, itemsize=4):
-    """A heat map of the bytes that each device (row) sends to each other (column)."""
+    """Draw a heat map of the bytes that each device (row) sends to every other device (column)."""
     from matplotlib.ticker import EngFormatter
 
     sent = np.zeros((k, k))
@@ -89,11 +91,11 @@ def draw_bytes(schedule, k, itemsize=4):
 
 
 def plot_times(algorithms, network, sizes=None, devices=None):
-    """Simulated time of algorithms (name → schedule function) against message size, or number of devices.
+    """Plot the simulated time of algorithms, a dict of schedule functions by name, against sizes or numbers of devices.
 
     With ``sizes`` (bytes), ``network`` is a Network. With ``devices`` (a list of k) and ``sizes`` a single number,
     ``network`` is a function of k. Dotted lines mark where another algorithm becomes the fastest; no allreduce can be
-    below the grey line.
+    faster than the grey line.
     """
     if devices is None:
         x, points, what, title = sizes, [(network, size) for size in sizes], "bytes on each device", network.name
@@ -132,7 +134,7 @@ def plot_times(algorithms, network, sizes=None, devices=None):
 
 
 def plot_measurements(rows):
-    """Time and bus bandwidth of `Measurement` rows by size, one line per algorithm; returns the matplotlib figure."""
+    """Plot time and bus bandwidth of `Measurement` rows by size, with one line per algorithm; return the figure."""
     figure, (times, bandwidths) = figure_of((10, 4.2), 1, 2)
     names = list(dict.fromkeys(row.algorithm for row in rows))
     for name, colour, marker in zip(names, COLOURS * 2, MARKERS * 2, strict=False):
@@ -154,7 +156,7 @@ def plot_measurements(rows):
 
 
 def plot_predictions(measurements, predicted):
-    """Predicted against measured seconds of `Measurement` rows, one panel per number of devices.
+    """Plot predicted against measured seconds of `Measurement` rows, with one panel per number of devices.
 
     The title gives the median of the relative errors; algorithms whose own median
     is above 25% are marked in the legend.
@@ -183,9 +185,10 @@ def plot_predictions(measurements, predicted):
 
 
 def _show_seconds(axis):
-    """Make a logarithmic axis of seconds, "200 µs", with so few numbers that none is written upon another.
+    """Make an axis logarithmic, with labels in seconds, such as "200 µs", few enough not to overlap.
 
-    Of less than a decade Matplotlib would name every tick, "2×10⁻⁴" and so on, too long to stand side by side.
+    For less than a decade, Matplotlib would label every tick, with texts such as "2×10⁻⁴" that are too long to fit side
+    by side.
     """
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
@@ -201,7 +204,7 @@ def _draw_state(axes, held, k, cuts, labelled):
     axes.imshow(held.sum(axis=2), cmap="Greens", vmin=0, vmax=1.6 * k, aspect="auto")
     for device, piece in np.ndindex(k, count) if k <= MOST_NAMED else ():
         text = _in_lines(named_shares(held[device, piece])[0].split())
-        # Within a cell, so that the layout need not look at it.
+        # The text is within a cell, so the layout need not take account of it.
         axes.text(piece, device, text, ha="center", va="center", fontsize=9, in_layout=False)
     axes.set(xlim=(-0.5, count - 0.5), ylim=(k - 0.5, -0.5))
     names = piece_names(cuts) if count <= 8 else []
@@ -213,20 +216,20 @@ def _draw_state(axes, held, k, cuts, labelled):
 
 
 def named_shares(counts):
-    """The devices whose shares are there, as text, and the number of shares; one that is there twice is named twice."""
-    shares = np.repeat(np.arange(len(counts)), counts.astype(np.intp))  # which it takes on machines of 32 bits, too
+    """The devices whose shares are there, as text, and their number; a share that is there twice is named twice."""
+    shares = np.repeat(np.arange(len(counts)), counts.astype(np.intp))  # repeat needs it on 32-bit machines
     return " ".join(map(str, shares)) if len(counts) <= MOST_NAMED else str(len(shares)), len(shares)
 
 
 def piece_names(cuts):
-    """ "0–2", or "3" for a piece of a single element."""
+    """The names of pieces, such as "0–2", or "3" for a piece of a single element."""
     bounds = zip(cuts, cuts[1:], strict=False)
     return [f"{start}–{stop - 1}" if stop - start > 1 else f"{start}" for start, stop in bounds]
 
 
 def _draw_arrows(axes, step, cuts):
-    """The messages of a step: those that go up at the left of a cell, those down at the right, none upon another."""
-    lanes = collections.defaultdict(list)  # by (column, whether down): of each lane the row where its last arrow ends
+    """Draw a step's messages as arrows: up at the left of a cell, down at the right, and none over another."""
+    lanes = collections.defaultdict(list)  # by (column, whether down): for each lane, the row where its last arrow ends
     places = []
     for t in sorted(step, key=lambda t: min(t.source, t.destination)):
         (top, bottom), down = sorted((t.source, t.destination)), t.source < t.destination
@@ -252,7 +255,7 @@ def _in_lines(words):
 
 
 def _panel_size(k, count):
-    """Width and height in inches, with what is written around the cells."""
+    """A panel's width and height in inches, with the labels around its cells."""
     wide, high = 0.28, 0.38
     if k <= MOST_NAMED:
         wide, high = (0.12 * k + 0.06, 0.36) if k <= SHARES_A_LINE else (0.72, 0.48)

@@ -1,16 +1,14 @@
 """Carry out a schedule on real arrays on real devices.
 
-Devices do their parts of the compiled schedule phase by phase (see program.py).
-Virtual devices exchange arrays up to `SHORT`, which includes all of LeNet's
-gradients, in one thread that does every part once all devices have reached the
-exchange. With longer arrays, and on GPUs, all devices work at the same time, each in
-its own queue.
+Devices do their parts of the compiled schedule phase by phase (see program.py). On virtual devices, arrays of up to
+`SHORT` bytes, such as all of LeNet's gradients, are exchanged by one thread, which does every device's part once all
+devices have reached the exchange. With longer arrays, and on GPUs, all devices work at the same time, each in its own
+queue.
 
-A device then waits for other devices' phases only where it must. On a GPU, a phase
-is done when its work has been given to the stream; another GPU waits for it by
-letting its own stream wait for a CUDA event, and a virtual device fetches in the
-GPU's stream. Where cards can use each other's memory, a kernel adds directly from
-the other card; otherwise messages are copied to a staging buffer first.
+In the latter case, a device waits for other devices' phases only where it must. On a GPU, a phase counts as done when
+its work has been given to the stream; another GPU waits for that work by letting its own stream wait for a CUDA event,
+and a virtual device fetches messages in the GPU's stream. Where cards can use each other's memory, a kernel adds
+directly from the other card; otherwise messages are copied to a staging buffer first.
 """
 
 import itertools
@@ -38,10 +36,10 @@ Synchronising in every step takes longer than copying such arrays on one core
 def execute(schedule, arrays):
     """Carry out any schedule in place on ``arrays``: contiguous arrays, one on each device.
 
-    The host program does not wait: work that is submitted to the devices
-    afterwards, and `to_host`, come after the collective.
+    The host program does not wait for the collective, but work that is submitted to the devices afterwards, and
+    `to_host`, do.
 
-    Raises ValueError unless the arrays have the same shape and dtype, are contiguous and lie one on each device, and
+    Raises ValueError unless the arrays have the same shape and dtype, are contiguous and lie on different devices, and
     ScheduleError for transfers between devices, or of elements, that do not exist.
     """
     arrays = check_arrays(arrays)
@@ -59,9 +57,9 @@ def add_program(batch, program, arrays):
 
 
 def add_exchange(batch, program, devices, flat, size, itemsize):
-    """`add_program` for flat plain arrays of ``size`` elements; ``flat[i]`` is looked up when device i does its work.
+    """As `add_program`, for flat arrays of ``size`` elements; ``flat[i]`` is looked up when device i does its work.
 
-    So ``flat`` need not be a list: work that is submitted earlier may create the arrays.
+    So ``flat`` need not be a list, and the arrays may be made by work that is submitted earlier.
     """
     transfers = itertools.chain.from_iterable(program.steps)
     records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in transfers]
@@ -72,7 +70,7 @@ def add_exchange(batch, program, devices, flat, size, itemsize):
 
 
 def _do_all(program, devices, flat, records):
-    """Runs on one of the virtual devices: all phases, in their order."""
+    """Do all phases in their order; runs on one of the virtual devices."""
     with span("allreduce", devices), np.errstate(invalid="ignore"):  # infinities may cancel: parallel/loss_scale.py
         for i, phase in program.order:
             _do_phase(phase, i, devices, flat, program, records)
@@ -81,7 +79,7 @@ def _do_all(program, devices, flat, records):
 def add_phases(batch, program, devices, flat, records):
     """Add each device's part of a `Program` to a `Batch`.
 
-    ``flat``: the devices' flat plain arrays; ``records``: a record of each transfer, from `note_transfer`.
+    ``flat``: the devices' flat plain arrays; ``records``: the record of each transfer, from `note_transfer`.
     """
     done = [[batch.record(device)] for device in devices]  # events: each device has arrived, and has done each phase
     for i, phase in program.order:
@@ -95,9 +93,10 @@ def add_phases(batch, program, devices, flat, records):
 
 
 def _do_next(before, phase, i, devices, *what):
-    """Runs on device i; the result marks the end of the phase, which makes the task an event.
+    """Do a phase; runs on device i. The result marks the end of the phase, so other devices can wait for this task.
 
-    ``before``: other devices' phases that are done. If one failed, so does this one, and all that wait for it.
+    ``before``: the phases of other devices that this phase has waited for. If one of them failed, this phase fails,
+    too, and so do all phases that wait for it.
     """
     for task in before:
         if task.error:
@@ -117,8 +116,8 @@ def _do_phase(phase, i, devices, flat, program, records):
 def needs_staging(devices, dtype):
     """Whether every message must be staged because a device's code cannot read another's memory.
 
-    This is so where only some devices are GPUs, between cards that cannot use
-    each other's memory, and for dtypes that none of our kernels can add.
+    This is the case where only some devices are GPUs, between cards that cannot use each other's memory, and for dtypes
+    that none of our kernels can add.
     """
     places = {getattr(device, "card", "host") for device in devices}
     if len(places) == 1:
@@ -127,7 +126,7 @@ def needs_staging(devices, dtype):
 
 
 def are_connected(cards):
-    """Whether kernels on each of the cards can add arrays on the others."""
+    """Whether kernels on each of the cards can add arrays that lie on the others."""
     pairs = itertools.combinations(sorted(cards), 2)
     return all(connect(card, other) and add.adds_across(card, other) for card, other in pairs)
 
@@ -153,7 +152,7 @@ def do_action(action, i, devices, flat, stage, record):
 
 
 def _add(target, message, device, source):
-    """target += message, which may lie on another card than the target."""
+    """Add the message to the target; the two may lie on different cards."""
     if getattr(device, "card", None) != getattr(source, "card", None):
         add.add(target, message)
     else:
@@ -161,7 +160,7 @@ def _add(target, message, device, source):
 
 
 def check_arrays(arrays):
-    """``arrays`` as a list. Raises ValueError unless they are alike, contiguous, and one on each device."""
+    """Return ``arrays`` as a list. Raises ValueError unless they are alike, contiguous, and on different devices."""
     arrays = check_list("collective: data", arrays, of="arrays, one for each device")
     if not arrays:
         raise ValueError("collective: the list of arrays is empty; it should hold one array for each device")

@@ -1,21 +1,24 @@
 """The all-gather with the fewest steps on a small network, with a proof that one step fewer is not enough.
 
-Every device owns the same number of chunks. In one step a link carries a number of chunks in proportion to its
-bandwidth: one on the slowest link, and the ratio of bandwidths, rounded, on any other (where it is not a whole number,
-the step takes longer on this link or leaves it idle for a while). A device passes on only what it had before the step.
-An integer linear programming solver decides whether a number of steps is enough. There is an unknown for each chunk,
-pair of wired devices and step: is the chunk sent (1) or not (0)? The rules are:
+Every device owns the same number of chunks. In one step, a link can carry a number of chunks in proportion to its
+bandwidth: the slowest link carries one, and any other link as many as the ratio of the bandwidths, rounded (where the
+ratio is not a whole number, the step takes longer on this link or leaves it idle for a while). A device passes on only
+what it had before the step. An integer linear programming solver decides whether a given number of steps is enough.
+There is an unknown for each chunk, each pair of wired devices and each step: is the chunk sent (1) or not (0)? The
+rules are:
 
-    arrives   each chunk reaches, once, each device that does not own it
+    arrives   each chunk arrives exactly once at each device that does not own it
     had       a device sends a chunk only if it owns it or received it in an earlier step
     carried   no link carries more chunks in a step than it has room for
 
-We start from a number of steps that no all-gather can beat (the longest of the shortest routes, or, for each group of
-devices, the number of chunks that must enter over its links) and count upwards. So the answer is the least number: one
-step fewer is below that bound, or the solver found no solution for it (as reliably as it can with floats).
+We start from a number of steps that no all-gather can beat and count upwards. This bound is the length of the longest
+of the shortest routes, or the most steps that any group of devices needs to receive its missing chunks over its links,
+whichever is more. So the answer is the least number of steps: one step fewer is either below the bound, or the solver
+has found that it is not enough (as reliably as floating-point numbers allow).
 
-Sources: Cai et al. 2021, "Synthesizing optimal collective algorithms" (SCCL), for steps, chunks and the method, with
-another solver (z3, for logical formulas); Huangfu and Hall 2018, "HiGHS", for the solver, which comes with SciPy.
+Sources: Cai et al. 2021, "Synthesizing optimal collective algorithms" (SCCL), for steps, chunks and the method, though
+with another solver (z3, for logical formulas); Huangfu and Hall 2018, "HiGHS", for the solver used here, which comes
+with SciPy.
 """
 
 import dataclasses
@@ -28,13 +31,15 @@ from .bounds import Cuts, cuts_of
 from .search import Sent, forwards
 
 MOST_DEVICES, MOST_PARTS, MOST_SECONDS = 8, 8, 600
-"""The most devices, and chunks per device (with more, the solver may take hours), and its seconds per attempt."""
+"""The most devices and the most chunks per device (with more, the solver may take hours), and its seconds per
+attempt."""
 
 
 def fewest_steps(network, n, parts=1):
-    """The all-gather of n elements in the fewest steps on a `Network`, ``parts`` chunks per device: a list of steps.
+    """The all-gather of n elements in the fewest steps on a `Network`, a list of steps.
 
-    A step is a list of `Transfer`. Device i's chunks are equal parts of ``chunk_bounds(n, k)[i]``.
+    A step is a list of `Transfer` objects. Each device owns ``parts`` chunks; those of device i are equal parts of
+    ``chunk_bounds(n, k)[i]``.
 
     Raises ValueError for anything but a network of at most 8 devices, or for numbers out of range; ImportError without
     SciPy; TimeoutError if the solver finds no answer within ten minutes.
@@ -52,7 +57,7 @@ def fewest_steps(network, n, parts=1):
 
 
 def _at_least(cuts, room, parts):
-    """A lower bound: the longest of the shortest routes, or the steps for a group to receive other devices' chunks."""
+    """The fewest steps for the longest of the shortest routes and for every group to receive other devices' chunks."""
     in_chunks, members = Cuts(dataclasses.replace(cuts.network, bandwidth=room)), np.arange(cuts.k)
     groups = [number >> members & 1 > 0 for number in range(1, 2**cuts.k - 1)]
     coming = [-(-parts * int((~group).sum()) // int(in_chunks.into(group))) for group in groups]
@@ -60,7 +65,7 @@ def _at_least(cuts, room, parts):
 
 
 def _in_steps(cuts, room, parts, count):
-    """A list of `Sent` for each step; None if ``count`` steps are too few. Unknowns: chunk by chunk, pair by pair."""
+    """A list of `Sent` for each step; empty if ``count`` steps are too few. The unknowns go by chunk, pair and step."""
     try:
         from scipy import optimize, sparse
     except ImportError:

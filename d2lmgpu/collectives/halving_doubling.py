@@ -1,4 +1,4 @@
-"""Rabenseifner's allreduce: each step exchanges half as much as the one before; then the amount doubles again.
+"""Rabenseifner's allreduce: each step halves the amount that is exchanged, until later steps double it again.
 
     k = 4, chunks 0 1 2 3     step 1 (add)          step 2 (add)      step 3, 4 (copy)
     device 0                  sends 2 3 to 2        sends 1 to 1      the way back:
@@ -11,10 +11,9 @@ the other. After log₂ k steps device i holds the finished chunk i (recursive
 halving: a reduce-scatter); then the same partners exchange their finished chunks
 (recursive doubling: an all-gather).
 
-Steps: 2 log₂ k. Bytes: each device sends n/2 + n/4 + … + n/k in each half,
-2(k-1)/k·n in all: as little as the ring, in far fewer steps. If k is not a power
-of two, the devices beyond the largest power of two hand in their share first
-and get the result last: two more steps, of n elements each.
+Steps: 2 log₂ k. Bytes: each device sends n/2 + n/4 + … + n/k in each of the two phases, 2(k-1)/k·n in all, as little as
+in the ring, but in far fewer steps. If k is not a power of two, the devices beyond the largest power of two hand in
+their shares before the first step and get the result after the last: two more steps, of n elements each.
 
 Source: Rabenseifner 2004, "Optimization of Collective Reduction Operations".
 """

@@ -1,4 +1,4 @@
-"""First within groups, then between groups: for several machines with several devices each.
+"""An allreduce first within groups, then between groups, for several machines with several devices each.
 
     machine A: 0 1      step 1        0 ⇄ 1    2 ⇄ 3      within: chunk c is added up on the
     machine B: 2 3      step 2, 3     0 ⇄ 2    1 ⇄ 3              machine's c-th device
@@ -9,8 +9,7 @@ Only sums over a whole machine travel over the slow wires between machines. Byte
 every device sends 2(m-1)/m·n within its machine and 2(g-1)/g·n/m to other machines; a ring over all k = g·m devices
 would send 2(k-1)/k·n over each machine's slow wire.
 
-Groups may be of different sizes: there are as many chunks as the smallest group
-has devices.
+Groups may have different sizes: there are as many chunks as the smallest group has devices.
 
 Source: the hierarchical allreduce of Horovod (Sergeev and Del Balso 2018) and of
 NCCL-based training at scale (Jia et al. 2018).
@@ -26,8 +25,8 @@ from .sharded import gather_at_hubs, spread_from_hubs
 def hierarchical(k, n, groups=None):
     """The schedule for k devices and n elements.
 
-    ``groups`` is a list of lists of device numbers, with each device exactly once.
-    By default each group has ⌈√k⌉ consecutive devices; the last one may have fewer.
+    ``groups`` is a list of lists of device numbers, in which each device appears exactly once. By default each group
+    has ⌈√k⌉ consecutive devices; the last one may have fewer.
 
     Raises ValueError if the groups do not hold each device exactly once.
     """

@@ -1,4 +1,4 @@
-"""Turn a schedule into an animated page for a browser: which device sends what, and what each one holds."""
+"""Turn a schedule into an animated page for a browser, which shows what each device sends and holds."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ def write_html(schedule, k, n, file, network=None, itemsize=4, title="a schedule
 
 
 def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
-    """The animation of a schedule: a dict in the form that `player` describes. Arguments, errors: see `write_html`."""
+    """The animation of a schedule, a dict as `player` describes it. Arguments and errors are those of `write_html`."""
     schedule, cuts, states = states_of(schedule, k, n)
     simulation = None if network is None else simulate(schedule, network, itemsize)
     begin, each = (0.0, [1.0] * len(schedule)) if network is None else (network.startup, simulation.step_seconds)
@@ -70,7 +70,7 @@ def _said(t, number):
 
 
 def _named(states, times):
-    """Whose shares of each piece each device holds, from each of the ``times`` on."""
+    """For each of the ``times``, the devices whose shares of each piece every device holds from then on."""
     return [
         [time, [[list(named_shares(counts)) for counts in device] for device in held]]
         for time, held in zip(times, states, strict=True)
