@@ -76,7 +76,7 @@ def _path(wires, rng):
         if len(path) == len(wires) and (path[0] in wires[end] or len(path) == 1):
             return path, True
         new = [i for i in wires[end] if i not in on]
-        if new:  # the widest wire; of equal ones, that to the device with the fewest ways on, lest it be left out
+        if new:  # the widest wire; of equal ones, that to the device with the fewest ways on (else it is left out)
             lead_on = {i: sum(j not in on for j in wires[i]) for i in new}
             path.append(min(new, key=lambda i: (-wires[end][i], lead_on[i], abs(i - end))))
         elif len(path) > 2 and wires[end]:

@@ -7,7 +7,7 @@ a device from computing. Parameters, however, are not fetched before the device 
 steps, because they would take up memory too soon. The rules for the network are:
 
     a link finishes the transfers of earlier steps, then shares its bandwidth fairly among those of the next step:
-        it is done with these at   max(their begin, when it is free) + Σ bytes / bandwidth + messages · occupancy
+        it is done with these at   max(when they begin, when it is free) + Σ bytes / bandwidth + messages · occupancy
     a transfer ends α after the last link on its route is done; if its elements are added, γ · bytes later
 
 So no link carries more than its bandwidth. Within a step, this is the model from which the formulas in the literature

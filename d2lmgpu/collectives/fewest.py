@@ -31,8 +31,7 @@ from .bounds import Cuts, cuts_of
 from .search import Sent, forwards
 
 MOST_DEVICES, MOST_PARTS, MOST_SECONDS = 8, 8, 600
-"""The most devices and the most chunks per device (with more, the solver may take hours), and its seconds per
-attempt."""
+"""The most devices and chunks per device (with more, the solver may take hours), and its seconds per attempt."""
 
 
 def fewest_steps(network, n, parts=1):

@@ -4,11 +4,13 @@
                                   the same backwards, adding       ──► reduce_scatter     one after the other:
                                                                                           an allreduce
 
-An allreduce is halfway through when each element's sum is complete on the device that owns it. We may choose how much
-each device owns: equal parts, more for badly connected devices (`Cuts.owned`), or, for short arrays, everything for one
-central device. Long arrays need many chunks, to keep all wires busy; short ones need few messages one after the other.
+An allreduce is half done when each element's sum is complete on the device that owns it. We may choose how much each
+device owns: equal parts, more for badly connected devices (`Cuts.owned`), or, for short arrays, everything for one
+central device. Long arrays need many chunks, which keep all wires busy; for short ones, as few messages as possible
+should follow one another.
 
-Sources: Won et al. 2024, "TACOS"; Cai et al. 2021, "SCCL", for the question; search.py and bounds.py.
+Sources: Won et al. 2024, "TACOS"; Cai et al. 2021, "SCCL", for the question; and the sources of search.py and
+bounds.py.
 """
 
 import functools
@@ -28,19 +30,21 @@ from .search import Search, backwards, forwards
 from .simulate import simulate
 
 PARTS = (1, 2, 4, 8, 16, 32)
-"""Numbers of chunks per device to try; we stop when more chunks were no better this many times in a row:"""
+"""The numbers of chunks per device to try, in this order."""
 
 MISSES = 2
+"""We try no larger numbers of chunks after this many in a row that were no better."""
 
 TRIES, MESSAGES = 20, 200_000
-"""How often the best way to cut the array is searched again, and the most messages that all searches may find."""
+"""How often we search with the best way to cut the array, and the most messages that all searches may find."""
 
 
 class Invented(list):
-    """The fastest of the schedules that were considered, proved: a list of steps, like all schedules.
+    """The fastest of the schedules that were considered: a list of steps, like all schedules, which has been proved.
 
     ``name``: "invented", or the name of a known schedule. ``seconds``: its simulated time. ``bound``: the seconds that
-    no schedule can beat (bounds.py). ``proof``: a `Proof`. ``considered``: the seconds of each schedule, by name.
+    no schedule can beat (bounds.py). ``proof``: a `Proof`. ``considered``: a dict of the seconds of each schedule, by
+    name.
     """
 
     def __init__(self, steps, name, considered, bound, proof):
@@ -50,7 +54,7 @@ class Invented(list):
 
     @property
     def gap(self):
-        """How much slower it is than the bound, as a fraction of the bound."""
+        """How much slower the schedule is than the bound, as a fraction of the bound."""
         return self.seconds / self.bound - 1 if self.bound else 0.0
 
     def __repr__(self):
@@ -59,7 +63,7 @@ class Invented(list):
 
 
 def invent(network, n, goal="allreduce", itemsize=4, root=0):
-    """The fastest known or found schedule on a `Network` for n elements of ``itemsize`` bytes: an `Invented`.
+    """The fastest schedule, known or found, on a `Network` for n elements of ``itemsize`` bytes: an `Invented`.
 
     ``goal``: one of `goals.GOALS`; ``root``: the device where a broadcast begins. The same arguments give the same
     schedule. Raises ValueError for anything but a network, or for numbers out of range.
@@ -91,7 +95,7 @@ def invented(network):
 
 
 def _known(network, n, goal, root):
-    """Pairs of a name and a schedule."""
+    """Yield pairs (name, schedule) of the known schedules for the goal."""
     k = network.k
     if goal == "allreduce":
         for name, algorithm in ALGORITHMS.items():
@@ -109,9 +113,9 @@ def _known(network, n, goal, root):
 
 
 def _found(cuts, n, goal, itemsize, root):
-    """The best schedules that searches find, one for each choice of owners; none where there is too much to search."""
+    """Yield the best schedule that searches find for each choice of owners, or none if there is too much to search."""
     reduces, spreads = goal in ("allreduce", "reduce_scatter"), goal != "reduce_scatter"
-    directions = dict.fromkeys([cuts.mirror] * reduces + [cuts] * spreads)  # one if all wires are alike both ways
+    directions = dict.fromkeys([cuts.mirror] * reduces + [cuts] * spreads)  # one if all wires are the same both ways
     left = MESSAGES
     for ways_to_cut in _cut(cuts, n, goal, root):
         best, misses = (np.inf, [], None), 0
@@ -130,9 +134,9 @@ def _found(cuts, n, goal, itemsize, root):
 
 
 def _first(search, left):
-    """The best of a search's windows: seconds, steps, how to search again, and the number of messages found in all.
+    """Search with every window: the best one's seconds, steps and way to search again, and the messages found in all.
 
-    It searches no more than ``left`` messages.
+    Searches that might find more than ``left`` messages in all are left out.
     """
     best, messages = (np.inf, None, None), 0
     for window, patient in itertools.product(search.windows, (False, True)[: 1 + search.has_choice]):
@@ -145,7 +149,7 @@ def _first(search, left):
 
 
 def _again(seconds, steps, run, _):
-    """The best steps after some more searches."""
+    """The best steps after some more searches in the same way."""
     for seed in range(1, min(TRIES, MESSAGES // 10 // max(1, sum(map(len, steps))))):
         again, less = run(seed=seed)
         if less < seconds:
@@ -154,9 +158,10 @@ def _again(seconds, steps, run, _):
 
 
 def _cut(cuts, n, goal, root):
-    """Ways to cut the array: for each, a list of versions with more and more chunks.
+    """The ways to cut the array: for each, a list of versions with more and more chunks.
 
-    Each has the owner of each chunk, its (start, stop), and its destination, None if chunks go to all devices.
+    A version has the owner, the (start, stop) and the destination of each chunk; None for the destinations if chunks go
+    to all devices.
     """
     k = cuts.k
     equal = np.full(k, 1 / k)
@@ -175,7 +180,7 @@ def _cut(cuts, n, goal, root):
 
 
 def _chunks(share, n, parts):
-    """One way to cut, with ``parts`` chunks for each device."""
+    """A version with ``parts`` chunks per owner, on average; ``share``: the fraction that each device owns."""
     k = len(share)
     counts = _apportioned(share, parts * (1 if share.max() == 1 else k))
     bounds = chunk_bounds(n, sum(counts))
@@ -186,7 +191,7 @@ def _chunks(share, n, parts):
 
 
 def _filled(owners, bounds, homes=None):
-    """The same without empty chunks."""
+    """The version without its empty chunks."""
     full = [i for i, (start, stop) in enumerate(bounds) if start < stop]
     return owners[full], [bounds[i] for i in full], homes if homes is None else homes[full]
 

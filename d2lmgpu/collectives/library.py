@@ -1,12 +1,12 @@
-"""NCCL, the library used in production: called through `allreduce`, like the schedules.
+"""NCCL, the library used in production, which is called through `allreduce`, as schedules are.
 
 NCCL chooses between rings and trees by itself, knows the wires of the machine, and
 adds on the GPU while data arrive. Each device needs a card of its own.
 
-NCCL does not check that its rules are kept, and a program that breaks them hangs or gets wrong sums. It must be called
-by one thread at a time, for the same sums in the same order in each process, and on each card for one sum after the
-other. So here one thread makes each call as a group for all devices of the process, after the call that was submitted
-before it, whichever queue that was in. Each card has one stream for all calls: it waits for the device's stream, which
+NCCL does not check that its rules are kept, and a program that breaks them hangs or gets wrong sums. Only one thread
+may call it at a time, each process must ask for the same sums in the same order, and each card must do one sum after
+the other. So here, one thread makes each call as a group for all devices of the process, after the previous call,
+whichever queue that was submitted to. Each card has one stream for all calls. It waits for the device's stream, which
 then waits for it:
 
     devices         | B 1 | B 0 | ......... |................| update
@@ -30,7 +30,7 @@ from ..devices.gpu import mark_of
 
 
 def nccl(batch, data):
-    """Add to a batch a sum of arrays over GPU devices, in place, with NCCL's allReduce.
+    """Add to a batch the sum of arrays over GPU devices, in place, by NCCL's allReduce.
 
     Raises DeviceError unless there are at least two devices, all GPUs on cards of
     their own, and CuPy has NCCL; ValueError for a dtype that NCCL does not support.
@@ -42,13 +42,13 @@ def nccl(batch, data):
 
 
 _last = threading.local()
-"""``call``: for a thread of the program, weak references to the call (a task) that it added last, and to its batch.
+"""``call``: for each thread of the program, weak references to the batch of its last call, and to that call (a task).
 
-They are weak because a batch may be given up, and its tasks with it."""
+They are weak because a batch may be dropped, and its tasks with it."""
 
 
 def add_call(batch, devices, function, *args):
-    """Add an NCCL call for all ``devices`` to a batch, after those in this batch and those this thread committed."""
+    """Add an NCCL call for all ``devices`` to a batch, after those in it and those that this thread committed."""
     for device in devices:
         batch.submit(device, nothing)  # then its stream, too, waits for whatever this device must wait for
     owner, before = (found() for found in getattr(_last, "call", (lambda: None, lambda: None)))
@@ -79,7 +79,7 @@ def check_nccl_dtype(dtype):
 
 
 def all_reduce_with(communicators, arrays, kind, devices):
-    """Runs on the devices: submits the sum of their plain arrays to their streams, and does not wait for it."""
+    """Submit the sum of the devices' plain arrays to their streams without waiting for it; runs on the devices."""
     streams = [_stream_of(device.card) for device in devices]
     with told_by_nccl() as library:
         for stream, device in zip(streams, devices, strict=True):
@@ -147,4 +147,4 @@ def _communicators(cards):
 
 
 LIBRARIES = {"nccl": nccl}
-"""Allreduces that are not schedules: functions that add to a `Batch` the in-place sum of a list of device arrays."""
+"""Allreduces that are not schedules: functions that add the in-place sum of a list of device arrays to a `Batch`."""

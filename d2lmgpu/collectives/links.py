@@ -1,7 +1,7 @@
-"""What a network is: links, and the route that a message takes over them.
+"""The definition of a network: its links, and the route that each message takes over them.
 
-A link carries ``bandwidth`` bytes per second in one direction, shared by all messages of a step that go over it. Each
-message also pays the latency of its route once (α), and occupies each link for the link's ``occupancy``, however short
+A link carries ``bandwidth`` bytes per second in one direction, which all messages of a step that go over it share. Each
+message also takes the latency of its route once (α), and occupies each link for the link's ``occupancy``, however short
 the message is. A device that adds a message it receives spends ``reduce_seconds_per_byte`` (γ) on it.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from ..arguments import shown
 
 NO_LINK = -1
-"""Pads routes that are shorter than the longest."""
+"""The number that fills up routes with fewer links than the longest."""
 
 
 @dataclass(eq=False)
@@ -21,11 +21,11 @@ class Network:
     """A network of ``k`` devices.
 
     ``bandwidth`` (bytes/s) and ``occupancy`` (seconds per message) are arrays with an entry for each link, or one
-    number for all links; ``links`` are their names. ``route(sources, destinations)`` takes arrays of m device numbers
-    and returns the links of each route: an array (m, hops) of link numbers and `NO_LINK`. ``latency(sources,
-    destinations)`` returns α for each route, in seconds; it may be one number for all. ``startup``: seconds before the
-    first step. ``direct``: booleans (k, k), true where a message passes through no other device; everywhere by default.
-    ``wired``: what wires.py made the network from.
+    number for all links; ``links`` lists the links' names. ``route(sources, destinations)`` takes arrays of m device
+    numbers and returns the links of each route: an array (m, hops) of link numbers, with `NO_LINK` where a route is
+    shorter. ``latency(sources, destinations)`` returns α for each route, in seconds; it may be one number for all.
+    ``startup``: seconds before the first step. ``direct``: a boolean array (k, k), true where a message passes through
+    no other device, by default everywhere. ``wired``: the wires and latency from which wires.py made the network.
     """
 
     name: str

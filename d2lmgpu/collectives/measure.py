@@ -1,13 +1,12 @@
 """How fast is an allreduce here, by the conventions of NCCL-tests, and which network explains the times?
 
-S is the size of the array on each device, t the time of one allreduce:
+S is the size of the array on each device, and t the time of one allreduce:
 
     algbw = S / t                      what the user sees
     busbw = algbw · 2(k-1)/k           what the wires see: comparable for any number of devices
 
-The simulated time of a schedule is a sum of four terms, each proportional to one
-constant of the network. So the constants are fitted by least squares, and judged
-by what they predict for other allreduces.
+The simulated time of a schedule is a sum of four terms, each proportional to one constant of the network. So the
+constants are fitted by least squares, and judged by how well they predict the times of other allreduces.
 
 Source: NCCL-tests, "Performance reported by NCCL tests".
 """
@@ -29,11 +28,11 @@ from .simulate import simulate
 
 @dataclass
 class Measurement:
-    """One row: bandwidths in GB/s (10⁹ bytes); ``seconds`` is the median of ``repeats``, with the least and the most.
+    """One row of measurements, with bandwidths in GB/s (10⁹ bytes per second).
 
-    ``correct`` says that the sums were checked; it is None for "none", which sums
-    nothing. ``steps`` and ``bytes_sent_per_device`` are None for a library, which
-    does not report them.
+    ``seconds`` is the median of ``repeats`` times, of which the least and the most are ``seconds_min`` and
+    ``seconds_max``. ``correct`` says that the sums were checked; it is None for "none", which sums nothing. ``steps``
+    and ``bytes_sent_per_device`` are None for a library, which does not report them.
     """
 
     algorithm: str
@@ -53,15 +52,14 @@ class Measurement:
 
 
 def measure(allreduce, devices, algorithm, nbytes, schedule=None, budget=0.3, first=0, k=None, mean=list):
-    """Time ``allreduce(data, algorithm)`` for float32 arrays of ``nbytes`` bytes on ``devices``; a `Measurement`.
+    """Time ``allreduce(data, algorithm)`` for float32 arrays of ``nbytes`` bytes on ``devices``: a `Measurement`.
 
-    All devices are synchronised before and after each repeat. A first repeat warms
-    up: it does not count, and its result is checked against the exact sum. As many
-    repeats follow as fit into ``budget`` seconds, from 5 to 1000. The ``schedule``,
-    if there is one, says what is sent.
+    All devices are synchronised before and after each repeat. The first repeat is a warm-up: it does not count, but its
+    result is checked against the exact sum. Then as many repeats follow as fit into ``budget`` seconds, at least 5 and
+    at most 1000. The ``schedule``, if there is one, says what is sent.
 
-    With ``k`` devices in several processes, each process measures its own, from number
-    ``first`` on; ``mean(numbers)`` waits for all processes and returns each number's mean.
+    If ``k`` devices belong to several processes, each process measures its own devices, whose numbers begin with
+    ``first``; ``mean(numbers)`` waits for all processes and returns the mean of each number.
 
     Raises RuntimeError if the sum is wrong.
     """
@@ -104,7 +102,7 @@ def measure(allreduce, devices, algorithm, nbytes, schedule=None, budget=0.3, fi
 
 
 def value_of(i, n):
-    """What device i starts with: n whole numbers as float32, whose sums over any devices are exact."""
+    """The array with which device i starts: n whole numbers as float32, whose sums over any devices are exact."""
     return (np.arange(n, dtype=np.int32) % 61 + 7 * i).astype(np.float32)
 
 
@@ -114,7 +112,7 @@ UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 def parse_size(text):
     """The bytes of "512", "4K", "64M" or "1.5G" (K is 1024), a multiple of 4.
 
-    Raises ValueError for anything else, less than 4, or more than any machine has.
+    Raises ValueError for any other text, for less than 4 bytes, or for more than any machine has.
     """
     found = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([KMGT]?)B?", text.strip().upper())
     nbytes = int(float(found[1]) * UNITS[found[2]]) if found else 0
@@ -124,11 +122,11 @@ def parse_size(text):
 
 
 CONSTANTS = ("startup", "occupancy", "beta", "gamma")
-"""Seconds to start, per device; per message; per byte copied; per byte added."""
+"""The seconds to start per device, then those per message, per byte that is copied, and per byte that is added."""
 
 
 def virtual_devices(constants, cores):
-    """A function of the number of devices k: the network of virtual devices with these `CONSTANTS`, a dict."""
+    """A function of k that returns the network of k virtual devices with these ``constants``, a dict by `CONSTANTS`."""
 
     def network(k):
         beta = max(constants["beta"], 1e-30)
@@ -139,7 +137,7 @@ def virtual_devices(constants, cores):
 
 
 def fit_virtual_devices(measurements, algorithms, cores):
-    """The `CONSTANTS` of this computer, fitted to `Measurement` rows: a dict.
+    """The `CONSTANTS` of this computer, fitted to `Measurement` rows, as a dict.
 
     ``algorithms`` maps names to schedule functions; ``cores`` is the number of
     cores that the devices share. Raises ValueError for fewer rows than constants.

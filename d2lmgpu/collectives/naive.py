@@ -7,8 +7,9 @@
     step 1 … k-1      device i sends all n elements to device 0, which adds them
     step k … 2k-2     device 0 sends the sum to device i
 
-Steps: 2(k-1), one transfer each, because device 0 can add one message at a time and the textbook's loop sends one at a
-time. Bytes: device 0 receives (k-1)·n and sends (k-1)·n: the more devices, the longer the queue at device 0.
+Steps: 2(k-1), with one transfer each, because device 0 can add only one message at a time, and the textbook's loop
+sends only one at a time. Bytes: device 0 receives (k-1)·n and sends (k-1)·n: the more devices there are, the longer the
+queue at device 0 is.
 
 Source: Dive into Deep Learning, "Training on Multiple GPUs", ``allreduce``.
 """

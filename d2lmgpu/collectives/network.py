@@ -1,27 +1,27 @@
-"""Networks to time a schedule on; links.py says what a network is.
+"""Networks on which to time a schedule; links.py defines what a network is.
 
-There are wired networks (see wires.py; `read_wires` reads your own from a text) and
+There are wired networks (see wires.py; `read_wires` reads your own from a text) and the following:
 
     full_switch          every device has one wire in and one out of a switch
     pcie_bus             all devices share one bus
     machines             servers of several devices, joined by Ethernet or InfiniBand
     shared_cores         virtual devices: threads on the cores of one computer
 
-All raise ValueError unless bandwidths are above 0. `TOPOLOGIES` are networks by name, with the figures of existing
-machines:
+All these functions raise ValueError unless bandwidths are above 0. `TOPOLOGIES` has networks by name, with the figures
+of existing machines:
 
     full_switch    each device's wires carry 150 GB/s each way, as with a server's NVSwitch
     pcie_bus       all devices share 16 GB/s, as with PCIe 3.0 through one CPU
-    nvlink_ring    50 GB/s each way to both neighbours: two NVLinks
+    nvlink_ring    50 GB/s each way to both neighbours, as with two NVLinks
     nvlink_mesh    a DGX-1: up to 8 devices, NVLinks of 25 GB/s
     torus          a grid as nearly square as k allows, with wires of 50 GB/s
     hypercube      2, 4, 8, … devices, with wires of 50 GB/s
-    fat_tree       four such wires to a leaf switch, and four from there to spine switches, 5 µs per message
+    fat_tree       groups of 4 on a leaf switch, which has 4 wires to spine switches; wires of 50 GB/s, 5 µs per message
     dragonfly      groups of 4, with wires of 50 GB/s within and 25 GB/s between groups
     machines       servers of 8 with a switch as in full_switch, and 12.5 GB/s (100 Gbit/s) between them
     ethernet       the same servers with 1.25 GB/s (10 Gbit/s) between them
 
-A message takes 2 µs within a server, 5 over a bus, 10 between servers, 50 over Ethernet.
+The latency of a message is 2 µs within a server, 5 µs over a bus, 10 µs between servers and 50 µs over Ethernet.
 """
 
 import math
@@ -111,13 +111,13 @@ TOPOLOGIES = {
 
 
 def _sides(k):
-    """The sides of the most nearly square grid of k devices."""
+    """The sides of the grid of k devices that is closest to a square."""
     side = next(side for side in range(math.isqrt(k), 0, -1) if k % side == 0)
     return side, k // side
 
 
 def topology(name, k):
-    """The network of that name with k devices. Raises ValueError if it cannot have that many."""
+    """The network of this name with at least k devices. Raises ValueError if it cannot have that many."""
     network = TOPOLOGIES[name](k)
     if network.k < k:
         raise ValueError(f"network {name} has {network.k} devices, not {k}")

@@ -1,16 +1,16 @@
-"""Compile a schedule: from its steps to what each device reads, writes and waits for.
+"""Compile a schedule into a program that says what each device reads, writes and waits for.
 
-A schedule says what happens in each step; devices run on their own, and wait only
-where they must. `compile_schedule` derives the waiting from these rules:
+A schedule says what happens in each step, but each device runs by itself and waits only where it must.
+`compile_schedule` derives where devices wait from these rules:
 
 1. A device that reads an array waits until its owner has written what earlier steps put there.
 2. A device that writes to its array waits until others have read what earlier steps take from there.
 3. Within a step, all reads come before all writes. Where a step overwrites what
    it also reads, the message is first *fetched* into a staging buffer, and
-   *applied* in a second phase; otherwise the reader adds or copies it directly.
+   *applied* in a second phase; otherwise the device adds or copies it directly.
 
-The ring of three devices, with chunks of two elements: each device's phases, and the
-phases that they wait for. "2.1" is the first phase of device 2; "2.0": device 2 has arrived.
+For the ring of three devices with chunks of two elements, this shows each device's phases, and the phases that they
+wait for. "2.1" is the first phase of device 2, and "2.0" means that device 2 has arrived:
 
 >>> print(compile_schedule(ring(3, 6), 3))
    device 0                       device 1                       device 2
@@ -19,8 +19,8 @@ phases that they wait for. "2.1" is the first phase of device 2; "2.0": device 2
 3  after 2.2 1.2: copy 4:6 of 2   after 0.2 2.2: copy 0:2 of 0   after 1.2 0.2: copy 2:4 of 1
 4  after 2.3 1.3: copy 2:4 of 2   after 0.3 2.3: copy 4:6 of 0   after 1.3 0.3: copy 0:2 of 1
 
-In its second phase device 0 waits for 2.1, which has just added to the part that is now read (rule 1), and for 1.1,
-which has read some part from device 0 (rule 2). Two devices that exchange everything they hold follow rule 3:
+Before its second phase, device 0 waits for 2.1, which added to the part that device 0 reads now (rule 1), and for 1.1,
+which read a part of device 0's array (rule 2). Two devices that exchange everything they hold follow rule 3:
 
 >>> print(compile_schedule([[Transfer(0, 1, 0, 6, "copy"), Transfer(1, 0, 0, 6, "copy")]], 2))
    device 0                         device 1
@@ -35,10 +35,10 @@ from typing import NamedTuple
 
 
 class Action(NamedTuple):
-    """A part of a device's work: "direct" and "fetch" read from ``source``; "direct" and "apply" write to the device.
+    """A part of a device's work: "direct" and "fetch" read from ``source``; "direct" and "apply" write to its array.
 
-    ``stage`` is where the message begins in the staging buffer, in elements;
-    ``number`` counts the transfers of the schedule.
+    ``stage`` is where the message begins in the staging buffer, in elements; ``number`` is the transfer's number in the
+    schedule.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Action(NamedTuple):
 class Phase(NamedTuple):
     """What a device does in one go: wait for others, then act.
 
-    ``waits`` are pairs (device, count): go on when that device has done ``count`` phases.
+    ``waits`` are pairs (device, count): the device goes on when each of these devices has done ``count`` phases.
     """
 
     waits: tuple
@@ -69,13 +69,12 @@ class Phase(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What k devices do.
+    """The work of k devices.
 
-    ``steps`` are those of the schedule, without empty transfers. ``order`` lists all
-    phases, as pairs (device, phase), in an order in which one thread may do them.
-    ``readers[i]`` are the devices that have read from device i since it last waited
-    for them, so its next work must come after theirs. ``stage_sizes[i]`` is the
-    number of elements in its staging buffer.
+    ``steps`` are those of the schedule, without empty transfers. ``order`` lists all phases, as pairs (device, phase),
+    in an order in which one thread may do them. ``readers[i]`` are the devices that have read from device i since it
+    last waited for them, so the next work of device i must come after theirs. ``stage_sizes[i]`` is the number of
+    elements in the staging buffer of device i.
     """
 
     steps: list
@@ -84,7 +83,7 @@ class Program(NamedTuple):
     stage_sizes: list
 
     def __str__(self):
-        """A column for each device, a row for each phase."""
+        """A table with a column for each device and a row for each phase."""
         columns = [[str(phase) for i, phase in self.order if i == device] for device in range(len(self.readers))]
         columns = [[f"device {device}", *phases] for device, phases in enumerate(columns)]
         widths = [max(map(len, column)) for column in columns]
@@ -95,7 +94,7 @@ class Program(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def compile_algorithm(algorithm, k, n, stage_all):
-    """`compile_schedule` of ``algorithm(k, n)``, cached: training asks for the same few again and again."""
+    """The compiled schedule ``algorithm(k, n)``, cached because training asks for the same few again and again."""
     return compile_schedule(algorithm(k, n), k, stage_all)
 
 
@@ -114,13 +113,13 @@ def compile_schedule(schedule, k, stage_all=False):
                 filled[t.destination] += t.size
             writes.setdefault(t.destination, []).append(action)
         stage_sizes = list(map(max, stage_sizes, filled))
-        phases.add(fetches, writing=False)  # rule 3: first ...
+        phases.add(fetches, writing=False)  # rule 3: all reads come first
         phases.add(writes, writing=True)
     return Program(steps, phases.order, list(map(list, phases.readers)), stage_sizes)
 
 
 def _overwritten(step):
-    """A list that says, for each transfer of a ``step``, whether another one writes where it reads."""
+    """A list that says, for each transfer of a ``step``, whether another transfer writes where it reads."""
     written = collections.defaultdict(list)  # on each device
     for t in step:
         written[t.destination].append(t)

@@ -1,14 +1,14 @@
-"""Recursive doubling: in step s, devices at distance 2ˢ exchange all they have.
+"""Recursive doubling: in step s, devices at distance 2ˢ⁻¹ exchange everything they have.
 
     k = 4     step 1     0 ↔ 1    2 ↔ 3     all n elements, added on both sides
               step 2     0 ↔ 2    1 ↔ 3
 
-After s steps each device holds the sum of 2ˢ devices. Both partners add the
-same two numbers, so their sums have the same bits.
+After s steps, each device holds the sum over 2ˢ devices. Both partners add the same two numbers, so their sums have the
+same bits.
 
-Steps: log₂ k, the fewest possible. Bytes: each device sends log₂ k · n, so it suits short messages. If k is not a power
-of two, the devices beyond the largest power p first hand their share to a partner, which sends them the result at the
-end: two more steps, of n elements each.
+Steps: log₂ k, the fewest possible. Bytes: each device sends log₂ k · n, so this allreduce suits short messages. If k is
+not a power of two, each device beyond the largest power p first hands its share to a partner, which sends it the result
+at the end: two more steps, of n elements each.
 
 Source: Thakur, Rabenseifner and Gropp 2005.
 """
@@ -29,12 +29,12 @@ def largest_power_of_two(k):
 
 
 def powers_of_two(k):
-    """1, 2, 4, … as long as they are less than k."""
+    """The powers of two, 1, 2, 4, …, that are less than k."""
     return [1 << i for i in range((k - 1).bit_length())]
 
 
 def fold(k, p, n, steps):
-    """The steps for p devices, extended to k: devices p … k-1 hand in their share first and get the result last."""
+    """The steps for p devices, extended to k: devices p … k-1 hand in their shares first and get the result last."""
     if p == k:
         return steps
     hand_in = [Transfer(i, i - p, 0, n, "add") for i in range(p, k)]

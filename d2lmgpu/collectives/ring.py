@@ -13,10 +13,9 @@ chunks to the right:
 Chunk c sets out from device c+1 and reaches device c after k-1 steps, when all
 k devices have added to it. After k-1 more steps, every device has all chunks.
 
-Steps: 2(k-1). Bytes: each device sends 2(k-1) chunks of n/k elements, that is
-2(k-1)/k·n: n for two devices and never more than 2n, however many there are. No
-allreduce can send less (Patarasuk and Yuan 2009). Its price is latency: small
-messages wait 2(k-1) times for the wire.
+Steps: 2(k-1). Bytes: each device sends 2(k-1) chunks of n/k elements, that is 2(k-1)/k·n: n for two devices, and never
+more than 2n however many devices there are. No allreduce can send less (Patarasuk and Yuan 2009). The price of the ring
+is latency: even the sum of a short array takes 2(k-1) times the latency of a message.
 
 Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for
 clusters of workstations".
@@ -31,17 +30,17 @@ def ring(k, n):
 
 
 def reduce_scatter(k, n):
-    """The first half: device i ends with the complete sum of chunk i."""
+    """The first half of the ring: device i ends with the complete sum of chunk i."""
     return _once_round(k, n, -1, "add")
 
 
 def all_gather(k, n):
-    """The second half: device i's chunk i goes to all."""
+    """The second half of the ring: chunk i goes from device i to all others."""
     return _once_round(k, n, 0, "copy")
 
 
 def _once_round(k, n, first, op):
-    """In the first step device i sends chunk i + ``first``; after that, always the chunk that it has just received."""
+    """In the first step device i sends chunk i + ``first``; then it sends the chunk that it has just received."""
     chunks = chunk_bounds(n, k)
     pairs = [(i, (i + 1) % k) for i in range(k)]  # made once: a million transfers share a thousand numbers
     return [[Transfer(i, right, *chunks[(i + first - step) % k], op) for i, right in pairs] for step in range(k - 1)]

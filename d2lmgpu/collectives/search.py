@@ -1,12 +1,13 @@
-"""Search for a schedule that spreads chunks over a network: in each step links carry rare chunks that are missing.
+"""Search for a schedule that spreads chunks over a network: links carry rare chunks to devices that lack them.
 
-A step has a *window* of time in which a link can carry some chunks. Devices take turns, those that lack most first,
-until no link has time for another chunk. In its turn a device asks the devices with wires to it, first the one with the
-least to offer, for the chunk that the fewest devices have. Ties are broken at random, so several searches find several
-schedules, and the best one is taken. Run backwards, and adding, a schedule that spreads becomes one that reduces.
+A step has a *window* of time in which a link can carry some chunks. Devices take turns, those that lack the most chunks
+first, until no link has time for another chunk. When its turn comes, a device looks at the devices with wires to it,
+and takes from the one with the least to offer the chunk that the fewest devices have. Ties are broken at random, so
+several searches find different schedules, of which the best is used. A schedule that spreads chunks becomes one that
+reduces them when it is run backwards with additions.
 
 Sources: Won et al. 2024, "TACOS: topology-aware collective algorithm synthesizer", for matching links with chunks; Cai
-et al. 2021, "Synthesizing optimal collective algorithms" (SCCL), for steps and what fits into one.
+et al. 2021, "Synthesizing optimal collective algorithms" (SCCL), for the idea of steps and of what fits into one.
 """
 
 import random
@@ -17,11 +18,11 @@ import numpy as np
 from ..language.actions import Transfer
 
 MOST_ASKED = 24
-"""A device first asks this many others, chosen at random, and only if they have nothing for it all of them."""
+"""A device first asks this many others, chosen at random; if they have nothing for it, it asks all of them."""
 
 
 class Sent(NamedTuple):
-    """In a step, a chunk goes from one device to another."""
+    """A chunk goes from one device to another in a step."""
 
     chunk: int
     source: int
@@ -31,8 +32,9 @@ class Sent(NamedTuple):
 class Search:
     """Searches for ways to bring every chunk from its owner to all devices, or to its home.
 
-    ``cuts``: the network's. ``owners``: the device of each chunk; ``homes``: where each should go, if not to all.
-    ``nbytes``: bytes per chunk. ``windows``: the seconds worth trying. ``messages``: how many chunks are sent in all.
+    ``cuts``: the network's `Cuts`. ``owners``: the device that owns each chunk. ``homes``: the device to which each
+    chunk should go, if not to all. ``nbytes``: the bytes of a chunk. ``windows``: the windows that are worth trying, in
+    seconds. ``messages``: how many messages of one chunk are sent in all.
     """
 
     def __init__(self, cuts, owners, nbytes, homes=None):
@@ -48,16 +50,17 @@ class Search:
         numbers = [widest[cuts.destinations[widest] == i] for i in range(cuts.k)]  # of the pairs into each device
         self.sources, self.links = [cuts.sources[each] for each in numbers], [cuts.ways[each] for each in numbers]
         self.wide = [cuts.slowest[each] for each in numbers]
-        self.has_choice = homes is None and any(np.ptp(each) > 0 for each in self.wide)  # to be patient
+        self.has_choice = homes is None and any(np.ptp(each) > 0 for each in self.wide)  # patience matters only then
         self.messages = len(owners) * (cuts.k - 1)
         if homes is not None:
             self.far = cuts.far(np.ones(len(cuts.sources)))[:, homes]  # in messages, (device, chunk)
             self.messages = int(self.far[owners, np.arange(len(owners))].sum())
 
     def run(self, window, seed=0, patient=False):
-        """One search: a list of `Sent` for each step, and roughly its seconds; infinity if it did not succeed.
+        """Search once: a list of `Sent` for each step, and roughly their seconds, or infinity if it failed.
 
-        ``patient``: no device takes a chunk over a wire if a device with a wider wire to it has it, or will get it.
+        ``patient``: no device takes a chunk over a wire if a device with a wider wire to it has this chunk, or gets it
+        in this step.
         """
         k, chunks = self.cuts.k, len(self.owners)
         self.random, self.noise, self.patient = random.Random(seed), np.random.default_rng(seed), patient
@@ -112,12 +115,12 @@ class Search:
 
 
 def forwards(steps, bounds):
-    """The schedule that copies as found; ``bounds``: the (start, stop) of each chunk."""
+    """The schedule that copies the chunks as the search found; ``bounds``: the (start, stop) of each chunk."""
     return [_joined([Transfer(a, b, *bounds[chunk], "copy") for chunk, a, b in step]) for step in steps]
 
 
 def backwards(steps, bounds):
-    """The schedule that sends and adds the other way, the last step first."""
+    """The schedule that sends the chunks the other way and adds them, from the last step to the first."""
     return [_joined([Transfer(b, a, *bounds[chunk], "add") for chunk, a, b in step]) for step in reversed(steps)]
 
 

@@ -10,7 +10,7 @@ s, device i sends to device i + s (modulo k):
 
 Steps: 2(k-1), as in the textbook's allreduce, but with n/k elements each. Bytes: each device sends k-1 chunks to their
 hubs and its own finished chunk to k-1 others, that is 2(k-1)/k·n, as little as in a ring. But every device talks to
-every other, so it needs a network in which all pairs are equally near.
+every other device, so the algorithm needs a network in which all pairs are equally near.
 
 Source: Dive into Deep Learning, "Training on Multiple GPUs", exercise 3, and
 "Parameter Servers" (Li et al. 2014).
@@ -26,21 +26,21 @@ def sharded(k, n):
 
 
 def gather_at_hubs(members, bounds, hubs):
-    """Every member's share of chunk c is added up on device ``hubs[c]``.
+    """Add up every member's share of chunk c on device ``hubs[c]``.
 
-    ``members`` are device numbers, ``bounds`` the chunks' (start, stop), and the
-    hubs are members, too. In one step each member sends to one hub.
+    ``members`` are device numbers, ``bounds`` the chunks' (start, stop), and the hubs are members, too. In each step, a
+    member sends to at most one hub.
     """
     return [[Transfer(member, hub, *bounds[c], "add") for member, hub, c in pairs] for pairs in _rounds(members, hubs)]
 
 
 def spread_from_hubs(members, bounds, hubs):
-    """Every member gets chunk c from device ``hubs[c]``: the way back of `gather_at_hubs`."""
+    """Send chunk c from device ``hubs[c]`` to every member: the way back of `gather_at_hubs`."""
     return [[Transfer(hub, member, *bounds[c], "copy") for member, hub, c in pairs] for pairs in _rounds(members, hubs)]
 
 
 def _rounds(members, hubs):
-    """For s = 1, 2, …: (member, hub, number of the hub) for all hubs that come s positions after a member."""
+    """For s = 1, 2, …: triples (member, hub, number of the hub) for all hubs that come s positions after a member."""
     members = list(members)
     place = {hub: c for c, hub in enumerate(hubs)}
     for s in range(1, len(members)):

@@ -13,11 +13,12 @@ from .links import check_network
 
 @dataclass
 class Simulation:
-    """``seconds`` in all, with the network's startup; ``link_bytes`` over each link.
+    """The times of a schedule on a network: ``seconds`` in all, with the network's startup.
 
-    ``step_seconds``: how long after the steps before it each step ends. ``times``: for each step, when its transfers
-    begin and end, two arrays. ``bound``: the seconds that no schedule for the ``goal`` can beat on the network with as
-    many elements (bounds.py); None where the schedule does not use all devices of the network.
+    ``step_seconds``: for each step, the seconds from the end of the steps before it to its own end. ``link_bytes``: the
+    bytes over each link. ``times``: for each step, two arrays with the times when its transfers begin and end.
+    ``bound``: the seconds that no schedule for the ``goal`` can beat on the network with the same number of elements
+    (bounds.py); None if the schedule does not use all devices of the network.
     """
 
     seconds: float

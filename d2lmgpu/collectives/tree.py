@@ -1,15 +1,15 @@
-"""The tree allreduce: binomial reduction to device 0, then a binomial broadcast.
+"""The tree allreduce: a binomial reduction to device 0, then a binomial broadcast.
 
     k = 8     step 1      1→0   3→2   5→4   7→6     add
               step 2      2→0         6→4           add
               step 3      4→0                       add
               step 4 … 6  the same backwards        copy
 
-Each step halves the number of devices with sums still to be passed on.
+Each step of the reduction halves the number of devices that hold sums still to be passed on.
 
-Steps: 2⌈log₂ k⌉, few even for many devices, each with all n elements. Bytes:
-device 0 receives and sends ⌈log₂ k⌉·n. The tree is good for short messages, where
-latency is everything; for long ones the ring sends less.
+Steps: 2⌈log₂ k⌉, which are few even for many devices, but each transfer has all n elements. Bytes: device 0 receives
+and sends ⌈log₂ k⌉·n. The tree is good for short messages, whose time is mostly latency; for long ones, the ring sends
+less.
 
 Source: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective
 Communication Operations in MPICH" (binomial tree).
@@ -25,7 +25,7 @@ def tree(k, n):
 
 
 def broadcast(k, n):
-    """Device 0's n elements to all k devices, in ⌈log₂ k⌉ steps."""
+    """Send device 0's n elements to all k devices, in ⌈log₂ k⌉ steps."""
     return way_back(_reduce(k, n))
 
 

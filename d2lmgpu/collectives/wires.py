@@ -1,15 +1,15 @@
-"""Networks of wires: draw your own, read one from a file, or take a known one.
+"""Networks of wires: list the wires yourself, read them from a text, or take a known network.
 
     wired            wires as you list them: from device to device, or to a switch
     read_wires       the same from a text, one wire per line: "0-1: 25 GB/s"
     rewired          a network with some of its wires broken, slower or faster
 
     nvlink_ring      each device is wired to its two neighbours
-    nvlink_mesh      the hybrid cube mesh of a server with 8 V100, the DGX-1
+    nvlink_mesh      the hybrid cube mesh of a server with 8 V100s, the DGX-1
     torus            a grid of any number of dimensions whose edges are joined, as in a TPU pod
     hypercube        2^d devices; wires between those whose numbers differ in one bit
     fat_tree         leaf switches of a few devices each, and spine switches that join them without a bottleneck
-    dragonfly        groups in which all are wired to all, and one wire between any two groups
+    dragonfly        groups in which all devices are wired to each other, and one wire between any two groups
 
 A message takes a route with the fewest wires. Each device on the route receives the message before passing it on, which
 costs the latency again. A wire carries its bandwidth in both directions at the same time.
@@ -41,7 +41,8 @@ def wired(wires, latency=0.0, name=None):
     """A network of ``wires``, a list of (end, end, bytes/s); ``latency``: seconds from device to device.
 
     An end is a device (a number from 0) or a switch (a text). A wire carries its bytes/s in both directions, unless the
-    other direction is given, too; a wire of 0 bytes/s does not exist. A dict of bandwidths by pairs of ends works, too.
+    other direction is given separately; a wire of 0 bytes/s does not exist. A dict of bandwidths by pairs of ends
+    works, too.
 
     Raises ValueError for other ends, a wire given twice or from an end to itself, bandwidths below 0, and devices that
     cannot be reached.
@@ -86,10 +87,10 @@ def _by(table):
 
 
 def _ways(pairs, k, count):
-    """The links on a shortest route from each device to each, (k, k, hops), and its number of devices, (k, k).
+    """A shortest route from each device to each: its links, (k, k, hops), and how many devices it reaches, (k, k).
 
     The first k of ``count`` nodes are devices. Where several routes lead on through switches, messages to different
-    devices take different ones; through devices they take the first.
+    devices take different ones; where they lead through devices, all messages take the first.
     """
     number = {pair: i for i, pair in enumerate(pairs)}
     out, into = ([[] for _ in range(count)] for _ in range(2))
@@ -153,7 +154,7 @@ def read_wires(text, name=None):
 
 
 def rewired(network, changes):
-    """A wired network with ``changes``: bandwidths by pairs of ends, for both directions; 0 breaks the wire.
+    """A wired network with ``changes``, a dict of bandwidths by pairs of ends, for both directions; 0 breaks the wire.
 
     Raises ValueError for a network that is not `wired` and for breaking a wire that does not exist, and whatever
     `wired` raises.
@@ -196,13 +197,13 @@ def torus(*sides, bandwidth=50e9, latency=2e-6, name=None):
 
 
 def hypercube(dimensions, bandwidth=50e9, latency=2e-6):
-    """2 to the power of ``dimensions`` devices."""
+    """A hypercube of 2 to the power of ``dimensions`` devices."""
     check_whole("hypercube: dimensions", dimensions, least=0, most=MOST_DEVICES.bit_length() - 1)
     return torus(*[2] * dimensions, bandwidth=bandwidth, latency=latency, name=f"hypercube of {2**dimensions}")
 
 
 def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
-    """``size`` devices on each leaf switch, with ``size`` wires of the same ``bandwidth`` to the spine switches."""
+    """Each leaf switch has ``size`` devices, and ``size`` wires of the same ``bandwidth`` to the spine switches."""
     for name, value in (("k", k), ("size", size)):
         check_whole(f"fat_tree: {name}", value, most=MOST_DEVICES)
     leaf = [f"leaf {i // size}" for i in range(k)]
@@ -212,7 +213,7 @@ def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
 
 
 def dragonfly(groups, size, inside=50e9, between=25e9, latency=2e-6):
-    """``groups`` groups of ``size`` devices, all wired to all; wires to other groups start from the devices in turn."""
+    """``groups`` groups of ``size`` devices, all wired to each other; wires to other groups start from them in turn."""
     for name, value in (("groups", groups), ("size", size), ("devices", groups * size)):
         check_whole(f"dragonfly: {name}", value, most=MOST_DEVICES)
     wires = {}
