@@ -1,4 +1,4 @@
-"""The devices of several processes, on one machine or on many: MPI carries the messages between them."""
+"""The devices of several processes, on one machine or on many; MPI carries the messages between the processes."""
 
 from .choose import choose as choose, on_wiring as on_wiring
 from .communicator import HangError as HangError

@@ -1,10 +1,10 @@
 """Find the fastest allreduce on these devices: ``allreduce="auto"`` does this once before training.
 
-    1  measure messages between devices (measure.py), which gives the wires
+    1  measure messages between devices (measure.py), which shows how fast the wires are
     2  simulate all known allreduces on these wires, and invent one for them (collectives/invent.py)
-    3  measure the few that are fastest in the simulation, and the libraries that are available
+    3  measure the few that are fastest in the simulation, the invented one, and the libraries that are available
 
-The simulation saves measuring the slow ones; the choice depends on the measurements.
+Thanks to the simulation, the slow ones need not be measured; the choice depends only on the measurements.
 """
 
 import functools
@@ -19,7 +19,7 @@ from .gather import gather
 from .measure import measure_across, measure_wires, wiring_of
 
 FEW = 3
-"""How many are measured, besides the invented one."""
+"""How many of the known allreduces are measured."""
 
 SIZES = 2**12, 2**16, 2**18
 """The sizes, in bytes, of the messages that are timed: small ones, since wires between hosts may be slow."""
@@ -57,7 +57,7 @@ def on_wiring(name, wiring):
 
 
 def _libraries(cluster):
-    """The libraries that work in all processes; each is tried."""
+    """Yield the libraries that work in all processes; each is tried."""
     for name in ("mpi", "nccl"):
         here = [[_works(cluster, name)]] * len(cluster.mine)
         if gather(cluster, here).all():

@@ -1,8 +1,8 @@
-"""A communicator of MPI with what the watch must know: its collectives come in the same order in every process.
+"""An MPI communicator that tells the watch what is waited for; collectives have the same order in every process.
 
-A process has one communicator for its devices' queues and one for their comm streams, since both may exchange at the
-same time, and one for plans, whose messages a thread of its own sees to (progress.py). While something waits for a
-message, the communicator says for which one; the process's watch reads that.
+A process has one communicator for its devices' queues and one for their comm streams, since both may exchange messages
+at the same time, and one for plans, whose messages are the task of a separate thread (progress.py). While something
+waits for a message, the communicator records which message that is, and the process's watch reads this record.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ SPIN = 2e-4
 """Seconds for which a waiting thread only yields its core between two tests of a message; after that it sleeps."""
 
 SLEEP_SHARE, LONGEST_SLEEP = 0.02, 0.002
-"""It sleeps this share of the time that it has waited so far, but at most so many seconds."""
+"""A waiting thread sleeps for this share of the time that it has waited so far, but at most for this many seconds."""
 
 LEAST_TAGS = 2**15 - 1
 """The largest tag that every MPI must allow."""
@@ -40,8 +40,8 @@ class Waiting(NamedTuple):
     """A wait: when it began (`time.monotonic`), its order, and ``what`` is waited for.
 
     ``order``: the numbers of the collective and of the transfer, the same in every process. ``what``: a function that
-    returns what is missing, in words, and the rank that it should come from; or only the name, if it is the collective
-    function of a library.
+    returns what is missing, in words, and the rank that it should come from; or only a name, if a library's collective
+    function is waited for.
     """
 
     since: float
@@ -55,7 +55,7 @@ def sleep_after(waited):
 
 
 class Communicator:
-    """What is waited for in a communicator, and the error that ends all waiting.
+    """The current waits in a communicator, and the error that ends all waiting.
 
     ``comm`` is a communicator of mpi4py, a stand-in, or None if only `wait_in` is used. ``heard[rank]`` is the time of
     the last message from that rank.
@@ -69,9 +69,9 @@ class Communicator:
 
     @property
     def waiting(self):
-        """A `Waiting` for the first, in order, of what is waited for now; None if that is nothing.
+        """The first of the current waits in their order, as a `Waiting`; None if nothing is waited for.
 
-        Its ``since`` is when the longest of these waits began.
+        Its ``since`` is the time at which the longest of the current waits began.
         """
         waits = list(self._waits.values())
         if not waits:
@@ -80,7 +80,7 @@ class Communicator:
         return first._replace(since=min(waiting.since for waiting in waits))
 
     def begin(self):
-        """Count a collective that begins, and return its number; raises the error of `give_up`, if there is one."""
+        """Count a collective that begins, and return its number; raise the error of `give_up`, if there is one."""
         self.look()
         self.collectives += 1
         return self.collectives
@@ -102,7 +102,7 @@ class Communicator:
             self.comm.Allreduce(MPI.IN_PLACE, array, MPI.SUM)
 
     def give_up(self, error):
-        """Make every `wait` here, under way or later, raise this error; a library's function waits on."""
+        """Make every `wait`, current or later, raise this error; a library's function, however, goes on waiting."""
         self.error = self.error or error
 
     def look(self):
@@ -112,7 +112,7 @@ class Communicator:
 
     @contextlib.contextmanager
     def wait_in(self, what, order=(0, 0)):
-        """Within the block the watch can see ``what`` is waited for, such as the name of a library's function."""
+        """Within the block, show the watch ``what`` is waited for, such as the name of a library's function."""
         key = object()
         self._waits[key] = Waiting(time.monotonic(), order, what)
         try:

@@ -1,4 +1,4 @@
-"""Elastic clusters: when some processes die, the others agree on it and go on without them.
+"""Elastic clusters: when some processes die, the others agree on this and go on without them.
 
 Everything that all processes do together is a *round*: sums, followed by a vote. A process uses its sums only if all
 processes have theirs; otherwise all repeat the round without the dead processes:
@@ -7,12 +7,12 @@ processes have theirs; otherwise all repeat the round without the dead processes
     rank 1    sum ✗ │ revoke, vote ► │ shrink │ sum ✓ │ vote: all ► update
     rank 2    dies
 
-A sum may have arrived in one process and not in another, but all living processes have the same result of the vote. So
-all know that they are at the same step. A process that waits for a dead one learns of the death from MPI; one that
-waits for a process that already knows learns of it from the revoked communicator.
+A sum may have arrived in one process and not in another, but the vote has the same result in all living processes. So
+they know that they are all at the same step. A process that waits for a dead one learns of the death from MPI. A
+process that waits for one that already knows learns of it because that one revokes the communicator.
 
-Source: Bland et al. 2013, "Post-failure recovery of MPI communication capability" (ULFM), of which Open MPI 5 has
-Revoke, Agree and Shrink.
+Source: Bland et al. 2013, "Post-failure recovery of MPI communication capability" (ULFM), whose functions Revoke, Agree
+and Shrink are in Open MPI 5.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from .ending import end
 from .supervisor import FROZEN, is_tolerant, tell
 
 BEAT = 0.5
-"""Seconds between two signs of life to the supervisor."""
+"""Seconds between two signs of life that a process sends to its supervisor."""
 
 APART = 0.3
-"""Seconds between two ranks' ends of the job: mpiexec, of Open MPI 5.0.11, may hang if several end it at once."""
+"""Seconds between the times when ranks end the job: Open MPI 5.0.11's mpiexec may hang if several end it at once."""
 
 START = "mpiexec --with-ft ulfm -n 4 d2lmgpu train --environment parallel --elastic"
 
@@ -65,11 +65,11 @@ class Elastic(Communicator):
         return getattr(self.comm, name)  # rank and size, and what the job's end needs
 
     def all_reduce(self, array):
-        """As in `Communicator`, until the next `vote`; DeathError if this process knows of a death."""
+        """As in `Communicator`, but only the next `vote` makes the sum valid; DeathError after a death known here."""
         self._do(super().all_reduce, array)
 
     def exchange(self, here):
-        """A round on its own: return the ``here`` of all processes, by rank."""
+        """Do a whole round: return the ``here`` of all processes, by rank."""
         found = self._do(self.comm.allgather, here)
         self.vote()
         return found
@@ -90,7 +90,7 @@ class Elastic(Communicator):
             raise self.error
 
     def shrink(self):
-        """Go on without the dead processes; return their names. All living processes call this after a `DeathError`."""
+        """Go on without the dead processes; return their original ranks. All others call this after a `DeathError`."""
         with self._waiting():
             self.comm.Revoke()
             everybody, self.comm = self.comm.Get_group(), self.comm.Shrink()
@@ -103,16 +103,16 @@ class Elastic(Communicator):
         return dead
 
     def tell_over(self, how):
-        """As in `Watch`. MPI ends the others; of the last one mpiexec heeds only its own exit code."""
+        """As in `Watch`, but MPI ends the others. If none is left, mpiexec heeds only this process's exit code."""
         tell(over=True)
         if self.comm.size > 1:
             time.sleep(APART * min(self.comm.rank, 4))
             self.comm.Abort(how[0])
 
     def leave(self, code=None):
-        """At the end of the program. MPI's own end may wait for the dead for ever: so it is left out if there are any.
+        """Leave at the end of the program; after a death, skip MPI's own end, which might wait for the dead for ever.
 
-        Then this does not return, and the exit code is 0, or the ``code`` if one is given.
+        In that case, or if a ``code`` is given, this does not return, and the exit code is ``code``, or 0 by default.
         """
         tell(over=True)
         if code is None and not self.anyone_died:
@@ -144,7 +144,7 @@ class Elastic(Communicator):
         while True:
             tell(alive=True)
             began, rank = self.began, self.comm.rank
-            # Frozen ones are killed by then. The lowest rank ends the job.
+            # Frozen processes have been killed by then. The lowest rank ends the job.
             if began is not None and time.monotonic() - began > self.patience + FROZEN + rank:
                 text = f"rank {self.numbers[rank]} waits for MPI for {time.monotonic() - began:.0f} s; the job ends"
                 end(self.comm, list(filter(None, [text, self.save()])))

@@ -13,14 +13,14 @@ GRACE = 2.0
 """Seconds that MPI_Abort may take to end the job; after that a process ends itself."""
 
 FAIRNESS = 3.0
-"""Seconds for which a failed process waits to see whether all others fail, too, as they all do with a wrong option."""
+"""Seconds for which a failed process waits to see whether all others fail, too, as all do after a wrong option."""
 
 _watch = None
 """This process's `Watch`, through which `end` tells the others that the job is over; None before `end_together`."""
 
 
 def unless_all_failed(comm, host, error, code=2):
-    """End all processes because of an ``error`` of this one, unless all of them call this within `FAIRNESS`."""
+    """End all processes because of an ``error`` in this one, unless all of them call this within `FAIRNESS` seconds."""
     failures, end_of_waiting = comm.Ibarrier(), time.monotonic() + FAIRNESS
     while not failures.Test():
         if time.monotonic() > end_of_waiting:
@@ -29,13 +29,13 @@ def unless_all_failed(comm, host, error, code=2):
 
 
 def lives_on():
-    """Whether this process is interactive (prompt, notebook's kernel, ipyparallel engine): errors do not end it."""
+    """Whether this process is interactive (prompt, notebook kernel, ipyparallel engine), so errors do not end it."""
     ipython = sys.modules.get("IPython")
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or bool(ipython and ipython.get_ipython())
 
 
 def watched_by(watch):
-    """From now on `end` tells the others through this one."""
+    """From now on, `end` tells the others through this ``watch``."""
     global _watch
     _watch = watch
 
@@ -63,7 +63,7 @@ def end_together(comm, watch, host):
 def end(comm, lines, code=1, silent=False):
     """Write the lines to standard error, with the command's name before each, and end the processes of all ranks.
 
-    If this process has a supervisor, the others are taken to have one, too: they are told to end, and all end by
+    If this process has a supervisor, the others are assumed to have one, too: they are told to end, and all end by
     themselves with exit code ``code``. Otherwise, and if some do not answer (``silent``), MPI_Abort ends them, and
     mpiexec chooses the exit code.
     """

@@ -1,8 +1,8 @@
-"""Carrying out one process's part of a collective: messages between its virtual devices and those of other processes.
+"""Carry out one process's part of a collective: messages between its virtual devices and those of other processes.
 
-One thread does it for all devices of the process, one instruction after the other (instructions.py). Messages are sent
-straight from the arrays. They are received straight into an array if they replace elements that no other action of the
-phase uses, otherwise into a buffer.
+One thread does this for all devices of the process, one instruction after the other (instructions.py). Messages are
+sent straight from the arrays. They are received straight into an array if they replace elements that no other action of
+the phase uses, and otherwise into a buffer.
 """
 
 import functools
@@ -17,16 +17,16 @@ from .instructions import AHEAD, instructions_of
 from .staging import endpoint
 
 PIECE = 2**21
-"""Bytes of the pieces in which long messages travel. They are small, so that a piece is still in a cache when it is
-added, but not too small, since every piece is waited for."""
+"""Bytes of the pieces in which long messages travel. Pieces are small, so that a piece is still in a cache when it is
+added, but not too small, since each one has to be waited for."""
 
 
 class Exchange:
-    """One process's part of a collective; `run` carries it out. Its transfers are noted when it is made.
+    """One process's part of a collective; `run` carries it out. Its transfers are noted when the object is made.
 
     ``where(device)`` says in words what a device is doing. ``places`` names the devices of all processes. ``devices``
-    are this process's, in order, or their comm streams. ``order``: the number of the collective, the communicator's
-    next one unless given. ``first_tag`` is added to the tags of messages.
+    are this process's devices, in order, or their comm streams. ``order``: the number of the collective, by default the
+    communicator's next one. ``first_tag`` is added to the tags of messages.
     """
 
     def __init__(self, where, part, places, devices, dtype, communicator, order=None, first_tag=0):
@@ -41,7 +41,7 @@ class Exchange:
     def run(self, arrays):
         """Carry out the part, on the devices' flat plain arrays in the host's memory.
 
-        Runs on the thread of one of the process's devices, when all of them have come to this work in their queues.
+        Runs on the thread of one of the process's devices, when all of them have reached this work in their queues.
         """
         self.arrays = dict(zip(self.part.mine, arrays, strict=True))
         self._stores = {(device, "array"): array for device, array in self.arrays.items()}
@@ -92,7 +92,7 @@ class Exchange:
             self.communicator.heard[self.part.owners[instruction.peer]] = time.monotonic()
 
     def _room(self, instruction):
-        """The part of a flat array into which the message comes."""
+        """The part of a flat array into which the message is received."""
         store, size = self._store(instruction.device, instruction.where), instruction.stop - instruction.start
         return store[instruction.place : instruction.place + size]
 
@@ -110,7 +110,7 @@ class Exchange:
         return store
 
     def missing(self, instruction):
-        """What a "send" or "receive" that is not done waits for, in words, and the rank at the other end."""
+        """What a "send" or "receive" that is not done yet waits for, in words, and the rank at the other end."""
         action, place = instruction.action, self.places[instruction.peer]
         step, steps = self.part.step_of(action.number), len(self.part.program.steps)
         elements = f"elements {instruction.start} to {action.stop}"

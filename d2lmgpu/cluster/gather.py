@@ -1,11 +1,11 @@
-"""A row of numbers from each device, gathered in every process.
+"""Gather a row of numbers from each device in every process.
 
     device 0, of rank 0    1 2 3                    1 2 3
     device 1, of rank 0    4 5 6   ► allreduce ►    4 5 6    on all of them
     device 2, of rank 1    7 8 9                    7 8 9
 
-Each device's array has its own row, and zeros in place of the others. The rows travel as the integers with the same
-bits: adding a zero does not change them, so every bit of a number arrives.
+Each device's array has the device's own row, and zeros in place of the others. The rows travel as integers with the
+same bits: adding a zero does not change these, so every bit of a number arrives.
 """
 
 import functools
@@ -20,7 +20,7 @@ from .staging import endpoint
 
 
 def gather(cluster, rows):
-    """The rows of all devices of a `Cluster` in their order: a float64 array of shape (k, m).
+    """Gather the rows of all devices of a `Cluster`, in order: a float64 array of shape (k, m).
 
     ``rows``: m numbers for each of this process's devices. All processes call this, with the same m.
     """
@@ -36,7 +36,7 @@ def gather(cluster, rows):
 
 
 def unite(cluster, array):
-    """Assemble, in every process, a flat host array from each process's elements; the rest of its ``array`` is zero.
+    """Assemble a flat host array, in every process, from the elements of all; each one's ``array`` is zero elsewhere.
 
     All processes call this.
     """
@@ -51,10 +51,11 @@ def unite(cluster, array):
 
 
 def add_gather(batch, cluster, m, makers, across=None):
-    """Add to a batch: gather rows of m numbers. ``makers[i]()``, called on this process's device i, returns its row.
+    """Add to a batch: gather rows of m numbers; ``makers[i]()``, called on this process's device i, makes a row.
 
     Returns an array for each of this process's devices; `rows_of` reads it when the batch is done. A GPU's array is on
-    its `Staging`, in the host's memory. No limit counts these few bytes. ``across``: the `Across` that sums the arrays.
+    its `Staging`, in the host's memory. These few bytes do not count towards any memory limit. ``across``: the `Across`
+    that sums the arrays.
     """
     arrays = [DeviceArray(np.zeros(len(cluster) * m, np.int64), endpoint(device)) for device in cluster.mine]
     each = zip(cluster.mine, arrays, makers, strict=True)
@@ -72,10 +73,10 @@ def add_gather(batch, cluster, m, makers, across=None):
 
 
 def _enter(place, make):
-    """Runs on a device: write the row that ``make()`` returns, as the integers with the same bits."""
+    """Write the row that ``make()`` returns, as integers with the same bits; runs on a device."""
     place[...] = np.asarray(make(), np.float64).view(np.int64)
 
 
 def rows_of(arrays, cluster, to_host=result_to_host):
-    """The rows, float64 of shape (k, m), in what `add_gather` returned; to be called when the batch is done."""
+    """The rows, a float64 array (k, m), from what `add_gather` returned; call this when the batch is done."""
     return to_host(arrays[0]).view(np.float64).reshape(len(cluster), -1)

@@ -1,13 +1,13 @@
-"""A process's part of a collective, compiled to a list of instructions to do one after the other; it is used often.
+"""A process's part of a collective, compiled into a list of instructions, since the same part is used often.
 
-Long messages travel in pieces, so that one is added while the next are on their way:
+Long messages travel in pieces, so that one piece is added while the next ones are on their way:
 
     sender    | piece 1 | piece 2 | piece 3 |
     receiver            | add 1   | add 2   | add 3 |
 
 Receives begin before their messages are needed. A device's elements are overwritten only when all messages that contain
-them have left. Which messages these are is known in advance, so each instruction names those that it waits for. Rank 0
-in a ring of two processes, with a device and four elements each:
+them have left. These messages are known in advance, so each instruction names those that it waits for. In a ring of two
+processes, with a device and four elements each, rank 0 does the following:
 
     0: send 2:4 of device 0 to device 1
     1: receive 0:2 of device 1 into the messages
@@ -22,22 +22,22 @@ import functools
 from typing import NamedTuple
 
 AHEAD = 4
-"""Pieces of a phase whose receives are under way at a time, that of the piece that is needed next included."""
+"""The most pieces of a phase that are being received at a time, including the one that is needed next."""
 
 
 class Instruction(NamedTuple):
-    """What a process does next; ``number`` is its place in the list.
+    """An instruction for a process; ``number`` is its position in the list.
 
     ``kind`` is one of:
 
-    - "send": begin to send the elements ``start`` to ``stop`` of ``device`` to ``peer``, one of another process;
-    - "receive": begin to receive those of ``peer`` into ``where`` ("array", "stage" or "messages") from ``place`` on;
-    - "add" or "copy": add the message that is there to these elements, or copy it to them;
+    - "send": begin to send the elements ``start`` to ``stop`` of ``device`` to ``peer``, a device of another process;
+    - "receive": begin to receive them from ``peer`` into ``where`` ("array", "stage" or "messages") from ``place`` on;
+    - "add" or "copy": add the message in ``where`` to these elements, or copy it to them;
     - "act": do the ``action``, whose source is in this process, too;
     - "wait": only wait.
 
-    ``action`` is the `Action` to which the instruction belongs; its number is the tag of the message. Before it begins,
-    the messages of the sends and receives with the numbers ``waits`` must have left or arrived.
+    ``action`` is the `Action` to which the instruction belongs; its number is the tag of the message. Before the
+    instruction begins, the messages of the sends and receives with the numbers ``waits`` must have left or arrived.
     """
 
     number: int
@@ -54,7 +54,7 @@ class Instruction(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def instructions_of(part, itemsize, piece):
-    """The list of `Instruction` of a `ProcessPart`. An element has ``itemsize`` bytes, a piece at most ``piece``."""
+    """The list of a `ProcessPart`'s instructions. An element has ``itemsize`` bytes, and a piece at most ``piece``."""
     return _Compiler(part, max(1, piece // itemsize)).all()
 
 
@@ -80,9 +80,9 @@ class _Compiler:
         return self.instructions
 
     def _all_sends(self):
-        """What to begin to send when a device of this process has done ``count`` phases, by (device, count).
+        """The sends to begin when a device of this process has done ``count`` phases, a dict by (device, count).
 
-        Lists of pairs: the destination, in another process, and its `Action`.
+        Its values are lists of pairs: the destination, in another process, and its `Action`.
         """
         part, sends = self.part, {}
         for device, phase in part.program.order:
@@ -102,7 +102,7 @@ class _Compiler:
                 self.left[device].append(self._add("send", device, action, start, stop, destination))
 
     def _do(self, device, phase):
-        """A phase's actions one after the other; the receives for the next ones have begun already."""
+        """Add a phase's actions one after the other; the receives for the next ones begin before that."""
         todo, received = [(action, *piece) for action in phase.actions for piece in self._pieces(action, device)], []
         for number, piece in enumerate(todo):
             for slot in range(len(received), min(number + AHEAD, len(todo))):
@@ -112,7 +112,7 @@ class _Compiler:
     def _pieces(self, action, destination):
         """The (start, stop) of each piece of a message; its sender and its receiver cut it in the same way.
 
-        One whose devices are both in this process is done in one piece.
+        A message between two devices of this process is one piece.
         """
         start, stop = action.start, action.stop
         if not self.part.is_remote(action.source) and not self.part.is_remote(destination):
@@ -146,7 +146,7 @@ class _Compiler:
             self._add(kind, device, action, start, stop, action.source, received.where, received.place, waits)
 
     def _let_go(self, device, start, stop):
-        """The numbers of the sends of these elements that no instruction has waited for; the caller's must wait now."""
+        """The numbers of the sends of these elements that are still to be waited for; the caller must see to that."""
         waits = tuple(send.number for send in self.left[device] if send.start < stop and start < send.stop)
         self.left[device] = [send for send in self.left[device] if send.number not in waits]
         return waits

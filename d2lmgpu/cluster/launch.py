@@ -6,9 +6,9 @@ Where there are GPUs, each process takes GPUs of its own, as MATLAB's parallel w
     host b, no cards         rank 3 ► none, and does not compute
     no host has a card       every rank ► cpu(0)
 
-The processes on one host all see the same cards, or each sees only its own if a batch system has divided the cards
-among them; those in containers may see one card under two hosts' names, or two under one. So cards are told apart by
-what identifies each (`identities_of_cards`). Lower ranks choose first.
+The processes on one host all see the same cards, unless a batch system has divided the cards among them; then each
+process sees only its own. Processes in containers may see one card under two hosts' names, or two hosts' cards under
+one name. So each card is recognised by its own identity (`identities_of_cards`). Lower ranks choose first.
 """
 
 import os
@@ -33,7 +33,7 @@ def started_together():
 
 
 def begin_together():
-    """If this process is one of several, prepare it before its devices' threads start; returns whether it is."""
+    """If this process is one of several, prepare it before its devices' threads start; return whether it is."""
     several = started_together()[0] > 1
     if several:
         supervise()
@@ -48,11 +48,11 @@ _world = None
 def find_world(patience):
     """A communicator of all processes, for this package's messages alone; None for a process that was started alone.
 
-    All processes call it. At the first call the supervisor ends the job if MPI has not connected all of them after
-    ``patience`` seconds (30 at least), and this process ends it if another does not come here in time.
+    All processes call this. At the first call, the supervisor ends the job if MPI has not connected all of them after
+    ``patience`` seconds (at least 30), and this process ends the job if another one does not get here in time.
 
-    Raises DeviceError if several were started, but there is no MPI, or it does not connect them, or it does not let
-    several threads call it at the same time. Raises HangError as `rendezvous` does.
+    Raises DeviceError if several processes were started, but there is no MPI, or it does not connect them, or it does
+    not let several threads call it at the same time. Raises HangError as `rendezvous` does.
     """
     global _world
     count, name = started_together()
@@ -116,9 +116,9 @@ def own_devices(world, count, patience):
 
 
 def share_cards(present, count):
-    """For each process the numbers of the cards that it takes, at most ``count``, among those that it sees.
+    """For each process, the numbers of the cards that it takes, at most ``count``, among those that it sees.
 
-    ``present``: for each process the identities of the cards that it sees.
+    ``present``: for each process, the identities of the cards that it sees.
     """
     taken, shares = set(), []
     for cards in present:

@@ -1,7 +1,8 @@
-"""Allreduces that libraries provide, MPI's and NCCL's: chosen in the same way as this package's own algorithms.
+"""Allreduces that the libraries MPI and NCCL provide; they are chosen in the same way as this package's algorithms.
 
 NCCL moves the data between the cards, over NVLink, InfiniBand or whatever else connects them. MPI only brings NCCL's
-unique id from rank 0 to the others; then each device joins NCCL's communicator, with its number in the cluster as rank.
+unique id from rank 0 to the others; then each device joins NCCL's communicator, with its number in the cluster as its
+rank.
 
 Source: the NVIDIA NCCL documentation, "Creating a Communicator", with a process or a thread for each device.
 """
@@ -26,8 +27,8 @@ M_ARENA_MAX = -8
 def share_one_heap():
     """Ask glibc to let threads that start from now on allocate from the main thread's heap (one arena for all).
 
-    For each allreduce MPI allocates as much memory as the array takes. A thread with a heap of its own gets it from the
-    operating system each time, which made allreduces of 64 MB take 2.5 times as long.
+    For each allreduce MPI allocates as much memory as the array takes. A thread with a heap of its own gets this memory
+    from the operating system each time, which made allreduces of 64 MB take 2.5 times as long.
     """
     libc("mallopt", M_ARENA_MAX, 1)
 
@@ -35,7 +36,7 @@ def share_one_heap():
 def all_reduce(communicator, flat):
     """Sum flat plain arrays of the virtual devices of all processes, in place, by MPI_Allreduce.
 
-    Runs on one of this process's devices. MPI chooses the algorithm, and so the order of the additions.
+    Runs on one of this process's devices. MPI chooses the algorithm, and therefore the order of the additions.
 
     Raises ValueError for a dtype that MPI cannot add.
     """
@@ -62,7 +63,7 @@ def check_nccl(cluster):
 
 
 def add_nccl(batch, cluster, data):
-    """Add to a batch: sum over the cluster, in place, the arrays of this process's GPUs or of their comm streams.
+    """Add to a batch the in-place sum, over the cluster, of the arrays of this process's GPUs or of their comm streams.
 
     Raises ValueError for a dtype that NCCL does not support.
     """
@@ -73,7 +74,7 @@ def add_nccl(batch, cluster, data):
 
 
 def _all_reduce(communicator, communicators, arrays, kind, devices):
-    """Runs on the devices, and waits there until NCCL is done, so that the process's watch sees the wait."""
+    """Sum the arrays, and wait until NCCL is done, so that the process's watch sees the wait; runs on the devices."""
     with communicator.wait_in("NCCL's allReduce", (communicator.begin(), 0)):
         all_reduce_with(communicators, arrays, kind, devices)
         for device in devices:
@@ -82,7 +83,7 @@ def _all_reduce(communicator, communicators, arrays, kind, devices):
 
 @functools.lru_cache(maxsize=16)
 def _nccl_communicators(cluster):
-    """Of each device of this process NCCL's communicator, and a `Communicator` that tells the watch of their waits."""
+    """NCCL's communicator for each device of this process, and a `Communicator` that tells the watch of their waits."""
     unique_id = error = None
     try:
         with told_by_nccl() as library:
@@ -109,6 +110,6 @@ def _nccl_communicators(cluster):
 
 
 def _join(k, unique_id, number, communicator):
-    """Runs on a device's thread: the NCCL communicator of device ``number`` of k, when all devices have called this."""
+    """Return the NCCL communicator of device ``number`` of k, once all devices have called this; runs on its thread."""
     with communicator.wait_in("ncclCommInitRank"), told_by_nccl() as library:
         return library.NcclCommunicator(k, unique_id, number)

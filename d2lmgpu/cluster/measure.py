@@ -1,9 +1,10 @@
 """How fast is an allreduce across processes? This is like collectives/measure.py, but all processes get the same times.
 
-And what does a message cost, between two devices of one process, of two processes on a host, or on two hosts?
+And what does a message cost between two devices of one process, of two processes on a host, or on two hosts?
 
-Only messages are measured for this, not collectives, since the costs are used to predict collectives. In each round two
-devices send each other, at the same time, the n bytes that they received in the round before. So no round begins early:
+To answer the second question, only messages are measured, not collectives, since the costs are used to predict
+collectives. In each round, two devices send each other, at the same time, the n bytes that they received in the round
+before. So no round begins early:
 
     device i ◄──► device j      startup + rounds·(α + β·n) seconds (Hockney 1994)
 
@@ -30,16 +31,16 @@ SIZES = (2**12, 2**16, 2**18, 2**20, 2**22)
 """Bytes of the messages that are timed."""
 
 ROUNDS, REPEATS = 4, 5
-"""Rounds of the longer measurements of messages; how often each measurement is repeated."""
+"""The number of rounds in the longer measurements of messages, and how often each measurement is repeated."""
 
 LEVELS = ("process", "host", "hosts")
 """Where two devices are: in one process, in two processes on the same host, or on two hosts."""
 
 
 def measure_across(cluster, algorithms, sizes):
-    """Time allreduces over all devices of a `Cluster`: yields a `Measurement` for each size in bytes and algorithm.
+    """Time allreduces over all devices of a `Cluster`: yield a `Measurement` for each size in bytes and algorithm.
 
-    All processes call it, and get the same. A time is the mean over all devices.
+    All processes call this and get the same measurements. A time is the mean over all devices.
 
     Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
     """
@@ -56,7 +57,7 @@ def measure_across(cluster, algorithms, sizes):
 
 
 def _mean(cluster, numbers):
-    """For each of these numbers, its mean over all devices (a process's numbers count for each of its devices).
+    """The mean of each of these numbers over all devices (a process's numbers count for each of its devices).
 
     Every process waits here for all others.
     """
@@ -65,11 +66,11 @@ def _mean(cluster, numbers):
 
 @dataclass
 class Wires:
-    """What messages cost on a cluster, by level: dicts with an item for each of `LEVELS` that the cluster has.
+    """The costs of messages on a cluster, by level: dicts with an item for each of the `LEVELS` that the cluster has.
 
-    ``latency``: α, the seconds for a message. ``seconds_per_byte``: β. The same for all levels are ``startup``, the
-    seconds until an exchange begins, and ``add_seconds_per_byte``, the seconds to add one byte. ``hosts``: the seconds
-    per byte of each host's wire, where they were measured one by one: see `wiring_of`.
+    ``latency``: α, the seconds for a message. ``seconds_per_byte``: β. Two costs are the same for all levels:
+    ``startup``, the seconds until an exchange begins, and ``add_seconds_per_byte``, the seconds to add one byte.
+    ``hosts``: the seconds per byte of each host's wire, if each was measured; see `wiring_of`.
     """
 
     startup: float
@@ -89,7 +90,8 @@ class Wires:
 def measure_wires(cluster, sizes=SIZES, hosts=False):
     """The `Wires` of a `Cluster` of at least two devices, from messages of these ``sizes`` in bytes.
 
-    All processes call this and get the same. ``hosts``: measure each host's wire, since one may be slower.
+    All processes call this and get the same result. ``hosts``: whether to measure each host's wire, since one may be
+    slower than the others.
     """
     startups, latency, per_byte = [], {}, {}
     with nothing_left_behind(cluster.mine):
@@ -108,7 +110,7 @@ def measure_wires(cluster, sizes=SIZES, hosts=False):
 
 
 def _measure_hosts(cluster, nbytes, latency):
-    """The seconds per byte of each host's wire: those of the fastest of its exchanges with all others."""
+    """The seconds per byte of each host's wire: those of its fastest exchange with another host."""
     first = {place.host: i for i, place in reversed([*enumerate(cluster.places)])}
     best = dict.fromkeys(cluster.hosts, math.inf)
     for (a, i), (b, j) in itertools.combinations(sorted(first.items(), key=lambda item: item[1]), 2):
@@ -140,10 +142,10 @@ def wiring_of(cluster, wires):
 
 
 def network_of(wires, devices=1, processes=1):
-    """Returns a function of k that makes a `Network` of k devices: ``processes`` on a host, ``devices`` in a process.
+    """Return a function of k that makes a `Network` of k devices: ``processes`` on a host, ``devices`` in a process.
 
-    Messages cost what ``wires`` says. The model has one thread for all messages of a process, and one network card in a
-    host.
+    Messages cost what ``wires`` says. In this model, each process has one thread for all its messages, and each host
+    one network card.
     """
 
     def network(k):
@@ -181,7 +183,7 @@ def network_of(wires, devices=1, processes=1):
 
 
 def both_ways(k, n, i, j, rounds):
-    """A schedule for k devices: in each round i and j send each other the n / 2 elements that they received last."""
+    """A schedule for k devices: in each round, i and j send each other the n / 2 elements that they received last."""
     halves = [(0, n // 2), (n // 2, 2 * (n // 2))]
     return [
         [Transfer(i, j, *halves[number % 2], "copy"), Transfer(j, i, *halves[1 - number % 2], "copy")]
@@ -199,7 +201,7 @@ def _pairs(cluster):
 
 
 def _time_messages(cluster, i, j, n, rounds):
-    """The median seconds of so many rounds between devices i and j, as the process of device i measures them."""
+    """The median seconds of ``rounds`` rounds between devices i and j, as the process of device i measures them."""
     schedules = functools.partial(both_ways, i=i, j=j, rounds=rounds)
     k, across = len(cluster), Across(cluster, "messages", schedules) if cluster.size > 1 else None
     data = [put(np.ones(n, np.float32), device) for device in cluster.mine]

@@ -42,9 +42,10 @@ class Place(NamedTuple):
 class Cluster(Sequence):
     """The devices of all processes in order: a `Device` for each of this process's own, a `Place` for every other.
 
-    ``rank`` is the number of this process, from 0, ``size`` the number of processes, ``hosts[rank]`` where each runs.
-    ``mine`` are this process's devices, ``first`` is the number of the first of them among all, and ``places`` has the
-    `Place` of every device. ``names`` are for display: without rank and host in a process that was started alone.
+    ``rank`` is the number of this process, from 0, ``size`` the number of processes, and ``hosts[rank]`` the host of
+    each. ``mine`` are this process's devices, ``first`` is the number of the first of them among all, and ``places``
+    has the `Place` of every device. ``names`` are for display: without rank and host in a process that was started
+    alone.
     """
 
     def __init__(self, mine, world, patience):
@@ -79,7 +80,7 @@ class Cluster(Sequence):
         return isinstance(self.world, Elastic)
 
     def become_elastic(self):
-        """From now on, let this cluster survive the death of processes: see elastic.py, and `surely`. All call this.
+        """Let this cluster survive deaths of processes from now on: see elastic.py and `surely`. All of them call this.
 
         Raises DeviceError if MPI does not support this.
         """
@@ -92,14 +93,14 @@ class Cluster(Sequence):
         atexit.register(self.world.leave)
 
     def vote(self):
-        """End a round of an elastic cluster, as `Elastic.vote`; do nothing in other clusters."""
+        """End a round of an elastic cluster, as `Elastic.vote` does; do nothing in other clusters."""
         if self.is_elastic and self.size > 1:
             self.world.vote()
 
     def surely(self, work, *args, again=lambda: None):
         """Do ``work(*args)`` in all processes; after a death call ``again()`` and repeat the work without the dead.
 
-        Then this cluster has fewer devices, and this process may have another rank.
+        After a death, this cluster has fewer devices, and this process may have another rank.
         """
         dead, has_failed = [], False
         while True:
@@ -128,7 +129,7 @@ class Cluster(Sequence):
         return f"<cluster of {self.size}: {listed(self.places)}; this is rank {self.rank}>"
 
     def part(self, items):
-        """The part of ``items``, a list with one item per device of the cluster, for this process's devices."""
+        """The items for this process's devices, from ``items``, a list with one for each device of the cluster."""
         return items[self.first : self.first + len(self.mine)]
 
     def across(self, algorithm):
@@ -136,7 +137,7 @@ class Cluster(Sequence):
 
         Each process passes the arrays of its own devices, in their order; all processes call their allreduces in the
         same order. ``algorithm`` is a name or a function, as `allreduce` takes it, or "mpi": MPI_Allreduce, where MPI
-        chooses the algorithm. With "hierarchical" the devices of a process are a group. The arrays of GPUs travel
+        chooses the algorithm. With "hierarchical", the devices of each process are a group. The arrays of GPUs travel
         through the hosts' memory (staging.py), except with "nccl", which moves them from card to card.
 
         Raises ValueError for unknown algorithms, DeviceError for "mpi" if there is only one process, and for "nccl"
@@ -154,7 +155,7 @@ class Cluster(Sequence):
         return Across(self, name_of(algorithm) if callable(algorithm) else algorithm, schedules)
 
     def schedules(self, algorithm):
-        """The function that makes an algorithm's schedule for k devices and n elements; it may be given itself."""
+        """The function that makes an algorithm's schedule for k devices and n elements; it may be such a function."""
         return self._by_process if algorithm == "hierarchical" and self.size > 1 else schedules_of(algorithm)
 
     @property
@@ -191,8 +192,8 @@ class Across:
     """A collective over the devices of a cluster of several processes, which `Cluster.across` makes for allreduces.
 
     ``schedules``: the function of k and n that makes its schedules; None for the library ``name``, "mpi" or "nccl".
-    ``messages``: which communicator, order and first tag its `Exchange` has; that of the devices' queues unless given.
-    ``do(function, *args)`` calls what runs on the devices.
+    ``messages``: the communicator, order and first tag of its `Exchange`; by default, the communicator is that of the
+    devices' queues. ``do(function, *args)`` calls what runs on the devices.
     """
 
     def __init__(self, cluster, name, schedules, messages=None, do=None):
@@ -200,7 +201,7 @@ class Across:
         self.messages, self.do = messages, do or (lambda function, *args: function(*args))
 
     def add_to(self, batch, data):
-        """Add to a batch: the arrays of this process's devices are summed in place over all devices of the cluster.
+        """Add to a batch: sum the arrays of this process's devices, in place, over all devices of the cluster.
 
         Raises ValueError unless there is one array for each of this process's devices, in their order.
         """
@@ -227,33 +228,33 @@ class Across:
 
 
 def as_cluster(devices):
-    """``devices`` itself if it is a `Cluster`, otherwise a cluster of these of this process alone; None: `try_gpu`."""
+    """``devices`` if it is a `Cluster`, otherwise a cluster of these devices of this process; None: `try_gpu`."""
     mine = [try_gpu()] if devices is None else devices
     return devices if isinstance(devices, Cluster) else Cluster(check_devices(mine), None, PATIENCE)
 
 
 _clusters = {}
-"""The clusters made so far. The key has, from each process, its request and how many of its clusters ended in a hang:
-after a hang, the same request makes a new cluster."""
+"""The clusters made so far. The key contains, from each process, its request and how many of its clusters ended in a
+hang, so after a hang the same request makes a new cluster."""
 
 _computing = None
 """What `own_devices` found: the communicator of the processes that have devices, or the NoDeviceError that it raised in
-this process; None before."""
+this process; None before it is called."""
 
 
 def cluster(devices: int | Sequence = 1, patience=PATIENCE) -> Cluster:
     """The devices of all processes that mpiexec or srun started together, or of a process that was started alone.
 
     ``devices``: how many devices each process takes at most: GPUs that no other process on its machine has taken, or
-    virtual devices if no process has a GPU. Or a list of this process's own devices, or of their names, such as
-    ["cpu:0"]. All processes call this, and wait for each other here. A process that waits longer than ``patience``
-    seconds for another, here or in an exchange, names it and ends all processes with a nonzero exit code. An uncaught
-    error in a process ends all of them, too.
+    virtual devices if no process has a GPU. It may also be a list of this process's own devices, or of their names,
+    such as ["cpu:0"]. All processes call this, and wait for each other here. A process that waits longer than
+    ``patience`` seconds for another, here or in an exchange, names it and ends all processes with a nonzero exit code.
+    An uncaught error in a process ends all of them, too.
 
     Raises ValueError for invalid ``devices``, and in all processes if they run different versions of this package.
     Raises DeviceError if the processes cannot find each other, and NoDeviceError in a process that gets no GPU while
-    others have one: they compute without it. In an interactive process (a prompt, a notebook's kernel, an ipyparallel
-    engine) waiting too long raises a HangError instead.
+    others have one; the others compute without it. In an interactive process (a prompt, a notebook's kernel, an
+    ipyparallel engine) waiting too long raises a HangError instead.
     """
     global _computing
     check_number("patience", patience, above=0)

@@ -8,7 +8,7 @@ when another process's phases are done, so messages take the place of these wait
 - before a device overwrites what it has sent, it waits until the message has left.
 
 Each process does its devices' phases in the program's order. Of all phases that are not done yet, the first in this
-order can always be done, since it waits only for phases before it. So there is no deadlock.
+order can always be done, since it waits only for earlier phases. So there is no deadlock.
 """
 
 import bisect
@@ -61,5 +61,5 @@ class ProcessPart:
 
 @functools.lru_cache(maxsize=256)
 def part_of(owners, rank, compile_program, *arguments):
-    """The `ProcessPart` of a program that is compiled now, cached: training uses the same few again and again."""
+    """Compile a program and return its `ProcessPart`; cached, since training uses the same few again and again."""
     return ProcessPart(compile_program(*arguments), owners, rank)

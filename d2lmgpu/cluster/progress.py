@@ -1,7 +1,8 @@
-"""Messages of plans: each goes from one device to one of another process, and any number may be under way at a time.
+"""Messages of plans: each goes from one device to a device of another process, and many may be under way at a time.
 
-A device hands in what is to be sent, or asks for what is to come, and goes on; its queue waits for the event where the
-plan says so. One thread of the process, the progress thread, takes care of all messages that are under way:
+A device hands in what it sends, or asks for what it should receive, and goes on; its queue waits for the message's
+event where the plan says so. One thread of the process, the progress thread, takes care of all messages that are under
+way:
 
     cpu(0)     F 0 │ hand in y 0 │ F 1 │ hand in y 1 │ ... │ (y 0 has left) free y 0
     progress         ├── sends y 0 ────────┤
@@ -23,14 +24,14 @@ class ProgressThread(Communicator):
     def __init__(self, comm, heard):
         super().__init__(comm, heard)
         self._under_way = []
-        self._lock = threading.Lock()  # of devices' threads: `error`, and what is under way
+        self._lock = threading.Lock()  # devices' threads also use `error` and what is under way
         self._called = threading.Event()
         threading.Thread(target=self._work, name="d2lmgpu progress", daemon=True).start()
 
     def run(self, work, event, failed):
-        """Begin a request: ``work`` is its generator; ``event`` happens when it is done, even if it fails.
+        """Begin a request: ``work`` is its generator; ``event`` happens when the request is done, even if it fails.
 
-        ``failed(error)`` is called for an error.
+        ``failed(error)`` is called if there is an error.
         """
         request = self._request(work, event, failed)
         if not next(request, False):  # it is done already
@@ -44,13 +45,13 @@ class ProgressThread(Communicator):
         self._done(event)
 
     def await_event(self, event, what, order):
-        """From now on a device waits for the ``event`` of a request. ``what`` and ``order``: see `Waiting`."""
+        """Note that a device now waits for the ``event`` of a request. ``what`` and ``order``: see `Waiting`."""
         self._waits[event] = Waiting(time.monotonic(), order, what)
         if event.done():
             self._waits.pop(event, None)
 
     def give_up(self, error):
-        """End all waiting with ``error``. Messages under way may still arrive: their memory is kept."""
+        """End all waiting with ``error``. Messages under way may still arrive, so their memory is kept."""
         with self._lock:
             told = self.error is not None
             super().give_up(error)
@@ -75,7 +76,7 @@ class ProgressThread(Communicator):
                 since = time.monotonic()
 
     def _look(self):
-        """Continue every request whose message has arrived or left; returns whether any is done now."""
+        """Continue every request whose message has arrived or left; return whether any request is done now."""
         done = [one for one in list(self._under_way) if not next(one[0], False)]
         for one in done:
             self._under_way.remove(one)

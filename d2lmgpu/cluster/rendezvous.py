@@ -1,4 +1,4 @@
-"""All processes exchange something, with a time limit; a process that does not arrive in time is named.
+"""An exchange between all processes with a time limit; processes that do not arrive in time are named.
 
 In this way the processes compare their code, settings and data before they begin.
 """
@@ -14,7 +14,7 @@ from .communicator import HangError, most_tags
 from .ending import end, lives_on
 
 PATIENCE = 120.0
-"""Seconds for which a process waits for another, unless something else is set."""
+"""Seconds for which a process waits for another one, by default."""
 
 GLANCE = 0.001
 """Seconds between two looks at what has arrived."""
@@ -25,12 +25,12 @@ is not freed."""
 
 
 def rendezvous(world, here, patience, where="d2l.cluster()"):
-    """All-gather with a time limit: the list of what all processes give as ``here``, by rank.
+    """An all-gather with a time limit: return a list, by rank, of what all processes give as ``here``.
 
-    All processes call it in the same order. If nothing new comes for ``patience`` seconds, an error text names the
+    All processes call this in the same order. If nothing new arrives for ``patience`` seconds, an error text names the
     missing processes and the place ``where`` the others wait, and all processes end; an interactive process
     (`lives_on`) raises a HangError instead. A process that has not taken this one's message also counts as missing. The
-    messages have the two largest tags, since the program may use the communicator, too.
+    messages have the two largest tags, since the program may use the communicator for other messages.
     """
     if hasattr(world, "exchange"):  # an `Elastic` communicator
         return world.exchange(here)
@@ -54,7 +54,7 @@ def rendezvous(world, here, patience, where="d2l.cluster()"):
                 _unsent.extend([*sent.values(), *(world.isend(None, rank, withdrawn) for rank in others)])
                 raise HangError(text)
             if world.rank > min({*range(world.size)} - {*missing}):
-                time.sleep(2)  # the lowest rank that is here says it, and ends all
+                time.sleep(2)  # the lowest rank that is here reports it and ends all
             end(world, [f"{text}; the job ends"])
         time.sleep(GLANCE)
     return [found[rank] for rank in range(world.size)]
@@ -63,10 +63,10 @@ def rendezvous(world, here, patience, where="d2l.cluster()"):
 def agree(comm, what, patience=PATIENCE, where="the comparison of what they run"):
     """Check that all processes have the same ``what``: a dict of settings, checksums and the like by their names.
 
-    ``comm`` is MPI's communicator of all of them. All processes call this in the same order; one that does not come
+    ``comm`` is MPI's communicator of all processes. All of them call this in the same order; one that does not do so
     within ``patience`` seconds is named, and the job ends.
 
-    Raises ValueError in every process, naming what differs, and on which ranks; HangError as `rendezvous` does.
+    Raises ValueError in every process, naming what differs and on which ranks, and HangError as `rendezvous` does.
     """
     here = {name: repr(plain(value)) for name, value in what.items()}
     told = rendezvous(comm, here, patience, where)
@@ -87,7 +87,7 @@ def checksum_of_code():
 
 
 def _difference(name, values):
-    """The ranks of each of the ``values``, one of each rank, in words."""
+    """The different ``values`` and their ranks, in words; there is one value from each rank."""
     usual = usual_of(values)
     others = dict.fromkeys(value for value in values if value != usual)
     return f"{name} is " + ", but ".join(
@@ -101,6 +101,6 @@ def usual_of(values):
 
 
 def _ranks(values, value):
-    """ "rank 1", or "ranks 0, 2 and 3"."""
+    """The ranks that have this value, in words: "rank 1", or "ranks 0, 2 and 3"."""
     *first, last = [str(rank) for rank, other in enumerate(values) if other == value]
     return f"ranks {', '.join(first)} and {last}" if first else f"rank {last}"

@@ -30,7 +30,7 @@ class Staging(CPU):
         return repr(self.gpu)
 
     def _set_up(self):
-        self.gpu.make_current()  # whose context the pinned memory is of
+        self.gpu.make_current()  # pinned memory belongs to a context
         super()._set_up()
 
     def empty(self, shape, dtype):
@@ -41,7 +41,7 @@ class Staging(CPU):
 
 
 def endpoint(device):
-    """The device at which a device's messages begin and end: a virtual device itself; for a GPU, its `Staging`."""
+    """The device at which a device's messages begin and end: for a virtual device, itself; for a GPU, its `Staging`."""
     if device.kind == "cpu":
         return device
     if "_staging" not in vars(device):
@@ -50,11 +50,11 @@ def endpoint(device):
 
 
 def add_staged(batch, devices, flat, size, dtype, work, do):
-    """Add to a batch: ``work(arrays)``, which all devices do together, on flat plain arrays in the host's memory.
+    """Add ``work(arrays)`` to a batch, which all devices do together, on flat plain arrays in the host's memory.
 
-    ``flat[i]``, asked for when device i has done its work so far, is its flat plain array of ``size`` elements. A
-    virtual device's array is given to ``work`` itself; a GPU's is copied down to its staging buffer before the work,
-    and up again after it. ``do(function, *args)`` calls whatever runs on the devices.
+    ``flat[i]``, which is looked up when device i has done its earlier work, is its flat plain array of ``size``
+    elements. A virtual device's array is given to ``work`` itself; a GPU's is copied down to its staging buffer before
+    the work, and up again after it. ``do(function, *args)`` calls whatever runs on the devices.
     """
     ends, hosts = [endpoint(device) for device in devices], {}
     for i, (device, end) in enumerate(zip(devices, ends, strict=True)):
@@ -74,13 +74,13 @@ def _work(work, flat, hosts, count):
 
 
 def _down(flat, i, host):
-    """Runs on the GPU's thread, and waits for the copy."""
+    """Copy the array to the host, and wait for the copy; runs on the GPU's thread."""
     with span("allreduce"):
         flat[i].get(out=host)
 
 
 def _up(done, flat, i, host, device):
-    """Runs on the GPU's thread. When it returns, ``host`` may be overwritten. Raises the error of the work."""
+    """Copy ``host`` to the GPU, after which it may be overwritten; runs on its thread. Raises the error of the work."""
     if done.error:
         raise done.error
     with span("allreduce"):

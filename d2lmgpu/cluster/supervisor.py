@@ -1,4 +1,4 @@
-"""Each process of a cluster has a parent that outlives it and says how it ended.
+"""Each process of a cluster has a parent process that outlives it and reports how it ended.
 
 The process that mpiexec or srun has started forks before MPI begins. The child is the rank; the parent, its supervisor,
 only waits for it:
@@ -6,8 +6,9 @@ only waits for it:
     mpiexec ──► supervisor ──► rank 1    is killed by signal 9
                     └─► prints "rank 1 (b) was killed by signal 9", and ends; then mpiexec ends the others
 
-MPI's launchers end all other processes as soon as one that they started ends with an error. Here that is the
-supervisor, so its line is printed first. The rank reports its progress to it through a pipe (see `tell`).
+MPI's launchers end all other processes as soon as one that they started ends with an error. Here, the process that they
+started is the supervisor, so its line is printed first. The rank reports its progress to the supervisor through a pipe
+(see `tell`).
 """
 
 import contextlib
@@ -30,14 +31,14 @@ LAUNCHERS = {
     "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
     "WORLD_SIZE": "RANK",
 }
-"""Environment variables with the number of processes and the rank: of MPICH's mpiexec and its like, of Open MPI's, of
-srun and of torchrun."""
+"""Environment variables with the number of processes and the rank, as set by MPICH's mpiexec and its relatives, by Open
+MPI's, by srun and by torchrun."""
 
 RANKS = (*LAUNCHERS.values(), "PMIX_RANK")
 """Environment variables with the rank."""
 
 NOT_FORKED = ("mpi4py.MPI", "cupy", "torch")
-"""Modules whose libraries do not work in a child that is forked after they were loaded."""
+"""Modules whose libraries do not work in a child process that is forked after they were loaded."""
 
 PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT")
 """Signals that the supervisor passes on to its rank."""
@@ -46,10 +47,10 @@ GRACE = 3.0
 """Seconds that a supervisor waits after its patience is over, so that other processes can report what they wait for."""
 
 START = 30.0
-"""Seconds that MPI may take to begin, whatever the patience."""
+"""Seconds that MPI may take to begin, even if the patience is shorter."""
 
 FROZEN = 10.0
-"""Seconds without a sign of life after which the supervisor of an elastic cluster's rank kills it."""
+"""Seconds without a sign of life after which the supervisor of a rank in an elastic cluster kills the rank."""
 
 AFTER = 0.5
 """Seconds from a rank's end until its supervisor reports it. If mpiexec has ended all processes, it ends the
@@ -59,7 +60,7 @@ LINGER = 1.0
 """Seconds that the other ranks usually have to end by themselves, before mpiexec ends them."""
 
 LOOK = 0.2
-"""Seconds between two looks at a rank that says nothing."""
+"""Seconds between two checks of a rank that sends nothing."""
 
 BUS_HINT = ", perhaps because /dev/shm is full (give a container more: docker run --shm-size=1g)"
 """The likely cause of SIGBUS: MPI exchanges messages in shared memory."""
@@ -68,7 +69,7 @@ PR_SET_PDEATHSIG = 1
 """The value of this constant in Linux's prctl.h."""
 
 _pipe = None
-"""In a rank that has a supervisor: the end of the pipe through which it sends to it."""
+"""In a rank that has a supervisor, the end of the pipe through which the rank sends to it."""
 
 
 def last_words(lines, seconds=0.5):
@@ -100,12 +101,12 @@ def supervise():
 def tell(**news):
     """Send the supervisor, if there is one, new values of its attributes:
 
-    - ``patience``: the seconds to wait for other processes; ``began``: since when (`time.monotonic`) this one waits;
+    - ``patience``: the seconds to wait for other processes; ``began``: when (`time.monotonic`) this one began to wait;
     - ``together=True``: MPI has begun;
     - ``rank``: the rank's number among the processes that compute;
     - ``over=True``: do not report how this process ends;
     - ``linger``: the seconds that the others have to end by themselves, before mpiexec ends them;
-    - ``elastic=True``: the others go on when it dies; from now on it sends ``alive=True`` all the time.
+    - ``elastic=True``: the others go on when this process dies; from now on, it keeps sending ``alive=True``.
     """
     if _pipe is not None:
         with contextlib.suppress(OSError):
@@ -113,7 +114,7 @@ def tell(**news):
 
 
 def is_tolerant():
-    """Whether mpiexec, Open MPI's, was started so that processes outlive each other."""
+    """Whether Open MPI's mpiexec was started in such a way that processes can outlive each other."""
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"
 
 
@@ -152,7 +153,7 @@ def _divide():
 
 
 class _Supervisor:
-    """What the parent does; it never returns to the program."""
+    """The work of the parent process, which never returns to the program."""
 
     def __init__(self, child, reading):
         self.child, self.reading = child, reading
@@ -169,7 +170,7 @@ class _Supervisor:
             pid, status = os.waitpid(self.child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if pid and os.WIFSTOPPED(status):
                 by = os.WSTOPSIG(status)
-                self.paused = by in self.passed_on  # passed on: the stop is meant
+                self.paused = by in self.passed_on  # a stop that was passed on is intended
                 self.stopped = None if self.paused else (time.monotonic(), by)
             elif pid and os.WIFCONTINUED(status):
                 self.stopped, self.paused = None, False
@@ -178,10 +179,10 @@ class _Supervisor:
             self._look_if_frozen() if self.elastic else self._look()
 
     def _look(self):
-        """If the rank has been stopped, or has waited for MPI to begin, for too long: report it, and soon end the job.
+        """Report a rank that has been stopped, or has waited for MPI to begin, for too long, and soon end the job.
 
         A stopped rank is reported shortly before the others' patience is over. The rank is killed `GRACE` seconds after
-        it is over, so that the others can report what they wait for.
+        that patience is over, so that the others can report what they wait for.
         """
         if self.patience is None or (self.together and not self.stopped):
             return
@@ -210,7 +211,7 @@ class _Supervisor:
             self.heard = math.inf
 
     def _read(self, seconds):
-        """Take in what the rank sends within so many seconds; returns whether it has sent something."""
+        """Read what the rank sends within this many seconds; return whether it has sent something."""
         try:
             if self.reading.poll(seconds):
                 vars(self).update(self.reading.recv())
@@ -221,7 +222,7 @@ class _Supervisor:
         return False
 
     def _end(self, status):
-        """The rank has ended: report how, and end with its exit code.
+        """Report how the rank has ended, and end with its exit code.
 
         Nothing is reported if the rank has reported it itself, if a signal that was passed on ended it, or if it ended
         with exit code 0 before MPI began.
@@ -231,7 +232,7 @@ class _Supervisor:
         code = os.waitstatus_to_exitcode(status)
         if is_tolerant() and self.together and not self.over:
             self._say(how_it_ended(code), "" if self.elastic else "; the job ends")
-            os.kill(os.getpid(), signal.SIGKILL)  # after an exit code mpiexec waits for ever
+            os.kill(os.getpid(), signal.SIGKILL)  # after a mere exit code, mpiexec would wait for ever
         asked = -code in self.passed_on
         well = code == 0 and not self.together  # it ended before it met the others
         if not (self.over or asked or well):
@@ -248,7 +249,7 @@ class _Supervisor:
     def _linger(self):
         """Leave a child process that keeps the connection to the launcher open for a while.
 
-        When the connection of a process closes, MPICH's mpiexec kills all processes, and takes the signal's number for
+        When the connection of a process closes, MPICH's mpiexec kills all processes, and takes the signal's number as
         its own exit code, unless they have ended by themselves before.
         """
         sys.stdout.flush()

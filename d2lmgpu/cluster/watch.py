@@ -1,13 +1,13 @@
 """Reports of hangs: a thread in each process, the watch, checks whether the process's devices wait too long.
 
-Every message of a schedule is known in advance, so a process knows for which message a device waits. The watches ask
+Every message of a schedule is known in advance, so a process knows which message a device waits for. The watches ask
 each other, on a communicator of their own, and answer even while devices wait:
 
     rank 0   waits 117 s for rank 1 ──► "and you?" ──► rank 1   waits for rank 2
                                                  └──► rank 2   (no answer)
     rank 0   waits 120 s: reports which elements of rank 2 rank 1 waits for, and that rank 2 is silent; ends the job
 
-The report begins with a wait for a process that does not wait itself, since the other waits follow from such a one.
+The report begins with a wait for a process that does not wait itself, since such a wait causes the others.
 
 A process at the end of its program also asks the others whether they are still there. A second thread checks, without
 MPI, that the watch itself makes progress: if a process is stopped while it writes to memory that MPI shares between
@@ -27,17 +27,18 @@ from .ending import end, leave
 from .supervisor import last_words, tell
 
 TAGS = ASK, ANSWER, LEAVING, SPEAKING, OVER, HUNG = range(6)
-"""Tags of the watches' messages: what do you wait for? its answer, a `State`; my program is at its end; I am reporting
-a hang; the job is over; and, where processes are interactive, a hang was reported, so end your waits."""
+"""Tags of the watches' messages, in order: a question about the receiver's waits; the answer, a `State`; "my program is
+at its end"; "I am reporting a hang"; "the job is over"; and, where processes are interactive, "a hang was reported, so
+end your waits"."""
 
 LOOK = 0.05
 """Seconds between two rounds of the watch's loop."""
 
 LAST_MESSAGES = 0.5
-"""The most seconds for which a process that ends the job waits until its messages to the others have left."""
+"""The most seconds that a process that ends the job waits for its messages to the others to leave."""
 
 GRACE = 3.0
-"""Seconds beyond patience that a watch may take for one look, and other processes for an answer."""
+"""Seconds beyond the patience that a watch may take for a round of its loop, and other processes for an answer."""
 
 HANG = "this cluster ends (call d2l.cluster() in all processes for a new one)"
 """The consequence of a hang where the processes live on."""
@@ -46,9 +47,9 @@ HANG = "this cluster ends (call d2l.cluster() in all processes for a new one)"
 class State(NamedTuple):
     """A process's answer: the seconds of its longest wait, what is missing in words, and the rank it should come from.
 
-    ``order``: as in `Waiting`, to find the earliest of several waits. Without a wait
-    ``seconds`` is None, and ``text`` says where the program is. ``heard``: for each rank the seconds since its last
-    message. ``then``: the time by this process's `time.monotonic` when the state was made, or arrived here.
+    ``order``: as in `Waiting`, to find the earliest of several waits. If there is no wait, ``seconds`` is None, and
+    ``text`` says where the program is. ``heard``: for each rank, the seconds since its last message. ``then``: the
+    time, by this process's `time.monotonic`, when the state was made or arrived here.
     """
 
     seconds: float
@@ -65,15 +66,15 @@ class State(NamedTuple):
 
 
 class Watch:
-    """The watch of one process. ``comm``: a communicator of the watches, ``hosts[rank]`` where each process runs."""
+    """The watch of one process. ``comm``: a communicator of the watches; ``hosts[rank]``: the host of each process."""
 
     def __init__(self, comm, hosts, patience):
         self.comm, self.hosts, self.patience = comm, hosts, patience
-        self.early = min(3.0, patience / 4)  # the others are asked so many seconds before ``patience`` is over
+        self.early = min(3.0, patience / 4)  # the others are asked this many seconds before ``patience`` is over
         self.heard = [time.monotonic()] * comm.size
         self._others = [rank for rank in range(comm.size) if rank != comm.rank]
-        self._requests = []  # MPI's, of messages on their way
-        self._asked, self._asked_then, self._answers = None, None, {}  # the wait of which the others were asked
+        self._requests = []  # MPI's requests for messages on their way
+        self._asked, self._asked_then, self._answers = None, None, {}  # the others were asked about this wait
         self._main = threading.main_thread().ident
         self._left, self._gone = set(), threading.Event()  # ranks at their end; set when all are
         self._at_end = self._asked_at = self._told = None  # when this process came to its end, asked there, said so
@@ -90,11 +91,11 @@ class Watch:
             threading.Thread(target=work, name="d2lmgpu cluster watch", daemon=True).start()
 
     def retire(self):
-        """Watch no more."""
+        """Stop watching."""
         self._left.update(range(self.comm.size))
 
     def leave(self):
-        """At the end of the program: wait until all programs have ended; the watch still answers the others."""
+        """At the end of the program, wait until all programs have ended; the watch still answers the others."""
         self._main, self._at_end = None, time.monotonic()  # the watch's thread tells the others
         self._gone.wait()
         tell(over=True)
@@ -113,7 +114,7 @@ class Watch:
         self._gone.set()
 
     def _watch_the_watch(self):
-        """Without MPI: end this process, and so the job, if its watch makes no progress."""
+        """End this process, and with it the job, if its watch makes no progress; this does not use MPI."""
         looks = still = 0
         while not self._gone.wait(LOOK):
             looks, before = self._looks, looks
@@ -147,7 +148,7 @@ class Watch:
         self._requests += [self.comm.isend(content, rank, tag) for rank in self._others]
 
     def tell_over(self, how):
-        """Let all others call `ending.leave(*how)`, and wait a moment for the messages. Any thread may call this."""
+        """Make all others call `ending.leave(*how)`, and wait a moment for the messages. Any thread may call this."""
         requests = [self.comm.isend(how, rank, OVER) for rank in self._others]
         until = time.monotonic() + LAST_MESSAGES
         while requests and time.monotonic() < until:
@@ -198,13 +199,14 @@ class Watch:
             communicator.give_up(HangError("\n".join(lines)))
 
     def _still_to_answer(self):
-        """Whether a process has sent something since it was asked, but not its answer, which is then on its way."""
+        """Whether a process has sent something since it was asked, but not its answer, which must be on its way."""
         return self._asked and any(self.heard[r] > self._asked_then and r not in self._answers for r in self._others)
 
     def _look_from_the_end(self):
-        """At the end of this process's program: end the job if another process does not answer.
+        """At the end of this process's program, end the job if another process does not answer.
 
-        After ``patience`` seconds the lowest rank at its end says once where those programs are that wait for nothing.
+        After ``patience`` seconds, the lowest rank at its end reports once where the programs that wait for nothing
+        are.
         """
         if self._at_end is None:
             return
@@ -260,7 +262,8 @@ class Watch:
     def explain(self, states, end="the job ends"):
         """The lines of a report: the first thing that is missing, the rank it should come from, and all other waits.
 
-        ``states``: a dict of this process's `State` and those that were answered, by rank. ``end``: what happens now.
+        ``states``: a dict, by rank, of this process's `State` and those that the others answered. ``end``: what happens
+        now.
         """
         now = time.monotonic()
         states = {rank: state.now(now) for rank, state in states.items()}
