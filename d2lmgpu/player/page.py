@@ -1,21 +1,22 @@
-"""Films in a browser: one HTML file that plays what each device does when, and needs nothing else.
+"""Films for a browser: one HTML file that shows what each device does at each time, and needs no other file.
 
-A *film* is a dict for JSON. `plans.write_html` and `collectives.write_html` make films; ``player.js`` plays them, on
-such a page or on any other: ``playFilm(film, element)``. Times are in ``unit``, counted from 0 to ``end``.
+A *film* is a dict that can be written as JSON. `plans.write_html` and `collectives.write_html` make films;
+``player.js`` plays them, on a page of this kind or on any other: ``playFilm(film, element)``. Times are in ``unit``,
+counted from 0 to ``end``.
 
     title       a text
-    unit        "s", or "" where times are in no unit
-    end         when it is over
-    facts       pairs of texts, what is known of the whole, such as ["bubble", "27%"]
+    unit        "s", or "" where times have no unit
+    end         the time when it is over
+    facts       pairs of texts about the whole film, such as ["bubble", "27%"]
     devices     a name for each row
-    kinds       {kind: [name, colour]}: which events are drawn as boxes
-    ways        {kind: [name, colour]}: kinds of messages
+    kinds       {kind: [name, colour]}: the kinds of events that are drawn as boxes
+    ways        {kind: [name, colour]}: the kinds of messages
     events      lists: [numbers of devices, kind, label, text, start, end]
     messages    lists: [source, destination, kind, text, bytes, start, end]
     marks       pairs of a time and a text: lines across all rows
-    chart       {"name": text, "lines": a list for each device of pairs of a time and the bytes from then on}
+    chart       {"name": text, "lines": for each device, a list of pairs of a time and the bytes from then on}
     holds       None, or {"columns": texts, "most": number, "states": pairs of a time and, from then on, for each device
-                and column a pair of a text and a number}: a table that changes
+                and column, a pair of a text and a number}: a table that changes
 """
 
 import html
@@ -31,9 +32,9 @@ def write_page(film, file):
 
 
 class Player:
-    """A film in a notebook: as the value of a cell it is shown in a frame, which holds the whole page.
+    """A film in a notebook: as the value of a cell, it is shown in a frame that holds the whole page.
 
-    ``height`` of the frame in pixels; a page that is higher scrolls in it.
+    ``height``: the height of the frame in pixels; a taller page scrolls in it.
     """
 
     def __init__(self, film, height=None):
@@ -50,7 +51,7 @@ class Player:
 
 
 def _height_of(film):
-    """In pixels: enough for all but the table at the end, except where there are many devices."""
+    """A height in pixels that is enough for all but the table at the end, unless there are many devices."""
     k = len(film["devices"])
     picture = 190 + k * (50 if k <= 16 else 20)
     tables = (2 if film["holds"] else 1) * (60 + 30 * k)
@@ -71,7 +72,7 @@ def _page(film):
 
 
 def _json_in_html(value):
-    """JSON in which nothing ends a script, whatever the texts are."""
+    """JSON in which nothing ends a script element, whatever the texts contain."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for mark in "<>&":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
