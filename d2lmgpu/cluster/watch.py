@@ -205,8 +205,8 @@ class Watch:
     def _look_from_the_end(self):
         """At the end of this process's program, end the job if another process does not answer.
 
-        After ``patience`` seconds, the lowest rank at its end reports once where the programs that wait for nothing
-        are.
+        After ``patience`` seconds, the lowest rank at its end reports once, for each program that waits for nothing,
+        where it is.
         """
         if self._at_end is None:
             return

@@ -1,1 +1,1 @@
-"""The language for collectives and training steps, and the modules that read it."""
+"""The language for collectives and training steps, and the modules that interpret it."""

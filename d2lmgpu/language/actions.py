@@ -4,14 +4,14 @@
     Compute     a device computes: forward or backward of a stage for a micro-batch, or the update of a stage
 
 Everything that devices do is a list of *steps*; a step is a list of actions that happen at the same time. All transfers
-of a step read what their sources held when it began, as messages on a wire do, so two devices may exchange the same
-slice. A *schedule*, such as an allreduce, has only transfers, of one array that each device has, named ("x",). A *plan*
-(plan.py) has both kinds of actions.
+of a step read what their sources held when the step began, as if messages were on a wire, so two devices may exchange
+the same slice. A *schedule*, such as an allreduce, has only transfers, all of the one array that each device has, which
+is named ("x",). A *plan* (plan.py) has both kinds of actions.
 
 You need not write down waiting or freeing, since both follow from the list: a device that reads a value waits until it
 is written, one that overwrites a value waits until it has been read, and a value that no later step reads is freed.
 
-The modules that prove, order, time, execute and draw steps need no more than this.
+The modules that prove, order, time, execute and draw steps need nothing but this list.
 """
 
 import functools
@@ -19,17 +19,17 @@ import itertools
 from typing import NamedTuple
 
 MOST_ELEMENTS = 2**50
-"""The most elements of an array, which would be petabytes."""
+"""The most elements that an array may have; they would take petabytes."""
 
 ALONE = ("x",)
-"""The value in a schedule: the one array that each device has."""
+"""The only value in a schedule: the array that each device has."""
 
 
 class Transfer(NamedTuple):
     """Elements ``start`` to ``stop`` of ``value`` go from device ``source`` to device ``destination``.
 
     There they are added to the elements at the same position (``op="add"``), or replace them (``op="copy"``), in the
-    same value or in the ``target``, if that is different.
+    same value, or in the ``target`` if one is given.
     """
 
     source: int
@@ -52,7 +52,7 @@ class Transfer(NamedTuple):
         return f"Transfer({', '.join(said)})"
 
     def __str__(self):
-        """ "device 0 sends device 1 units 0 to 20 of y of stage 0, micro-batch 3"."""
+        """In words: "device 0 sends device 1 units 0 to 20 of y of stage 0, micro-batch 3"."""
         what = f"{'units' if self.value[0] in ('y', 'dy') else 'elements'} {self.start} to {self.stop}"
         to = f", to be added to {name_of(self.target)}" if self.target else ", to be added" if self.op == "add" else ""
         of = "" if self.value == ALONE else f" of {name_of(self.value)}"
@@ -60,7 +60,7 @@ class Transfer(NamedTuple):
 
 
 def name_of(value):
-    """ "y of stage 0, micro-batch 3", "params of stage 1", "grads of stage 1, round 0"."""
+    """A value in words: "y of stage 0, micro-batch 3", "params of stage 1", "grads of stage 1, round 0"."""
     kind, s, *rest = value
     return f"{kind} of stage {s}" + "".join(f", {'round' if kind == 'grads' else 'micro-batch'} {i}" for i in rest)
 
@@ -74,7 +74,7 @@ def chunk_bounds(n, k) -> list[tuple[int, int]]:
 
 
 def chunk_bound(n, k, chunk):
-    """The (start, stop) of one of these chunks."""
+    """The (start, stop) of one of the chunks of `chunk_bounds`."""
     size, rest = divmod(n, k)
     start = chunk * size + min(chunk, rest)
     return start, start + size + (chunk < rest)
@@ -93,7 +93,7 @@ def place(schedule, members, start=0, value=ALONE):
 
 
 def way_back(schedule):
-    """The steps backwards: a device that received elements sends them back, to replace the originals."""
+    """The steps in reverse: a device that received elements sends them back, to replace the originals."""
     return [[Transfer(t.destination, t.source, t.start, t.stop, "copy") for t in step] for step in reversed(schedule)]
 
 

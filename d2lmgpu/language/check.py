@@ -11,7 +11,7 @@ from .split import ROWS, splits_of, units_of_outputs
 
 
 def check_stages(stages, network):
-    """The stages as a tuple. Raises ValueError unless each is a `Stage` and together they form the network."""
+    """Return the stages as a tuple. Raises ValueError unless each is a `Stage` and together they form the network."""
     stages = tuple(check_list("stages", stages, of="stages"))
     if not stages or not all(isinstance(stage, Stage) for stage in stages):
         raise ValueError(f"stages are {shown(stages)}; give at least one Stage(first, stop, params), as `cut` does")
@@ -30,9 +30,9 @@ def check_stages(stages, network):
 
 
 def check_plan(plan):
-    """The plan's steps as pairs (computations, list of `Moves`).
+    """Return the plan's steps as pairs (computations, list of `Moves`).
 
-    Raises ValueError unless it is a `Plan` with valid actions, in which no device computes two things in a step.
+    Raises ValueError unless it is a `Plan` with valid actions, in which no device does two computations in a step.
     """
     if not isinstance(plan, Plan):
         raise ValueError(f"plan is {shown(plan)}; give one, such as PLANS['gpipe'](4, 8)")
@@ -62,7 +62,7 @@ def check_plan(plan):
 
 
 class Sizes:
-    """How many elements, or units for y and dy, the values of a plan have."""
+    """The sizes of a plan's values, in elements, or in units for y and dy."""
 
     def __init__(self, plan):
         self.plan, self.units = plan, units_of_outputs(plan.network, plan.stages)

@@ -1,4 +1,4 @@
-"""Follow one element with every share counted, for pictures and to say in which step something went wrong."""
+"""Follow one element and count every share in it, for pictures and to find the step in which something went wrong."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -12,7 +12,7 @@ MOST = 100
 
 
 class Write(NamedTuple):
-    """In step ``number``, a transfer or a computation combined the shares ``came`` with ``had``, both a `Counter`."""
+    """A write in step ``number``: the ``action`` combined the shares ``came`` with ``had``, each a `Counter`."""
 
     number: int
     action: tuple
@@ -23,8 +23,8 @@ class Write(NamedTuple):
 def follow(steps, held, element, is_about=lambda action: True):
     """Follow one element through the steps: yield what is held, and its writes, at the start and after each step.
 
-    ``held``: by (device, value), a `Counter` of shares; a new dict each time. ``is_about(action)`` says which transfers
-    and computations to follow; a computation adds its micro-batch.
+    ``held``: what is held at the start, a dict of a `Counter` of shares by (device, value); each state is a new dict.
+    ``is_about(action)`` says which transfers and computations to follow; a computation adds its micro-batch.
     """
     yield held, []
     for number, step in enumerate(steps, 1):
@@ -49,7 +49,7 @@ def shares_alone(k):
 
 
 def counted(schedule, k, cuts):
-    """How often each share is in what each device holds at the start and after each step: (steps + 1, k, pieces, k)."""
+    """Count each share in what each device holds at the start and after each step: (steps + 1, k, pieces, k)."""
     counts = np.zeros((len(schedule) + 1, k, len(cuts) - 1, k), np.int64)
     for piece, element in enumerate(cuts[:-1]):
         for number, (held, _) in enumerate(follow(schedule, shares_alone(k), element)):
@@ -62,7 +62,7 @@ def diagnosis(found, right, place, what, of):
     """What is wrong with an element in a ``place`` (device, value), and the step that caused it.
 
     ``found``: what `follow` has yielded so far. ``right``: the set of shares that should be there. ``what`` and ``of``
-    name the shares and their numbers: "the shares of devices 1 and 2 are missing."
+    are the words for a share and for its number, as in "the shares of devices 1 and 2 are missing."
     """
     states, each_steps_writes = zip(*found, strict=True)
     history = [write for writes in each_steps_writes for where, write in writes if where == place]
@@ -101,7 +101,7 @@ def _is_added(write):
 
 
 def _named(shares, what, of):
-    """ "the shares of devices 1 and 2 are"."""
+    """The shares in words, with a verb: "the shares of devices 1 and 2 are"."""
     *others, last = map(str, sorted(shares))
     if not others:
         return f"the {what} of {of} {last} is"

@@ -4,7 +4,7 @@ allreduce         every device: the sum over all devices
 reduce_scatter    device i: the sum over all devices in chunk i
 all_gather        every device: each chunk i as device i had it
 broadcast         every device: what the root had
-all_to_all        device j: block i·k + j of k·k, as device i had it, for each i
+all_to_all        device j: for each i, block i·k + j of the k·k blocks, as device i had it
 """
 
 from .actions import chunk_bound
@@ -27,5 +27,5 @@ GOALS = {
 }
 """Functions of k devices, n elements and the root that return lists of (device, start, stop, shares).
 
-These elements on that device must be the sum of the shares, an int whose bit i stands for device i's share.
+Elements start to stop on the device must be the sum of the shares, an int whose bit i stands for device i's share.
 """

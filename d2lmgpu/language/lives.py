@@ -3,11 +3,11 @@
 A value exists on a device from the step that first writes it there to the last step that reads it. There are special
 cases:
 
-    parameters that the layout gives a device exist always; other parameters are freed once the device has computed
-        with them, even if they will be sent again: so ZeRO-3 gathers for forward, and again for backward
+    parameters that the layout gives a device always exist; other parameters are freed once the device has computed
+        with them, even if they will be sent again: so ZeRO-3 gathers them for forward, and again for backward
     a cache is freed if forward is computed again before backward
-    a value that another device reads last stays for one more computation of this device, so that a slightly late
-        reader delays no other device
+    a value that is last read by another device stays during one more computation of its own device, so that a
+        slightly late reader delays no other device
     moments exist until the end of the step, when running statistics are updated
 """
 
@@ -45,14 +45,14 @@ def lives_of(plan, columns):
 class _Lives:
     def __init__(self, plan, columns):
         self.plan, self.lives, self.count = plan, [], len(columns)
-        # By value, of each device: the steps in which it begins, is used last, sent last, read last and moved first.
+        # By value, for each device: the steps in which it begins, ends, is sent last, used last and moved first.
         self.rows = collections.defaultdict(lambda: np.zeros((5, plan.k), np.int32))
         self.own = np.zeros((len(plan.stages), plan.k, 2), np.int64)  # the elements of parameters that it always has
         for device, parts in enumerate(plan.layout):
             for part in parts:
-                stage = plan.stages[part.stage]  # of a split one its part is all that it needs
+                stage = plan.stages[part.stage]  # a split stage is computed with this part alone
                 self.own[part.stage, device] = all_of(stage) if stage.split else part.params
-        self.computing = [[] for _ in plan.layout]  # of each device the steps in which it computes for a micro-batch
+        self.computing = [[] for _ in plan.layout]  # by device: the steps in which it computes for a micro-batch
         for number, (computes, _) in enumerate(columns, 1):
             for compute in computes:
                 if compute.micro_batch is not None:
@@ -62,7 +62,7 @@ class _Lives:
                 some = each.start < each.stop
                 read = some if each.value[0] != "params" else some & ~self._is_own(each)
                 self._read(each.value, each.source[read], number)
-                # To what is on the same device it is added once; else it is sent.
+                # A transfer to another value adds it once, on the same device; otherwise, it is sent.
                 self.rows[each.value][USED if each.target != each.value else SENT, each.source[read]] = number
                 self._write(each.target, each.destination[some], number, again=each.op == "copy")
                 for value, devices in (each.value, each.source), (each.target, each.destination):
@@ -93,14 +93,14 @@ class _Lives:
         return (first <= each.start) & (each.stop <= last)
 
     def _is_nothing(self, value):
-        """Whether there is no such value: before the first stage, after the last, or for one without batch norm."""
+        """Whether there is no such value: before the first stage, after the last, or for a stage without batch norm."""
         kind, s = value[:2]
         if kind in ("y", "dy"):
             return not 0 <= s < len(self.plan.stages) - 1
         return kind in ROWS and not norms_of(self.plan.stages[s], self.plan.network)
 
     def _read(self, value, devices, number):
-        """Note that devices read the value, if they have it; they may always have parameters."""
+        """Note that devices read the value, unless it never began there, as with parameters that they always have."""
         begin, end, *_ = self.rows[value]
         end[devices[begin[devices] != NEVER]] = number
 

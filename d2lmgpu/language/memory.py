@@ -1,6 +1,6 @@
 """How much memory a plan takes: what each device holds in each step, by kind, and the peak.
 
-lives.py says when values exist; this module counts their bytes, except for temporary memory within a computation.
+lives.py says when values exist; this module counts their bytes, but not temporary memory within a computation.
 """
 
 import itertools
@@ -20,10 +20,11 @@ WIDE_ITEMSIZE = 8
 """Bytes per number in moments and sums, which are always float64, and in gradients for exact sums."""
 
 KINDS = ("parameters", "gradients", "state", "examples", "activations", "messages")
-"""Parameters: with batch norm's running statistics. Gradients: with moments and sums. State: the optimiser's.
-Examples: with their labels. Activations: y, dy, caches and deltas that were made here.
+"""The kinds of memory. Parameters include batch norm's running statistics, gradients include moments and sums, and
+examples include their labels. State is the optimiser's. Activations are y, dy, caches and deltas that were made on the
+device.
 
-Messages: y and dy that came from other devices, or in which transfers put parts and shares together.
+Messages are y and dy that came from other devices, or in which transfers put parts and shares together.
 """
 
 OF_VALUES = {"params": "parameters", "grads": "gradients", "moments": "gradients", "sums": "gradients"}
@@ -31,9 +32,9 @@ OF_VALUES = {"params": "parameters", "grads": "gradients", "moments": "gradients
 
 
 class Held(NamedTuple):
-    """What one device holds, in bytes: ``between`` steps, at its ``peak``, which consists of ``peak_of`` (by kind).
+    """What one device holds, in bytes: ``between`` steps, and at its ``peak``, which ``peak_of`` divides by kind.
 
-    ``line``: pairs (step, bytes that it holds from the begin of that step on).
+    ``line``: pairs (step, bytes that it holds from the beginning of that step on).
     """
 
     between: int
@@ -56,7 +57,7 @@ def held_in_steps(plan, columns, batch_size, states, dtype, objective=CLASSES, k
 
 
 def unit_bytes(plan, batch_size, dtype, exact=False):
-    """A function of a value: the bytes of one of its elements, or of a unit of y or dy for all its examples."""
+    """A function of a value: the bytes of one of its elements, or, for y and dy, of one unit for all its examples."""
     dtype, units = np.dtype(dtype), units_of_outputs(plan.network, plan.stages)
     sizes, examples = stage_sizes(plan.network, plan.stages, dtype), examples_in_each(batch_size, plan.micro_batches)
 
@@ -81,9 +82,9 @@ def joined_values(plan, columns):
 
 
 class Facts:
-    """Of a plan what memory depends on: its `joined_values`, its `synchronised_stages`, and the extents of gradients.
+    """The facts about a plan on which memory depends: `joined_values`, `synchronised_stages` and extents of gradients.
 
-    ``extents``: by gradients the first and last element, of each device.
+    ``extents``: by gradients value, two arrays: the start and the stop of each device's elements.
     """
 
     def __init__(self, plan, columns):
@@ -145,7 +146,7 @@ class _Memory:
                 self.always["examples"] += objective.zeros(1).nbytes * self.examples[m]
 
     def begin(self, value, begin, end, moved):
-        """A value begins to exist, possibly in parts, which are joined into a whole array when it is ``moved``."""
+        """Let a value begin to exist, possibly in parts, which are joined into a whole array when it is ``moved``."""
         came = value[0] in ("y", "dy") and moved == begin
         nbytes, shared = (self._whole(value), None) if came else self._own_and_shared(value)
         own = _Piece("messages" if came else OF_VALUES.get(value[0], "activations"), nbytes, begin, end)
@@ -184,7 +185,7 @@ class _Memory:
         return self.sizes[value[1]].whole(self.examples[value[2]])
 
     def _own_and_shared(self, value):
-        """The bytes of its own array, and the value whose array it has as well, or None."""
+        """The bytes of the value's own array, and another value whose array it also has, or None."""
         kind, s, *m = value
         if kind == "params":
             return self.itemsize * self.plan.stages[s].params, None

@@ -14,11 +14,11 @@ from .actions import MOST_ELEMENTS, Transfer
 
 
 class Wrong(ValueError):
-    """What is wrong in a step; the caller adds the step's number."""
+    """Something is wrong in a step; the caller adds the step's number to the message."""
 
 
 class Moves(NamedTuple):
-    """Transfers of ``value`` to ``target`` by ``op``; the other fields are int64 arrays with a number for each."""
+    """Transfers of ``value`` to ``target`` by ``op``; the other fields are int64 arrays, one number per transfer."""
 
     value: tuple
     target: tuple
@@ -29,7 +29,7 @@ class Moves(NamedTuple):
     stop: np.ndarray
 
     def transfer(self, i):
-        """The ``i``-th of them, as a `Transfer`."""
+        """The ``i``-th transfer, as a `Transfer`."""
         numbers = (int(column[i]) for column in self[3:])
         return Transfer(*numbers, self.op, self.value, None if self.target == self.value else self.target)
 
@@ -47,9 +47,9 @@ def moves_of(transfers):
         if {*map(type, transfers)} != {Transfer}:
             raise TypeError("not all are transfers")
         *numbers, ops, values, targets = zip(*transfers, strict=True)
-        hash((ops[0], values[0], targets[0]))  # lists are no keys
+        hash((ops[0], values[0], targets[0]))  # lists cannot be keys
         if all(field.count(field[0]) == len(field) for field in (ops, values, targets)):
-            # For numbers as they should be this takes half as long as NumPy's array.
+            # For valid numbers, this takes half as long as NumPy's array.
             columns = [np.frombuffer(array("q", column), np.int64) for column in numbers]
             return [Moves(values[0], targets[0] or values[0], ops[0], *columns)]
     except (TypeError, ValueError, OverflowError):
@@ -68,7 +68,7 @@ def _is_transfer(t):
 
 
 def check_steps(schedule):
-    """Yield each step of a schedule as a list of transfers and as a list of `Moves`. Raises ValueError if wrong."""
+    """Yield each step of a schedule as lists of transfers and of `Moves`. Raises ValueError if a step is wrong."""
     for number, step in enumerate(check_list("schedule", schedule, of="steps, which are lists of transfers"), 1):
         step = check_list(f"schedule: step {number}", step, of="transfers")
         try:
@@ -81,7 +81,7 @@ def check_steps(schedule):
 def check_moves(moves, k, size_of):
     """Raise `Wrong` unless all transfers are between two of k devices, within the value, and add or copy.
 
-    ``size_of(value)``: how many elements it has, or None if there is no such value.
+    ``size_of(value)``: how many elements the value has, or None if there is no such value.
     """
     for each in moves:
         n = size_of(each.value)
@@ -100,7 +100,7 @@ def check_moves(moves, k, size_of):
 
 
 def sent_by(columns, k, bytes_of=lambda value: 1):
-    """How many elements each of k devices sends to others, or bytes, with ``bytes_of(value)`` bytes per element."""
+    """How many elements each of k devices sends to others; or how many bytes, with ``bytes_of(value)`` per element."""
     sent = np.zeros(k, np.int64)
     for each in itertools.chain.from_iterable(columns):
         np.add.at(sent, each.source, bytes_of(each.value) * each.size * (each.source != each.destination))
@@ -108,7 +108,7 @@ def sent_by(columns, k, bytes_of=lambda value: 1):
 
 
 def cuts_of(columns, edges):
-    """Where to cut a value, besides ``edges``, so that all `Moves` in the lists ``columns`` send whole pieces."""
+    """Where to cut a value, ``edges`` included, so that all `Moves` in the lists ``columns`` send whole pieces."""
     found = {*edges}
     for each in itertools.chain.from_iterable(columns):
         found.update(each.start.tolist(), each.stop.tolist())

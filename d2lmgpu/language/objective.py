@@ -1,4 +1,4 @@
-"""What a plan's last stage ends with, which affects memory: the loss and its targets."""
+"""The end of a plan's last stage, which affects memory: the loss and its targets."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from ..networks.losses import CROSS_ENTROPY, Loss
 
 
 class Objective(NamedTuple):
-    """What the last stage ends with: the ``loss``, of targets of this ``shape``, for one example, and ``dtype``."""
+    """The end of the last stage: its ``loss``, and the ``shape``, for one example, and ``dtype`` of the targets."""
 
     loss: Loss = CROSS_ENTROPY
     shape: tuple = ()
@@ -16,7 +16,7 @@ class Objective(NamedTuple):
 
     @classmethod
     def of(cls, loss, y, dtype):
-        """That of a `Loss` and of targets ``y`` (N, ...), where parameters have this dtype."""
+        """The objective of a `Loss` and of targets ``y`` (N, ...), where parameters have this ``dtype``."""
         return cls(loss, y.shape[1:], np.dtype(dtype).name if y.dtype.kind == "f" else "int64")
 
     def zeros(self, n):
@@ -25,4 +25,4 @@ class Objective(NamedTuple):
 
 
 CLASSES = Objective()
-"""The usual one: the cross-entropy of labels."""
+"""The usual objective: the cross-entropy of labels."""

@@ -7,14 +7,14 @@ Actions use *values*, each with a name:
 
     ("params", s)       the parameters of stage s, one after the other in one flat array
     ("grads", s)        their gradients, summed over micro-batches: they begin as zeros
-    ("grads", s, r)     likewise, of the micro-batches of one round r: for a plan that sums them round by round
-    ("y", s, m)         what stage s hands on to the next one, of micro-batch m; the last stage ends with the loss
+    ("grads", s, r)     the same, over the micro-batches of one round r: for a plan that sums them round by round
+    ("y", s, m)         the output for micro-batch m, which stage s hands on to the next; the last ends with the loss
     ("dy", s, m)        the gradient of the loss with respect to y, which the next stage hands back
-    ("cache", s, m)     what forward keeps for backward; it stays on its device
-    ("delta", s, m)     what I keeps for W: the gradients of the outputs of layers with parameters; likewise. And what
-                        S keeps for B: the parameters' gradients, as far as they are computed
-    ("moments", s)      of the inputs of its batch norm layers, summed over micro-batches: count, sum, sum of squares
-    ("sums", s)         likewise of the gradients of their outputs
+    ("cache", s, m)     the data that forward keeps for backward; they stay on their device
+    ("delta", s, m)     the data that I keeps for W: the gradients of the outputs of layers with parameters. Or those
+                        that S keeps for B: the parameters' gradients, as far as they are computed. They stay, too
+    ("moments", s)      the count, sum and sum of squares of the inputs of its batch norm layers, over micro-batches
+    ("sums", s)         similar sums of the gradients of these layers' outputs
 
     computation    reads                           writes
     F  s m         params s, y s-1 m               y s m, cache s m
@@ -25,25 +25,26 @@ Actions use *values*, each with a name:
     M  s m         params s, y s-1 m               cache s m, and adds to moments s
     S  s m         params s, dy s m, cache s m     delta s m, and adds to sums s
 
-B does what I and W do together. F of the first stage takes the examples, which are on the devices before the step
-begins. A device may hold only a part of the parameters between steps: then transfers bring the rest, which is freed
-after its last use.
+F is a forward computation, and B a backward one, which does what I (the gradients of inputs) and W (those of
+parameters) do together. F of the first stage takes the examples, which are on the devices before the step begins. A
+device may hold only a part of the parameters between steps: then transfers bring the rest, which is freed after its
+last use.
 
 A stage may be *split* by its units, which are channels or a dense layer's outputs: the layout gives each device a part
 of the parameters, and the device computes with this part alone. Its y and dy are then incomplete:
 
-    "columns"  its y is a part, the units that are its own; its dy of the stage before is a share, one summand
-               (Megatron's column-parallel layers)
-    "rows"     from its part of y of the stage before it makes a share of y; its dy of the stage before is a part
-               (Megatron's row-parallel layers)
+    "columns"  its y is a part, which has only its own units; its dy of the stage before is a share, that is, one
+               summand; B uses only the device's own part of dy (Megatron's column-parallel layers)
+    "rows"     its y is a share, made from the device's part of the y of the stage before; its dy of the stage before
+               is a part (Megatron's row-parallel layers)
 
-and B uses its own part of dy. All other computations need whole values: transfers of y and dy, whose elements are units
+All other computations need whole values: transfers of y and dy, whose elements are units
 (of all examples of the micro-batch), gather parts and add shares. The last stage may have no layers, only the loss.
 
-Batch norm needs sums over images in the middle of a stage. F takes those of its own micro-batch and adds them to
-moments, which update a device's running statistics when the step ends. Transfers may sum them over devices first. If
-statistics are *synchronised*, M does the part of F before batch norm, and S the part of B; then F reads the moments,
-and B the sums, of all micro-batches. Such a stage has one batch norm layer and no parameters after it.
+Batch norm needs sums over images in the middle of a stage. F computes those of its own micro-batch and adds them to the
+moments, which update a device's running statistics when the step ends. Transfers may sum the moments over devices
+first. If statistics are *synchronised*, M does the part of F before batch norm, and S that of B; then F reads the
+moments, and B the sums, of all micro-batches. Such a stage has one batch norm layer and no parameters after it.
 
 A plan is right if each device ends with the same parameters as *one* device that does everything.
 """
@@ -59,11 +60,11 @@ MOST_DEVICES = 2**10
 """The most devices of a plan: even an allreduce of k devices has about 2k² transfers."""
 
 COMPUTES = ("F", "B", "I", "W", "M", "S")
-"""Computations for a stage and a micro-batch."""
+"""The computations for a stage and a micro-batch; all but "update"."""
 
 
 class Compute(NamedTuple):
-    """A ``device`` computes ``what`` (F, B, I, W or "update") for a stage and, except in an update, for a micro-batch.
+    """A ``device`` computes ``what`` (`COMPUTES` or "update") for a stage and, except in an update, for a micro-batch.
 
     ``into``: for B and W, the value that gradients are added to, if not ("grads", stage).
     """
@@ -75,7 +76,7 @@ class Compute(NamedTuple):
     into: tuple | None = None
 
     def __str__(self):
-        """ "device 1, B of stage 2, micro-batch 3"."""
+        """In words: "device 1, B of stage 2, micro-batch 3"."""
         of = "" if self.micro_batch is None else f", micro-batch {self.micro_batch}"
         return f"device {self.device}, {self.what} of stage {self.stage}{of}"
 
@@ -93,7 +94,7 @@ class Compute(NamedTuple):
 def uses_of(compute):
     """Three tuples: the values that a computation reads, those that it creates, and those that it adds to.
 
-    They assume that there are stages before and after, batch norm, and its sums.
+    The values are listed as if there were stages before and after, batch norm, and its sums.
     """
     what, _, s, m, _ = compute
     params, grads, moments, sums = ("params", s), compute.grads, ("moments", s), ("sums", s)
@@ -111,7 +112,7 @@ def uses_of(compute):
 
 
 class Stage(NamedTuple):
-    """The network's layers ``first`` to ``stop`` - 1, whose parameters are ``params`` elements.
+    """The network's layers ``first`` to ``stop`` - 1, whose parameters have ``params`` elements.
 
     ``split``: None, "columns" or "rows".
     """
@@ -174,7 +175,7 @@ def synchronised_stages(columns):
 
 
 def all_of(stage):
-    """All elements of a stage's parameters, (start, stop)."""
+    """The (start, stop) of all elements of a stage's parameters."""
     return 0, stage.params
 
 

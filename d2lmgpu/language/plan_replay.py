@@ -1,14 +1,14 @@
 """Replay what all devices hold during a plan: transfers (replay.py), and computations by their rules (rules.py).
 
-Sets stand for numbers. Their meaning depends on the value:
+Sets take the place of numbers. Their meaning depends on the value:
 
     params                  OLD or NEW: before or after the update
     grads, moments, sums    which micro-batches' contributions are in the sum
-    y, dy                   which shares are in the sum: where a stage is split so that it makes shares, one for each
-                            device's part of it; else there is one alone, the whole
+    y, dy                   which shares are in the sum: if a stage is split so that it makes shares, there is one for
+                            each device's part of it; otherwise, the whole value is the only share
 
-Everything that a computation reads must be right: the sum of all shares, each once. So its results are the same as
-those of one device that does everything, and a mistake is found where it is first used.
+Every value that a computation reads must be right: the sum of all shares, each once. So the computation's results are
+the same as those of one device that does everything, and a mistake is found where a wrong value is first used.
 """
 
 import collections
@@ -39,7 +39,7 @@ class PlanReplay(Rules, Replay):
             sorted({stage.params, *(edge for own in self.parts if s in own for edge in own[s].params)})
             for s, stage in enumerate(plan.stages)
         ]
-        self.kept_on_device = set()  # (cache or delta, or M or S half way, device, stage, micro-batch)
+        self.kept_on_device = set()  # (cache or delta, or a half-done M or S, device, stage, micro-batch)
         self.norms = [norms_of(stage, plan.network) for stage in plan.stages]
         self.synchronised, self.joined = synchronised_stages(columns), joined_values(plan, columns)
         # By value: whether a device's computations have used it.
@@ -48,7 +48,7 @@ class PlanReplay(Rules, Replay):
         self._begin()
 
     def _begin(self):
-        """Between steps devices hold some pieces of parameters, ``persistent``: by stage, (k, pieces)."""
+        """Find the pieces of parameters that devices hold between steps, ``persistent``: by stage, (k, pieces)."""
         self.persistent = [np.zeros_like(self.sums(("params", s)), bool) for s in range(len(self.plan.stages))]
         for device, own in enumerate(self.parts):
             for s, part in own.items():
@@ -63,7 +63,7 @@ class PlanReplay(Rules, Replay):
     def write(self, moves, number, pieces, sums):
         """As in `Replay`."""
         used = self.used[moves.target][moves.destination[number]]
-        if used.any() and moves.target in self.joined:  # caches have this very array
+        if used.any() and moves.target in self.joined:  # caches share this array
             t = moves.transfer(number[np.argmax(used)])
             raise Wrong(f"{t}: device {t.destination} has computed with {name_of(t.target or t.value)} already")
         if moves.op == "copy":
@@ -72,17 +72,17 @@ class PlanReplay(Rules, Replay):
         super().write(moves, number, pieces, sums)
 
     def _forget(self, value, device):
-        """What a device has computed with is gone when it is brought or made again (lives.py)."""
+        """Drop a value with which a device has computed, since it is brought or made again (lives.py)."""
         gone = ~self.persistent[value[1]][device] if value[0] == "params" else slice(None)
         self.sums(value)[device, gone], self.fresh[value][device, gone] = None, 0
         self.used[value][device] = False
 
     def pieces(self, value, bounds):
-        """The pieces that elements (start, stop) are, as a slice."""
+        """The pieces that make up elements (start, stop), as a slice."""
         return slice(*np.searchsorted(self.cuts(value), bounds).tolist())
 
     def run(self):
-        """Replay all steps. Raises `Wrong`, which begins with the number of the step."""
+        """Replay all steps. Raises `Wrong`, whose message begins with the step."""
         for computes, moves in self.columns:
             try:
                 self.step(moves, computes)
@@ -108,7 +108,7 @@ class PlanReplay(Rules, Replay):
                     raise Wrong(f"at the end: device {device} holds state of stage {s}, and has not updated it")
 
     def _check_moments(self):
-        """Running statistics follow them: they cover all micro-batches, unless each device keeps its own."""
+        """Check the moments for running statistics: they cover all micro-batches, unless each device keeps its own."""
         moved = {each.target for _, moves in self.columns for each in moves}
         for s in range(len(self.plan.stages)):
             value = "moments", s
@@ -120,7 +120,7 @@ class PlanReplay(Rules, Replay):
                     raise Wrong(f"at the end: device {device}: {self._what_is_wrong(device, value, piece)}")
 
     def step(self, moves, computes=()):
-        """The next step: whatever is read is read before anything is written."""
+        """Replay the next step: everything is read before anything is written."""
         self.number += 1
         arriving = [(each, self.read(each)) for each in moves]
         making = [(compute, *made) for compute in computes for made in self.computed(compute)]
@@ -139,11 +139,11 @@ class PlanReplay(Rules, Replay):
         if value[0] in ("y", "dy"):
             if fresh[device, some].any():
                 self.waste(f"{compute}: {name_of(value)} is there already, and nobody has used it")
-            self._forget(value, device)  # it makes a new array
+            self._forget(value, device)  # the computation makes a new array
         table[device, some], fresh[device, some] = sums, -self.number
 
     def _end(self, value):
-        """No later step is about the value: what is wasted of it?"""
+        """Note what is wasted of a value, since no later step is about it."""
         unread = self.fresh[value] != 0
         if value[0] == "params":
             unread &= ~self.persistent[value[1]]
@@ -154,7 +154,7 @@ class PlanReplay(Rules, Replay):
             del self.held[value], self.fresh[value]
 
     def use(self, device, value, bounds=None):
-        """The device reads the value, or these elements of it, and finds it right, or `Wrong` is raised."""
+        """Let the device read the value, or these elements of it. Raises `Wrong` unless they are right."""
         table, some = self.sums(value), slice(None) if bounds is None else self.pieces(value, bounds)
         wrong = np.not_equal(table[device, some], self._all_shares(value)).astype(bool)
         if wrong.any():
@@ -165,7 +165,7 @@ class PlanReplay(Rules, Replay):
         fresh[fresh < 0] = 0
 
     def _all_shares(self, value):
-        """What a right value's sums are."""
+        """The entry for a right value in the table of sums."""
         kind, s = value[:2]
         if kind == "params":
             return OLD
@@ -195,18 +195,18 @@ class PlanReplay(Rules, Replay):
         """Whether an action adds to grads, moments or sums of the stage."""
         if isinstance(action, Transfer):
             return (action.target or action.value)[:2] == (kind, s)
-        has_added = action.what == "F" and s in self.synchronised  # M has
+        has_added = action.what == "F" and s in self.synchronised  # M has done so
         return not has_added and any(value[:2] == (kind, s) for value in uses_of(action)[2])
 
 
 def _kind_of(value):
-    """What values are cut alike: params and grads of a stage, or its y and dy; of moments and sums each."""
+    """The group of values that are cut alike: a stage's params and grads, its y and dy, its moments, or its sums."""
     names = {"params": "elements", "grads": "elements", "y": "units", "dy": "units"}
     return names.get(value[0], value[0]), value[1]
 
 
 def _edges_of(plan, columns, parts, splits):
-    """By kind where values are cut."""
+    """The elements or units at which values are cut, by `_kind_of`."""
     sizes, edges = Sizes(plan), {}
     for s in range(len(plan.stages)):
         for value in ("params", s), ("y", s, 0), ("moments", s), ("sums", s):
@@ -223,7 +223,7 @@ def _edges_of(plan, columns, parts, splits):
 
 
 def _last_mentioned(columns):
-    """For each step the values that no later step is about; but moments have a use when all is done."""
+    """For each step, the values that no later step is about, except moments, which are used when all is done."""
     later, ends = set(), []
     for computes, moves in reversed(columns):
         mentioned = {value for each in moves for value in (each.value, each.target)}

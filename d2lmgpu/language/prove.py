@@ -1,7 +1,7 @@
 """Prove that a schedule is right, without running it.
 
 The schedule is replayed with sets instead of numbers (replay.py): at first each device holds its own share of each
-piece. The schedule is an allreduce exactly if, at the end, every device holds every share of every piece once. Other
+piece. The schedule is an allreduce exactly if every device holds every share of every piece once at the end. Other
 goals require other shares (goals.py).
 """
 
@@ -24,7 +24,7 @@ class ScheduleError(ValueError):
 
 @dataclass
 class Proof:
-    """What a proof found out about a right schedule.
+    """The findings of a proof that a schedule is right.
 
     ``sent`` counts the elements that each device sends. ``ratio`` is the largest of these counts divided by the lower
     bound for an allreduce, 2(k-1)/k·n (Patarasuk and Yuan 2009): 1 means that no allreduce sends less. It is None if
@@ -38,9 +38,10 @@ class Proof:
 
 
 def prove(schedule, k, n, goal="allreduce", root=0):
-    """Prove that a schedule for k devices and n elements is an allreduce: all end with the full sum; return a `Proof`.
+    """Prove that a schedule for k devices and n elements gives every device the full sum; return a `Proof`.
 
-    ``goal``: another goal to prove, one of `goals.GOALS`; ``root``: the device where a broadcast begins.
+    ``goal``: what to prove instead of an allreduce, one of `goals.GOALS`; ``root``: the device where a broadcast
+    begins.
 
     Raises ScheduleError if the schedule does not reach the goal; ValueError for an unknown goal, or a root that is not
     one of the devices.
@@ -70,7 +71,7 @@ def prove(schedule, k, n, goal="allreduce", root=0):
 
 
 def check_form(schedule, k, n):
-    """The steps of a schedule as lists of transfers, and as lists of `Moves`.
+    """Return the steps of a schedule as lists of transfers, and as lists of `Moves`.
 
     Raises ScheduleError unless all transfers are between two of k devices, of elements 0 to n of one value, and add or
     copy; ValueError for anything but a schedule, or for invalid numbers of devices or elements.

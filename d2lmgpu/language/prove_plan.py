@@ -1,8 +1,8 @@
 """Prove that a plan is right, without computing.
 
 The plan is replayed with sets instead of numbers (plan_replay.py). It is right if every value that is used is there and
-right, each update finds every micro-batch's contribution exactly once, and at the end each device holds updated values
-according to the layout.
+right, each update finds every micro-batch's contribution exactly once, and each device holds the updated values that
+the layout gives it at the end.
 
 The proof also reports the plan's cost: memory (memory.py) and the bytes that are sent.
 """
@@ -22,9 +22,9 @@ from .sizes import whole_granules
 
 @dataclass
 class PlanProof:
-    """What a proof found out about a right plan, in bytes, with an entry for each device.
+    """The findings of a proof that a plan is right, in bytes, with an entry for each device.
 
-    ``peak``: the most that the device holds at a time; ``peak_of``: how this divides into `memory.KINDS`, a dict.
+    ``peak``: the most that the device holds at a time; ``peak_of``: a dict that divides this into `memory.KINDS`.
     ``between``: what it holds between steps. ``sent``: what it sends. ``wasted``: sentences about unnecessary actions,
     at most the first few.
     """
@@ -39,8 +39,8 @@ class PlanProof:
 def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective=CLASSES, kernels=True, exact=False):
     """Prove that each device ends with the same values as one device that does everything; return a `PlanProof`.
 
-    Memory and bytes are for a minibatch of ``batch_size`` examples, a number, or a tuple with the size of each
-    micro-batch, and for the targets and loss of the `Objective`. Without ``kernels``, layers compute as they are
+    Memory and bytes are for a minibatch of ``batch_size`` examples (a number, or a tuple with the size of each
+    micro-batch) and for the targets and loss of the `Objective`. Without ``kernels``, layers compute as they are
     written, and everything that forward keeps counts as memory (see ways.py). ``exact``: sums are exact, micro-batches
     consist of whole granules, and gradients are int64.
 

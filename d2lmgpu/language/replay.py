@@ -8,9 +8,9 @@ the same time for 100 elements as for a million. Each piece on each device is a 
     TWICE       some share is in it more than once, which no addition can repair
 
 A transfer with "add" unites two sets; if they have a share in common, the sum has it twice. "copy" replaces the set.
-What holds for sets holds for all numbers: a sum is right, whatever its shares are, if each is in it once.
+What holds for sets holds for all numbers: if each share is in the sum once, the sum is right, whatever the shares are.
 
-A replay also notes unnecessary actions: values that were there already, and values that are never read.
+A replay also notes unnecessary actions, which bring values that are there already, or values that are never read.
 """
 
 import numpy as np
@@ -24,35 +24,35 @@ SUMMED = ("grads", "moments", "sums")
 """Values that start as zeros."""
 
 MOST_WASTED = 20
-"""How many unnecessary actions are noted."""
+"""The most unnecessary actions that are noted."""
 
 
 class Replay:
-    """``k`` devices. ``cuts(value)``: where that value is cut, an ascending array of elements, first and last included.
+    """The state of ``k`` devices. ``cuts(value)``: an ascending array of the elements where it is cut, with both ends.
 
     ``held[value]``, (k, pieces): the sums, as above. ``fresh[value]``, (k, pieces): for pieces that have not been read
-    yet, the number of the step that wrote them, negative if that was a computation; otherwise 0. ``wasted``: sentences.
-    ``number``: the number of the step, from 1.
+    yet, the number of the step that wrote them, negative if that was a computation; otherwise 0. ``wasted``: sentences
+    about unnecessary actions. ``number``: the number of the step, from 1.
     """
 
     def __init__(self, k, cuts):
         self.k, self.cuts, self.held, self.fresh, self.wasted, self.number = k, cuts, {}, {}, [], 0
 
     def sums(self, value):
-        """The table ``held[value]``; in a new one nothing is there."""
+        """The table ``held[value]``; in a new table, nothing is there."""
         if value not in self.held:
             shape = self.k, len(self.cuts(value)) - 1
             self.held[value], self.fresh[value] = np.full(shape, None), np.zeros(shape, np.int32)
         return self.held[value]
 
     def step(self, moves):
-        """The next step, a list of `Moves`: all read before any writes. Raises `Wrong` if something is not there."""
+        """Replay a step, a list of `Moves`: all read before any writes. Raises `Wrong` if something is not there."""
         self.number += 1
         for each, what in [(each, self.read(each)) for each in moves]:
             self.write(each, *what)
 
     def read(self, moves):
-        """What some `Moves` read: the numbers of the transfers, of devices and of pieces, and the sums; all arrays."""
+        """Three arrays of what `Moves` read: the transfers' numbers, the pieces' numbers, and the sums."""
         cuts, table = self.cuts(moves.value), self.sums(moves.value)
         first, last = np.searchsorted(cuts, moves.start), np.searchsorted(cuts, moves.stop)
         number = np.repeat(np.arange(len(first)), last - first)
@@ -67,7 +67,7 @@ class Replay:
         return number, pieces, sums
 
     def write(self, moves, number, pieces, sums):
-        """What some `Moves` write that have `read` this."""
+        """Write what `Moves` have read; the other arguments are what `read` returned."""
         table, fresh = self.sums(moves.target), self.fresh[moves.target]
         devices = moves.destination[number]
         _, first = np.unique(devices * table.shape[1] + pieces, return_index=True)
@@ -101,6 +101,6 @@ class Replay:
             self.waste(f"{moves.transfer(i)}: {what}")
 
     def waste(self, text, number=None):
-        """Note what was done for nothing in the step with this ``number``, by default the current one."""
+        """Note something unnecessary in the step with this ``number``, by default the current one."""
         if len(self.wasted) < MOST_WASTED:
             self.wasted.append(f"step {number or self.number}: {text}")

@@ -11,13 +11,13 @@ OLD, NEW = 1, 2
 
 
 class Rules:
-    """A part of `PlanReplay`, which has the tables: a method for each kind of computation.
+    """A part of `PlanReplay`, which has the tables: one method for each kind of computation.
 
-    Each yields what is made: (value, pieces, sums).
+    Each method yields what the computation makes, as triples (value, pieces, sums).
     """
 
     def computed(self, compute):
-        """What a computation makes: (value, pieces, sums) each. Raises `Wrong` unless all that it reads is right."""
+        """Yield what a computation makes, (value, pieces, sums). Raises `Wrong` unless all that it reads is right."""
         try:
             yield from getattr(self, f"_{compute.what}")(*compute[1:4], compute.grads)
         except Wrong as wrong:
@@ -50,13 +50,13 @@ class Rules:
         yield from self._with_contribution(("sums", s), device, m)
 
     def _go_on(self, what, device, s, m):
-        """The second half of F after M, or of B after S."""
+        """Begin the second half of F after M, or of B after S."""
         if (what, device, s, m) not in self.kept_on_device:
             raise Wrong(f"the stage's statistics are synchronised, and there is no {what} before it")
         self.kept_on_device.remove((what, device, s, m))
 
     def _with_contribution(self, value, device, m):
-        """To moments or sums of the stage's batch norm layers, if there are any, that of a micro-batch is added."""
+        """Add a micro-batch's contribution to moments or sums of the stage's batch norm layers, if there are any."""
         if self.norms[value[1]]:
             some = self.pieces(value, self._norm_part(value[0], device, value[1]))
             yield value, some, self._added_to(value, device, some, m)
@@ -85,7 +85,7 @@ class Rules:
         yield grads, some, self._added_to(grads, device, some, m)
 
     def _added_to(self, value, device, some, m):
-        """The sums of these pieces with a micro-batch's contribution."""
+        """The sums of these pieces with a micro-batch's contribution added."""
         there = self.sums(value)[device, some]
         there = np.where(np.equal(there, None).astype(bool), 0, there)
         if (there & 1 << m).any():
@@ -102,7 +102,7 @@ class Rules:
         yield ("params", s), self.pieces(grads, part.state), NEW
 
     def _own(self, device, s):
-        """The elements of the stage with which the device computes: all, but of a split stage its own part."""
+        """The elements of the stage with which the device computes: all, or its own part if the stage is split."""
         if self.splits[s] is None:
             return 0, self.plan.stages[s].params
         if s not in self.parts[device]:
@@ -110,11 +110,11 @@ class Rules:
         return self.parts[device][s].params
 
     def _own_units(self, device, s, split, of):
-        """Where stage s is ``split`` so, the units of y of stage ``of`` that are about the device's part, in a list."""
+        """A list with the units of stage ``of``'s y that are about the device's part; empty for other splits."""
         return [self.splits[s].units_of(self._own(device, s))] if self.plan.stages[s].split == split else []
 
     def _made(self, device, value, s, part, share):
-        """What stage s makes of a y or dy: where it is split so, the device's ``part`` of it, or its ``share``."""
+        """What stage s makes of a y or dy: a part if its split is ``part``, a share if its split is ``share``."""
         units = self._own_units(device, s, part, value[1])
         some = self.pieces(value, units[0]) if units else slice(None)
         if self.plan.stages[s].split != share:
@@ -123,20 +123,20 @@ class Rules:
         return value, some, (1 << last) - (1 << first)
 
     def _use_input(self, device, s, m):
-        """Parameters and what the stage before has handed on."""
+        """Read the parameters and what the stage before has handed on."""
         self.use(device, ("params", s), self._own(device, s))
         if s:
             self.use(device, ("y", s - 1, m), *self._own_units(device, s, "rows", s - 1))
 
     def _use_handed_back(self, device, s, m):
-        """Parameters, what forward has kept, and what the stage after has handed back."""
+        """Read the parameters, what forward has kept, and what the stage after has handed back."""
         self.use(device, ("params", s), self._own(device, s))
         self._check_kept("cache", device, s, m)
         if s < len(self.plan.stages) - 1:
             self.use(device, ("dy", s, m), *self._own_units(device, s, "columns", s))
 
     def _set_aside(self, kind, device, s, m, alone):
-        """A cache or delta is made, ``alone`` or with a y: for that a forward may be computed again."""
+        """Note that a cache or delta is made, ``alone`` or with a y, for which forward may be computed again."""
         if alone and (kind, device, s, m) in self.kept_on_device:
             self.waste(f"device {device}: {kind} of stage {s}, micro-batch {m}, is made again, and nobody has used it")
         self.kept_on_device.add((kind, device, s, m))

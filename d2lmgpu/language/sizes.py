@@ -1,7 +1,7 @@
-"""How much memory the values of a plan take, found by sending one and two zero images through each stage.
+"""How much memory the values of a plan take, found by sending two and three zero images through each stage.
 
 The cache of a stage may hold its input, its output, or neither; data that belong to several values are in memory only
-once. So a value is described by *pieces of memory*: its own ones, and those that it shares.
+once. So a value is described by *pieces of memory*: its own pieces, and those that it shares.
 """
 
 import functools
@@ -35,12 +35,12 @@ class Linear(NamedTuple):
 
 
 class StageSizes(NamedTuple):
-    """Bytes of a stage's values, as `Linear`.
+    """The bytes of a stage's values, each as a `Linear` function of the number of examples.
 
-    ``y`` and ``dy`` as a device makes them, ``whole`` of both where no part is left out. ``cache`` and ``delta``
-    without what they share, where layers compute as they are written: the cache may hold the stage's input, delta may
-    hold dy. ``kept``: a function of N examples and of whether sums are exact, the bytes of the kernels' cache; None
-    without kernels.
+    ``y`` and ``dy`` are as a device makes them, and ``whole`` is either of them with no part left out. ``cache`` and
+    ``delta`` are for layers that compute as they are written, and without what they share: the cache may hold the
+    stage's input, and delta may hold dy. ``kept``: a function of N examples and of whether sums are exact, which
+    returns the bytes of the kernels' cache; None without kernels.
     """
 
     x: Linear
@@ -58,11 +58,11 @@ class StageSizes(NamedTuple):
 def stage_sizes(network, stages, dtype, held=None, objective=CLASSES):
     """The `StageSizes` of each stage, for arrays of ``dtype``; the last stage ends with the ``objective``.
 
-    ``held``: for each stage, how many of its units a device has, see `held_units`; by default all.
+    ``held``: for each stage, how many of its units a device has (see `held_units`); by default all.
     """
     if held is None or not any(stage.split for stage in stages):
         stages, held = tuple(stage._replace(split=None) for stage in stages), [None] * len(stages)
-    few = 2  # one example's channels lie in memory as no others do
+    few = 2  # with one example, the channels would lie in memory in another way
     runs = [_run(network, stages, dtype, examples, held, objective) for examples in (few, few + 1)]
     found = []
     for a, b in zip(*runs, strict=True):
@@ -74,7 +74,7 @@ def stage_sizes(network, stages, dtype, held=None, objective=CLASSES):
 
 @functools.lru_cache(maxsize=64)
 def output_shapes(network, stages):
-    """The shape of each stage's y for one example, of all units."""
+    """The shape of each stage's y for one example, with all units."""
     params = [np.zeros(shape, np.float32) for layer in network for shape in layer.shapes]
     shapes = layer_shapes(network, params, np.zeros((1, *network.input_shape), np.float32))
     return [shapes[stage.stop - 1] for stage in stages]
@@ -98,7 +98,7 @@ def examples_in_each(batch_size, micro_batches):
 
 
 def whole_granules(batch_size, micro_batches):
-    """How many examples each micro-batch has that consists of granules (exact.py), a tuple."""
+    """How many examples each micro-batch has if it consists of whole granules (exact.py), a tuple."""
     if isinstance(batch_size, tuple):
         return batch_size
     sizes = sizes_of_granules(batch_size)
@@ -106,7 +106,7 @@ def whole_granules(batch_size, micro_batches):
 
 
 def memory_of(array):
-    """The array whose memory it is: itself, or what it is a view of."""
+    """The array that owns the memory of ``array``: itself, or the array of which it is a view."""
     owner = array
     while (array := getattr(array, "base", None)) is not None:  # the first base of a strided view is not an array
         if hasattr(array, "nbytes"):
@@ -116,7 +116,7 @@ def memory_of(array):
 
 @functools.lru_cache(maxsize=256)
 def kept_bytes(layers, param_shapes, shape, dtype, input_grad, is_last, loss, examples, exact):
-    """The bytes that kernels hold between forward and backward of so many examples of this ``shape``."""
+    """The bytes that kernels hold between forward and backward of this many ``examples`` of this ``shape``."""
     if not examples:
         return 0
     params = [np.zeros(shape, dtype) for shape in param_shapes]
@@ -129,7 +129,7 @@ def kept_bytes(layers, param_shapes, shape, dtype, input_grad, is_last, loss, ex
 def owned_arrays(thing, papers):
     """The plain arrays that own the memory of a cache, each once, without scratch ``papers``.
 
-    A cache is an object of the kernels, or what layers keep that compute as they are written: lists and tuples.
+    A cache is an object of the kernels, or the lists and tuples that layers keep if they compute as they are written.
     """
     found, seen, rest = {}, set(), [thing]
     shared = {id(array) for paper in papers.values() for array in paper}
@@ -156,7 +156,7 @@ def owned_arrays(thing, papers):
 
 
 def _run(network, stages, dtype, examples, held, objective):
-    """For each stage a `StageSizes` in bytes, for so many examples."""
+    """For each stage, a `StageSizes` with the bytes for this many ``examples``."""
     x, targets, runs = np.zeros((examples, *network.input_shape), dtype), objective.zeros(examples), []
     splits, shapes = splits_of(network, stages), output_shapes(network, stages)
     for s, stage in enumerate(stages):

@@ -24,13 +24,13 @@ from .actions import chunk_bound
 from .plan import shapes_of
 
 ROWS = {"moments": 3, "sums": 2}
-"""Numbers for each channel of batch norm."""
+"""How many numbers these values have for each channel of batch norm."""
 
 
 class Split(NamedTuple):
-    """How a stage is split, by ``what`` ("columns", "rows"): in ``units`` of ``size`` elements.
+    """How a stage is split: by ``what`` ("columns" or "rows"), into ``units`` of ``size`` elements.
 
-    ``params``: its elements, all of them; ``shapes``: of the whole parameters.
+    ``params``: the number of all its elements; ``shapes``: the shapes of the whole parameters.
     """
 
     what: str
@@ -40,13 +40,13 @@ class Split(NamedTuple):
     shapes: tuple
 
     def part(self, k, i):
-        """The elements (start, stop) of part i of k: as even as possible; the last ones may be empty."""
+        """The elements (start, stop) of part i of k; parts are as even as possible, and the last ones may be empty."""
         a, b = chunk_bound(self.units, k, i)
         ends = self.params if b == self.units else b * self.size
         return (self.params if a == self.units else a * self.size), ends
 
     def first(self, units):
-        """The elements of the first units; of all with what belongs to them."""
+        """The elements (start, stop) of the first ``units``; if these are all, with what follows the last one."""
         return 0, self.params if units == self.units else units * self.size
 
     def units_of(self, part):
@@ -54,7 +54,7 @@ class Split(NamedTuple):
         return tuple(min(edge // self.size, self.units) for edge in part)
 
     def is_part(self, part):
-        """Whether elements (start, stop) are whole units, with what belongs to them."""
+        """Whether elements (start, stop) are whole units; the last one includes what follows it."""
         return all(edge == self.params or edge % self.size == 0 and edge // self.size < self.units for edge in part)
 
 
@@ -90,7 +90,7 @@ def splits_of(network, stages):
 
 @functools.lru_cache(maxsize=64)
 def units_of_outputs(network, stages):
-    """For each stage of how many units its y is: outputs of the last convolution or dense layer, None before any."""
+    """The number of units of each stage's y: outputs of the last convolution or dense layer, or None before any."""
     found, units = [], None
     for stage in stages:
         for layer in network[stage.first : stage.stop]:
@@ -102,7 +102,7 @@ def units_of_outputs(network, stages):
 
 
 def numbered(arrays, split, xp):
-    """Parameters, a list of plain arrays, as one flat array in the stage's numbering. ``xp``: of their module."""
+    """Join parameters, a list of plain arrays, into a flat array in the stage's order; ``xp`` is the arrays' module."""
     if split is not None and split.what == "columns":
         tables = [array.T if array.ndim == 2 else array.reshape(len(array), -1) for array in arrays]
         return xp.concatenate(tables, axis=1).reshape(-1)
@@ -112,9 +112,9 @@ def numbered(arrays, split, xp):
 
 
 def views(flat, split, shapes, part):
-    """Of ``flat``, a stage's elements ``part`` (start, stop), which are whole units: views as its layers take them.
+    """Views of ``flat``, a stage's elements ``part`` (start, stop), in the shapes that its layers take.
 
-    A part without the biases gets new ones, of zeros, which are not kept.
+    The part consists of whole units. A part without the biases gets new ones, which are zeros and are not kept.
     """
     if split is None:
         return in_shapes(flat, shapes)
@@ -147,14 +147,14 @@ def norm_views(flat, rows, channels, split):
 
 
 def norm_part(kind, channels, split, part=None):
-    """The elements (start, stop) of moments or sums of a device with this ``part`` of a stage's parameters."""
+    """The elements (start, stop) of moments or sums that belong to this ``part`` of a stage's parameters."""
     if split is None:
         return 0, ROWS[kind] * sum(channels)
     return tuple(ROWS[kind] * len(channels) * unit for unit in split.units_of(part))
 
 
 def held_units(plan, device):
-    """For each stage how many units the device has, None where the stage is not split."""
+    """For each stage, how many units the device has, or None if the stage is not split."""
     splits, parts = splits_of(plan.network, plan.stages), {part.stage: part for part in plan.layout[device]}
     held = []
     for s, split in enumerate(splits):
@@ -170,5 +170,5 @@ def in_shapes(flat, shapes):
 
 
 def has_weights(layer):
-    """Whether it is a convolution or a dense layer."""
+    """Whether the layer is a convolution or a dense layer."""
     return bool(layer.shapes) and len(layer.shapes[0]) in (2, 4)

@@ -3,9 +3,9 @@
     scratch    Backward of a micro-batch follows forward immediately on the same device: both are done together, for as
                many examples at a time as fit into a core's cache, and nothing is kept. This also works for several
                stages whose F's lead to the loss and whose B's lead back: F0 F1 F2 B2 B1 B0 is one *run*, and the data
-               that stages exchange within it are not values of the plan.
-    kept       Something comes in between: the data that the kernels keep count as the device's memory.
-    written    Stages without kernels, with I and W, or computed more than once: layer by layer, as they are written.
+               that stages exchange within the run are not values of the plan.
+    kept       Other work comes in between, so the data that the kernels keep count as the device's memory.
+    written    Stages without kernels, with I and W, or computed more than once go layer by layer, as they are written.
                Without ``kernels``, all stages are computed this way.
 
 Source: Huang et al. 2019, "GPipe", which shows that a pipeline's last stage needs no cache, and what the others cost.
@@ -21,16 +21,17 @@ from ..kernels.stages import function_of
 from .plan import COMPUTES
 
 SCRATCH, INNER, KEPT, WRITTEN, EMPTY = "scratch", "inner", "kept", "written", "empty"
-"""`INNER`: in a run that begins with another stage. `EMPTY`: without examples, which plans do not show."""
+"""`INNER`: the stage is in a run that begins with another stage. `EMPTY`: no examples, as plans do not show."""
 
 
 class Ways:
-    """How the stages of a plan are computed; ``columns``: its steps as `check_plan` gives them.
+    """How the stages of a plan are computed; ``columns``: its steps as `check_plan` returns them.
 
-    ``of[device, stage, micro_batch]``: a way. ``runs``: by the same, with a run's first stage, the gradients to which
-    its B's add, from the first stage to the last. ``early``: by (device, value, step) of what a run makes, the step of
-    its first F, in which all of it is computed. ``computed``: for each device a list of (stage, micro-batch).
-    ``exact``: with exact sums nothing is computed as it is written, where the same sums are added otherwise.
+    ``of[device, stage, micro_batch]``: one of the ways. ``runs``: by the same keys, with the first stage of each run,
+    the gradients to which the run's B's add, from the first stage to the last. ``early``: by (device, value, step) of
+    what a run makes, the step of the run's first F, in which all of it is computed. ``computed``: for each device, a
+    list of (stage, micro-batch). ``exact``: sums are exact, so nothing is computed as it is written, which adds the
+    same sums in another way.
     """
 
     def __init__(self, plan, columns, kernels=True, exact=False):
@@ -45,7 +46,7 @@ class Ways:
             fast = kernels and once and has_kernels(plan.stages[s], plan.network)
             self.of[device, s, m] = KEPT if fast or exact else WRITTEN
             self.computed[device].append((s, m))
-        self._runs = {}  # by device, where one has F's that may still go back
+        self._runs = {}  # by device, a run whose F's may still go back
         for number, (each, moves) in enumerate(columns, 1):
             for one in moves:
                 self._cut(one)
@@ -53,14 +54,14 @@ class Ways:
                 self._compute(compute, number)
 
     def is_nothing(self, device, value):
-        """Whether this y, dy or cache of the device is made and used within a run, and so is no value."""
+        """Whether this y, dy or cache of the device is made and used within a run, and so is no value of the plan."""
         kind, s, *m = value
         if kind == "cache":
             return self.of[(device, s, *m)] in (SCRATCH, INNER)
         return kind in ("y", "dy") and self.of.get((device, s + 1, *m)) == INNER
 
     def _cut(self, moves):
-        """Transfers end the runs of their devices, unless they are of another micro-batch."""
+        """End the runs of devices that take part in the transfers, unless these are of another micro-batch."""
         kind, *numbers = moves.value
         for device in np.unique((moves.source, moves.destination)).tolist() if self._runs else ():
             run = self._runs.get(device)
@@ -87,7 +88,7 @@ class Ways:
         self._runs.pop(device, None)
 
     def _note(self, run):
-        """What is known so far: the run has these B's, and begins with the F of the last of them."""
+        """Note what is known so far: the run has the B's in ``back``, and begins with the F of the last of them."""
         begin = run.back[-1][1]
         for compute, forward, number in run.back:
             _, device, s, m, _ = compute
