@@ -22,14 +22,12 @@ COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #999999 #8B5A
 BLUE, ORANGE = COLOURS[:2]
 MARKERS = "os^vDP*X<"
 MOST_NAMED = 8
-"""Cells name the shares that are held by up to this many devices; for more, only the colour shows how many there
-are."""
+"""With up to this many devices, cells name the shares in them; with more, only the colour shows how many there are."""
 READABLE = 5.4
-"""The largest width, in inches, of a picture that is still legible across a phone's screen."""
+"""The largest width, in inches, of a picture that is still legible when it fills the width of a phone's screen."""
 SHARES_A_LINE = 4
 FEW_NUMBERS = 30
-"""Up to this ratio of the largest to the least time, an axis has ticks at 1, 2 and 5; above it, only at powers of
-ten."""
+"""Up to this ratio of the longest to the shortest time, axes have ticks at 1, 2 and 5; above, only at powers of ten."""
 OP_COLOURS = {"add": BLUE, "copy": ORANGE}
 
 
@@ -46,7 +44,7 @@ def draw_steps(schedule, k, n, columns=None):
 
     Rows are devices, and columns are pieces of the array. The darker a cell, the more shares are in it; with up to
     eight devices, the shares are named. Arrows are the step's messages: blue ones are added, orange ones copied. With
-    more devices, there are hundreds of cells but little text, since text takes most of the time to draw.
+    more devices, there may be hundreds of cells, but with little text, since drawing text takes most of the time.
 
     ``columns``: how many panels stand side by side. By default, a picture of up to four devices is legible on a phone.
 

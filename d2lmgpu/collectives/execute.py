@@ -57,7 +57,7 @@ def add_program(batch, program, arrays):
 
 
 def add_exchange(batch, program, devices, flat, size, itemsize):
-    """As `add_program`, for flat arrays of ``size`` elements; ``flat[i]`` is looked up when device i does its work.
+    """Like `add_program`, for flat arrays of ``size`` elements; ``flat[i]`` is looked up when device i does its work.
 
     So ``flat`` need not be a list, and the arrays may be made by work that is submitted earlier.
     """

@@ -3,8 +3,8 @@
     k = 4     step 1     0 ↔ 1    2 ↔ 3     all n elements, added on both sides
               step 2     0 ↔ 2    1 ↔ 3
 
-After s steps, each device holds the sum over 2ˢ devices. Both partners add the same two numbers, so their sums have the
-same bits.
+After s steps, each device holds the sum of the arrays of 2ˢ devices. Both partners add the same two numbers, so their
+sums have the same bits.
 
 Steps: log₂ k, the fewest possible. Bytes: each device sends log₂ k · n, so this allreduce suits short messages. If k is
 not a power of two, each device beyond the largest power p first hands its share to a partner, which sends it the result

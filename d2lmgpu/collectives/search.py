@@ -34,7 +34,7 @@ class Search:
 
     ``cuts``: the network's `Cuts`. ``owners``: the device that owns each chunk. ``homes``: the device to which each
     chunk should go, if not to all. ``nbytes``: the bytes of a chunk. ``windows``: the windows that are worth trying, in
-    seconds. ``messages``: how many messages of one chunk are sent in all.
+    seconds. ``messages``: how many times chunks are sent in all.
     """
 
     def __init__(self, cuts, owners, nbytes, homes=None):

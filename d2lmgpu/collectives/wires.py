@@ -130,7 +130,7 @@ def read_wires(text, name=None):
     An end that is not a number is a switch. Units are B/s or bit/s, with k, M, G or T (powers of 1000). A line
     "latency: 5 us" gives the time per message. Text after a # is a comment.
 
-    Raises ValueError, quoting the line, for anything else, and whatever `wired` raises.
+    Raises ValueError for anything else, quoting the line, and whenever `wired` does.
     """
     check_text("text", text)
     wires, latency = {}, 2e-6
@@ -156,8 +156,8 @@ def read_wires(text, name=None):
 def rewired(network, changes):
     """A wired network with ``changes``, a dict of bandwidths by pairs of ends, for both directions; 0 breaks the wire.
 
-    Raises ValueError for a network that is not `wired` and for breaking a wire that does not exist, and whatever
-    `wired` raises.
+    Raises ValueError for a network that is not `wired`, for breaking a wire that does not exist, and whenever `wired`
+    does.
     """
     if network.wired is None:
         raise ValueError(f"network {network.name} has no wires to change; give a wired network, such as torus(4, 4)")

@@ -4,9 +4,9 @@
     Compute     a device computes: forward or backward of a stage for a micro-batch, or the update of a stage
 
 Everything that devices do is a list of *steps*; a step is a list of actions that happen at the same time. All transfers
-of a step read what their sources held when the step began, as if messages were on a wire, so two devices may exchange
-the same slice. A *schedule*, such as an allreduce, has only transfers, all of the one array that each device has, which
-is named ("x",). A *plan* (plan.py) has both kinds of actions.
+of a step read what their sources held when the step began, as if the messages were already on a wire, so two devices
+may exchange the same slice. A *schedule*, such as an allreduce, has only transfers, all of the one array that each
+device has, which is named ("x",). A *plan* (plan.py) has both kinds of actions.
 
 You need not write down waiting or freeing, since both follow from the list: a device that reads a value waits until it
 is written, one that overwrites a value waits until it has been read, and a value that no later step reads is freed.

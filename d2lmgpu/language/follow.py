@@ -23,7 +23,7 @@ class Write(NamedTuple):
 def follow(steps, held, element, is_about=lambda action: True):
     """Follow one element through the steps: yield what is held, and its writes, at the start and after each step.
 
-    ``held``: what is held at the start, a dict of a `Counter` of shares by (device, value); each state is a new dict.
+    ``held``: what is held at the start, a dict from (device, value) to a `Counter` of shares; each state is a new dict.
     ``is_about(action)`` says which transfers and computations to follow; a computation adds its micro-batch.
     """
     yield held, []

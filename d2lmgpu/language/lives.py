@@ -25,7 +25,7 @@ BEGIN, END, SENT, USED, MOVED = range(5)
 
 
 class Life(NamedTuple):
-    """The value is on the device from step ``begin`` to step ``end``, from 1, both included.
+    """The value is on the device from step ``begin`` to step ``end``, both included; steps are counted from 1.
 
     ``moved``: the first step in which the device takes part in a transfer of it, or `NEVER`.
     """

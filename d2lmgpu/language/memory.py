@@ -84,7 +84,7 @@ def joined_values(plan, columns):
 class Facts:
     """The facts about a plan on which memory depends: `joined_values`, `synchronised_stages` and extents of gradients.
 
-    ``extents``: by gradients value, two arrays: the start and the stop of each device's elements.
+    ``extents``: for each value of gradients, two arrays: the start and the stop of each device's elements.
     """
 
     def __init__(self, plan, columns):
@@ -115,7 +115,7 @@ class Facts:
 
 @dataclass
 class _Piece:
-    """An array of a value, or of several, which lives from step ``begin`` to ``end``, from 1, both included."""
+    """An array of one value, or of several, which lives from step ``begin`` (from 1) to ``end``, both included."""
 
     kind: str
     nbytes: int

@@ -8,11 +8,13 @@ Actions use *values*, each with a name:
     ("params", s)       the parameters of stage s, one after the other in one flat array
     ("grads", s)        their gradients, summed over micro-batches: they begin as zeros
     ("grads", s, r)     the same, over the micro-batches of one round r: for a plan that sums them round by round
-    ("y", s, m)         the output for micro-batch m, which stage s hands on to the next; the last ends with the loss
+    ("y", s, m)         the output of stage s for micro-batch m, which it hands on to the next stage; the last stage
+                        ends with the loss
     ("dy", s, m)        the gradient of the loss with respect to y, which the next stage hands back
     ("cache", s, m)     the data that forward keeps for backward; they stay on their device
     ("delta", s, m)     the data that I keeps for W: the gradients of the outputs of layers with parameters. Or those
-                        that S keeps for B: the parameters' gradients, as far as they are computed. They stay, too
+                        that S keeps for B: the parameters' gradients, as far as they are computed. They also stay
+                        on their device
     ("moments", s)      the count, sum and sum of squares of the inputs of its batch norm layers, over micro-batches
     ("sums", s)         similar sums of the gradients of these layers' outputs
 

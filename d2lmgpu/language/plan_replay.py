@@ -48,7 +48,7 @@ class PlanReplay(Rules, Replay):
         self._begin()
 
     def _begin(self):
-        """Find the pieces of parameters that devices hold between steps, ``persistent``: by stage, (k, pieces)."""
+        """Note in ``persistent`` which pieces of parameters devices hold between steps: by stage, (k, pieces)."""
         self.persistent = [np.zeros_like(self.sums(("params", s)), bool) for s in range(len(self.plan.stages))]
         for device, own in enumerate(self.parts):
             for s, part in own.items():

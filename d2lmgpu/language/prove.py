@@ -38,10 +38,10 @@ class Proof:
 
 
 def prove(schedule, k, n, goal="allreduce", root=0):
-    """Prove that a schedule for k devices and n elements gives every device the full sum; return a `Proof`.
+    """Prove that a schedule for k devices and n elements is an allreduce; return a `Proof`.
 
-    ``goal``: what to prove instead of an allreduce, one of `goals.GOALS`; ``root``: the device where a broadcast
-    begins.
+    After an allreduce, all devices have the full sum. ``goal``: another goal to prove, one of `goals.GOALS`; ``root``:
+    the device where a broadcast begins.
 
     Raises ScheduleError if the schedule does not reach the goal; ValueError for an unknown goal, or a root that is not
     one of the devices.

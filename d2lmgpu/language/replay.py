@@ -28,7 +28,7 @@ MOST_WASTED = 20
 
 
 class Replay:
-    """The state of ``k`` devices. ``cuts(value)``: an ascending array of the elements where it is cut, with both ends.
+    """The state of ``k`` devices. ``cuts(value)``: where a value is cut, an ascending array of elements with both ends.
 
     ``held[value]``, (k, pieces): the sums, as above. ``fresh[value]``, (k, pieces): for pieces that have not been read
     yet, the number of the step that wrote them, negative if that was a computation; otherwise 0. ``wasted``: sentences

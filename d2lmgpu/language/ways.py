@@ -21,7 +21,7 @@ from ..kernels.stages import function_of
 from .plan import COMPUTES
 
 SCRATCH, INNER, KEPT, WRITTEN, EMPTY = "scratch", "inner", "kept", "written", "empty"
-"""`INNER`: the stage is in a run that begins with another stage. `EMPTY`: no examples, as plans do not show."""
+"""`INNER`: in a run that begins with another stage. `EMPTY`: there are no examples, which plans do not show."""
 
 
 class Ways:
@@ -30,8 +30,8 @@ class Ways:
     ``of[device, stage, micro_batch]``: one of the ways. ``runs``: by the same keys, with the first stage of each run,
     the gradients to which the run's B's add, from the first stage to the last. ``early``: by (device, value, step) of
     what a run makes, the step of the run's first F, in which all of it is computed. ``computed``: for each device, a
-    list of (stage, micro-batch). ``exact``: sums are exact, so nothing is computed as it is written, which adds the
-    same sums in another way.
+    list of (stage, micro-batch). ``exact``: whether sums are exact; then nothing is computed as it is written, since
+    the same sums are added differently there.
     """
 
     def __init__(self, plan, columns, kernels=True, exact=False):
