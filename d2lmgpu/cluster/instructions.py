@@ -102,7 +102,7 @@ class _Compiler:
                 self.left[device].append(self._add("send", device, action, start, stop, destination))
 
     def _do(self, device, phase):
-        """Add a phase's actions one after the other; the receives for the next ones begin before that."""
+        """Add a phase's actions one after the other; the receives for later actions begin ahead of time."""
         todo, received = [(action, *piece) for action in phase.actions for piece in self._pieces(action, device)], []
         for number, piece in enumerate(todo):
             for slot in range(len(received), min(number + AHEAD, len(todo))):
@@ -146,7 +146,7 @@ class _Compiler:
             self._add(kind, device, action, start, stop, action.source, received.where, received.place, waits)
 
     def _let_go(self, device, start, stop):
-        """The numbers of the sends of these elements that are still to be waited for; the caller must see to that."""
+        """The numbers of the sends of these elements that are still to be waited for, which the caller must do now."""
         waits = tuple(send.number for send in self.left[device] if send.start < stop and start < send.stop)
         self.left[device] = [send for send in self.left[device] if send.number not in waits]
         return waits

@@ -31,7 +31,7 @@ from .bounds import Cuts, cuts_of
 from .search import Sent, forwards
 
 MOST_DEVICES, MOST_PARTS, MOST_SECONDS = 8, 8, 600
-"""The most devices and chunks per device (with more, the solver may take hours), and its seconds per attempt."""
+"""The most devices and chunks per device (more might take hours), and the most seconds of the solver per attempt."""
 
 
 def fewest_steps(network, n, parts=1):
@@ -56,7 +56,7 @@ def fewest_steps(network, n, parts=1):
 
 
 def _at_least(cuts, room, parts):
-    """The fewest steps for the longest of the shortest routes and for every group to receive other devices' chunks."""
+    """A lower bound: the steps for the longest of the shortest routes, or for a group to receive what it lacks."""
     in_chunks, members = Cuts(dataclasses.replace(cuts.network, bandwidth=room)), np.arange(cuts.k)
     groups = [number >> members & 1 > 0 for number in range(1, 2**cuts.k - 1)]
     coming = [-(-parts * int((~group).sum()) // int(in_chunks.into(group))) for group in groups]

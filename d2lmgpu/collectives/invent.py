@@ -134,7 +134,7 @@ def _found(cuts, n, goal, itemsize, root):
 
 
 def _first(search, left):
-    """Search with every window: the best one's seconds, steps and way to search again, and the messages found in all.
+    """Search with every window: the best seconds and steps, how to search again, and the number of messages in all.
 
     Searches that might find more than ``left`` messages in all are left out.
     """
@@ -160,8 +160,8 @@ def _again(seconds, steps, run, _):
 def _cut(cuts, n, goal, root):
     """The ways to cut the array: for each, a list of versions with more and more chunks.
 
-    A version has the owner, the (start, stop) and the destination of each chunk; None for the destinations if chunks go
-    to all devices.
+    A version consists of the owners, the (start, stop) and the destinations of its chunks, or None for the destinations
+    if chunks go to all devices.
     """
     k = cuts.k
     equal = np.full(k, 1 / k)

@@ -9,7 +9,7 @@
 
 Steps: 2(k-1), with one transfer each, because device 0 can add only one message at a time, and the textbook's loop
 sends only one at a time. Bytes: device 0 receives (k-1)·n and sends (k-1)·n: the more devices there are, the longer the
-queue at device 0 is.
+queue at device 0.
 
 Source: Dive into Deep Learning, "Training on Multiple GPUs", ``allreduce``.
 """

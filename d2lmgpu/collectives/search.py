@@ -115,7 +115,7 @@ class Search:
 
 
 def forwards(steps, bounds):
-    """The schedule that copies the chunks as the search found; ``bounds``: the (start, stop) of each chunk."""
+    """The schedule that copies the chunks as the steps say; ``bounds``: the (start, stop) of each chunk."""
     return [_joined([Transfer(a, b, *bounds[chunk], "copy") for chunk, a, b in step]) for step in steps]
 
 

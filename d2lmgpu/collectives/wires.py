@@ -186,7 +186,7 @@ def nvlink_mesh(bandwidth=25e9, latency=0.0):
 
 
 def torus(*sides, bandwidth=50e9, latency=2e-6, name=None):
-    """A grid whose edges are joined, with ``sides`` devices in each dimension; the last coordinate changes first."""
+    """A grid whose edges are joined, with ``sides`` devices in each dimension, numbered along the last one first."""
     for side in sides:
         check_whole("torus: a side", side, most=MOST_DEVICES)
     at = np.arange(np.prod(sides, dtype=int)).reshape(sides)

@@ -108,7 +108,7 @@ def sent_by(columns, k, bytes_of=lambda value: 1):
 
 
 def cuts_of(columns, edges):
-    """Where to cut a value, ``edges`` included, so that all `Moves` in the lists ``columns`` send whole pieces."""
+    """Where to cut a value so that all `Moves` in the lists ``columns`` send whole pieces; ``edges`` are included."""
     found = {*edges}
     for each in itertools.chain.from_iterable(columns):
         found.update(each.start.tolist(), each.stop.tolist())

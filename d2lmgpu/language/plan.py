@@ -62,7 +62,7 @@ MOST_DEVICES = 2**10
 """The most devices of a plan: even an allreduce of k devices has about 2k² transfers."""
 
 COMPUTES = ("F", "B", "I", "W", "M", "S")
-"""The computations for a stage and a micro-batch; all but "update"."""
+"""The computations for a stage and a micro-batch: all computations but "update"."""
 
 
 class Compute(NamedTuple):

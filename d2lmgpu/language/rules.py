@@ -110,7 +110,7 @@ class Rules:
         return self.parts[device][s].params
 
     def _own_units(self, device, s, split, of):
-        """A list with the units of stage ``of``'s y that are about the device's part; empty for other splits."""
+        """The units of stage ``of``'s y for the device's part, in a list that is empty if the split is another one."""
         return [self.splits[s].units_of(self._own(device, s))] if self.plan.stages[s].split == split else []
 
     def _made(self, device, value, s, part, share):
