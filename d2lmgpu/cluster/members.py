@@ -98,7 +98,7 @@ class Cluster(Sequence):
             self.world.vote()
 
     def surely(self, work, *args, again=lambda: None):
-        """Do ``work(*args)`` in all processes; after a death call ``again()`` and repeat the work without the dead.
+        """Do ``work(*args)`` in all processes; after a death, call ``again()`` and repeat the work without the dead.
 
         After a death, this cluster has fewer devices, and this process may have another rank.
         """
@@ -155,7 +155,7 @@ class Cluster(Sequence):
         return Across(self, name_of(algorithm) if callable(algorithm) else algorithm, schedules)
 
     def schedules(self, algorithm):
-        """The function that makes an algorithm's schedule for k devices and n elements; it may be such a function."""
+        """The function of k and n that makes an algorithm's schedules; ``algorithm`` is a name or such a function."""
         return self._by_process if algorithm == "hierarchical" and self.size > 1 else schedules_of(algorithm)
 
     @property
@@ -228,7 +228,7 @@ class Across:
 
 
 def as_cluster(devices):
-    """``devices`` if it is a `Cluster`, otherwise a cluster of these devices of this process; None: `try_gpu`."""
+    """``devices`` if it is a `Cluster`, otherwise a cluster of these devices of this process (None: `try_gpu()`)."""
     mine = [try_gpu()] if devices is None else devices
     return devices if isinstance(devices, Cluster) else Cluster(check_devices(mine), None, PATIENCE)
 

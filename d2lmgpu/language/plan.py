@@ -35,13 +35,13 @@ last use.
 A stage may be *split* by its units, which are channels or a dense layer's outputs: the layout gives each device a part
 of the parameters, and the device computes with this part alone. Its y and dy are then incomplete:
 
-    "columns"  its y is a part, which has only its own units; its dy of the stage before is a share, that is, one
-               summand; B uses only the device's own part of dy (Megatron's column-parallel layers)
+    "columns"  its y is a part, only its own units; its dy of the stage before is a share, that is, one summand;
+               B uses only the device's own part of dy (Megatron's column-parallel layers)
     "rows"     its y is a share, made from the device's part of the y of the stage before; its dy of the stage before
                is a part (Megatron's row-parallel layers)
 
-All other computations need whole values: transfers of y and dy, whose elements are units
-(of all examples of the micro-batch), gather parts and add shares. The last stage may have no layers, only the loss.
+All other computations need whole values: transfers of y and dy, whose elements are units (of all examples of the
+micro-batch), gather parts and add shares. The last stage may have no layers, only the loss.
 
 Batch norm needs sums over images in the middle of a stage. F computes those of its own micro-batch and adds them to the
 moments, which update a device's running statistics when the step ends. Transfers may sum the moments over devices

@@ -19,7 +19,7 @@ from .replay import Replay
 
 
 class ScheduleError(ValueError):
-    """A schedule does not do what it should; the message says what a device lacks or double-counts, and since when."""
+    """A schedule does not do what it should; the message says what a device lacks or counts twice, and since when."""
 
 
 @dataclass

@@ -81,7 +81,7 @@ def output_shapes(network, stages):
 
 
 def examples_of(batch_size, micro_batches, m):
-    """The examples (start, stop) of micro-batch m: as even as possible; the last ones may be empty.
+    """The examples (start, stop) of micro-batch m; micro-batches are as even as possible, and the last may be empty.
 
     ``batch_size``: a number, or a tuple with the size of each micro-batch.
     """
