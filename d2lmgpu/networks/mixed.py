@@ -7,8 +7,8 @@ rounded first. Bias, ReLU, pooling, batch norm, the loss and all sums are unchan
          │        │                    │       │      │
          (rounded forward)             (rounded forward and backward)
 
-The weights are rounded once per step, where they are stored (see `half_weights`). In CUDA graphs, the kernels round the
-same numbers (see kernels/cuda/choose.py).
+The weights are rounded when a computation starts (see `half_weights`). In CUDA graphs, the kernels round the same
+numbers (see kernels/cuda/choose.py).
 """
 
 from ..kernels.stages import function_of
