@@ -1,7 +1,7 @@
 """An MPI communicator that tells the watch what is waited for; collectives have the same order in every process.
 
-A process has one communicator for its devices' queues and one for their comm streams, since both may exchange messages
-at the same time, and one for plans, whose messages are the task of a separate thread (progress.py). While something
+A process has three communicators: one for its devices' queues and one for their comm streams, since both may exchange
+messages at the same time, and one for plans, whose messages a separate thread handles (progress.py). While something
 waits for a message, the communicator records which message that is, and the process's watch reads this record.
 """
 

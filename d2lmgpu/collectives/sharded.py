@@ -28,7 +28,7 @@ def sharded(k, n):
 def gather_at_hubs(members, bounds, hubs):
     """Add up every member's share of chunk c on device ``hubs[c]``.
 
-    ``members`` are device numbers, ``bounds`` the chunks' (start, stop), and the hubs are members, too. In each step, a
+    ``members``: device numbers, with those of all hubs. ``bounds``: (start, stop) of each chunk. In each step, a
     member sends to at most one hub.
     """
     return [[Transfer(member, hub, *bounds[c], "add") for member, hub, c in pairs] for pairs in _rounds(members, hubs)]

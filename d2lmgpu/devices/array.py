@@ -165,7 +165,7 @@ def copy_to_host(x, done):
 def array_module(x):
     """The module whose functions work on ``x``: ``numpy`` or ``cupy``.
 
-    The body of every layer begins with ``xp = array_module(x)`` and is the same for both.
+    Layers call it, usually as ``xp = array_module(x)``, so that the same code runs on NumPy and CuPy.
     """
     raw = x.raw if isinstance(x, DeviceArray) else x
     if hasattr(raw, "__cuda_array_interface__"):

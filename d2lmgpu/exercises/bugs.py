@@ -1,4 +1,4 @@
-"""Exercises of notebook 11, find the bug: functions to repair, each tried on more cases than the notebook shows.
+"""Exercises for notebook 11, find the bug: functions to repair, each tried on more cases than the notebook shows.
 
 faulty.py contains the functions before the repair. A function that does the same as an answer to an exercise of
 notebook 1 or 4 is tried as that exercise tries its answers.

@@ -1,4 +1,4 @@
-"""Exercises of notebook 6, better allreduce: a ring as a schedule, its time, and the size where it beats a tree."""
+"""Exercises for notebook 6, better allreduce: a ring as a schedule, its time, and the size where it beats a tree."""
 
 import math
 

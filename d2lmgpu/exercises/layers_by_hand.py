@@ -1,4 +1,4 @@
-"""Exercises of notebook 2, LeNet by hand: a layer as a pair, max pooling's backward, and a safe log-softmax."""
+"""Exercises for notebook 2, LeNet by hand: a layer as a pair, max pooling's backward, and a safe log-softmax."""
 
 import numpy as np
 

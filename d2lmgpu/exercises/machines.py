@@ -1,4 +1,4 @@
-"""Exercises of notebook 14, many machines: which examples each process has, and which rank is to blame for a hang."""
+"""Exercises for notebook 14, many machines: which examples each process has, and which rank is to blame for a hang."""
 
 from ..collectives import chunk_bounds
 from .exercise import Exercise

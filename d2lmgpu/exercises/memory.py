@@ -1,4 +1,4 @@
-"""Exercises of notebook 13, models that do not fit: the largest minibatch, ZeRO's bytes, and a step of its stage 1."""
+"""Exercises for notebook 13, models that do not fit: the largest minibatch, ZeRO's bytes, and a step of its stage 1."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 1, devices: a sum of arrays on several devices, a swap between two, and measuring time."""
+"""Exercises for notebook 1, devices: a sum of arrays on several devices, a swap between two, and measuring time."""
 
 import dis
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 12, splitting for real: 1F1B as lists of computations, and how many micro-batches it takes."""
+"""Exercises for notebook 12, splitting for real: 1F1B as lists of computations, and how many micro-batches it takes."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 10b, numbers of 16 bits: bfloat16 by its bits, and a loss scale that adjusts itself."""
+"""Exercises for notebook 10b, numbers of 16 bits: bfloat16 by its bits, and a loss scale that adjusts itself."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 7, batch size and learning rate: updates per epoch, the rate of a step, and He's weights."""
+"""Exercises for notebook 7, batch size and learning rate: updates per epoch, the rate of a step, and He's weights."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 9, scaling experiments: what to compute from times, and what to conclude from the results."""
+"""Exercises for notebook 9, scaling experiments: what to compute from times, and what to conclude from the results."""
 
 from .exercise import Exercise
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 10, making it fast: counting products, adding up gradients, and packing them into buckets."""
+"""Exercises for notebook 10, making it fast: counting products, adding up gradients, and packing them into buckets."""
 
 import numpy as np
 

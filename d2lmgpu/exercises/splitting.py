@@ -1,4 +1,4 @@
-"""Exercises of notebook 3, splitting the problem: the bytes that cross a cut, and a dense layer in parts."""
+"""Exercises for notebook 3, splitting the problem: the bytes that cross a cut, and a dense layer in parts."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 4, copies and synchronisation: splitting a minibatch, summing over devices, and a step."""
+"""Exercises for notebook 4, copies and synchronisation: splitting a minibatch, summing over devices, and a step."""
 
 import numpy as np
 

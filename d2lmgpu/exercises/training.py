@@ -1,4 +1,4 @@
-"""Exercises of notebook 5, training on k devices: a step, its speed, and the batch size where k devices pay off."""
+"""Exercises for notebook 5, training on k devices: a step, its speed, and the batch size where k devices pay off."""
 
 import math
 

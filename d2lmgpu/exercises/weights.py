@@ -1,4 +1,4 @@
-"""Exercises of notebook 8, evaluation and uneven loads: accuracy, shards by loads, and combined statistics."""
+"""Exercises for notebook 8, evaluation and uneven loads: accuracy, shards by loads, and combined statistics."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Exercises of notebook 6b, invented allreduces: one that beats the ring on a torus, one for a ring with a broken wire.
+"""Exercises for notebook 6b, invented allreduces: one beats the ring on a torus, one is for a ring with a broken wire.
 
 For a right answer, the check prints its simulated time beside those of other allreduces, so that students can improve
 it.

@@ -132,7 +132,10 @@ class Execution:
             return self.finish(self.submit(X, y, lr, draws, examples, tell))
 
     def submit(self, X, y, lr, draws=None, examples=None, tell=0.0):
-        """Begin a `step`. Pass the result to `finish` to wait for its end; you may begin the next step before that."""
+        """Begin a `step`. Pass the result to `finish` to wait until the step is done.
+
+        You may begin the next step before then.
+        """
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
         examples = examples or (whole_granules(len(y), self.plan.micro_batches) if self.exact else len(y))

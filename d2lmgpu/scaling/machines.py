@@ -25,10 +25,11 @@ MORE = (1, 2, 4, 8)
 
 
 def measure_cluster_scaling(cluster, more=MORE, steps=20, algorithm="ring", **what):
-    """Time training on a `Cluster` of several processes; predict it for these and for ``more`` times as many processes.
+    """Time training on a `Cluster` of several processes; predict it for these and for more processes.
 
-    The other arguments are as in `measure_scaling`. All processes call this and get the same `Scaling`.
-    Raises ValueError for settings that make no sense, a single process, or processes with different numbers of devices.
+    ``more``: multiples of the number of processes. The other arguments are as in `measure_scaling`. All processes call
+    this and get the same `Scaling`. Raises ValueError for settings that make no sense, a single process, or processes
+    with different numbers of devices.
     """
     d, per_host = _shape(cluster)
     for number in more:

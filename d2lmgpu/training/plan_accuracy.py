@@ -21,9 +21,9 @@ class SplitTestSet(TestSet):
     ``devices``: a list, or a `Cluster` with one test set in each process. ``batch_size``: the batch size of training.
     It matters if a device's memory is limited: then a device holds no more images at a time than a micro-batch has.
 
-    No device has all parameters, unless it trains all of them. A stage's parameters are copied from the host while
-    images go through the stage. This takes no more memory than the stage's gradients took in a training step. As many
-    batches are evaluated at a time as there are devices for a stage.
+    No device has all parameters, unless it trains all of them. A stage's parameters are copied from the host before
+    images go through it. This takes no more memory than the stage's gradients took in a training step. As many batches
+    are evaluated at a time as there are devices for a stage.
 
     Each of P processes takes every P-th batch through all stages on its own devices, each stage where the plan computes
     it, so no image is sent to another process. A stage that the plan computes only in another process is computed on

@@ -45,7 +45,7 @@ def start_from(settings, data):
 
 
 def is_known(network, name, *about):
-    """Whether ``name`` stands for this network; ``about``: classes, input shape and outputs, as in `find_network`."""
+    """Whether ``name`` is this network's name. ``about``: classes, input shape and outputs, as in `find_network`."""
     try:
         return described(find_network(name, *about)[1]) == described(network)
     except ValueError:  # there is no such network for these images

@@ -55,7 +55,7 @@ class Convolution:
             self.multiply_back = product(self.weights[:, :-1].T, z, self.dpatches)
 
     def load(self, params):
-        """Take the step's parameters, weight (O, C, kh, kw) and bias (O,), and begin new sums of gradients."""
+        """Take the step's parameters, weight (O, C, kh, kw) and bias (O,), and set the sums of gradients to zero."""
         weight, bias = params
         np.multiply(weight.reshape(len(weight), -1), self.squares.scale, out=self.weights[:, :-1])
         np.multiply(bias, self.squares.scale, out=self.weights[:, -1])

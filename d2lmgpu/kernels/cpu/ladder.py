@@ -17,7 +17,7 @@ from .convolution import Convolution
 
 
 class AsWritten:
-    """1. The layers, one after the other. Every array is made anew, and each layer goes over all of it."""
+    """1. The layers, one after the other. Every array is newly allocated, and each layer makes a full pass over it."""
 
     def __init__(self, x, weight, bias):
         self.x, self.weight, self.bias = x, weight, bias

@@ -1,4 +1,4 @@
-"""Programs: a network of layers as stages with all the arrays they need, for micro-batches of n images.
+"""A program: a network's layers as stages, with all the arrays that they need for micro-batches of n images.
 
 A program is made once for a network, a size of image and an n, and is then used again and again: in the steady state a
 step allocates nothing. Layers that belong together become one stage; a layer without a fast implementation is a stage

@@ -60,7 +60,7 @@ def outputs(X, params, network, statistics=(), exact=False):
 def borrowed_program(network, params, X, with_loss, input_grad=False, exact=None):
     """This device's program for these sizes, in use here alone until it is given back; made if there is none.
 
-    With ``exact``, an `ExactSums`, it is `Granules`.
+    If an `ExactSums` is given as ``exact``, the program is a `Granules`.
 
     Raises ValueError, or what the layers raise, if the sizes do not fit together.
     """
