@@ -237,7 +237,7 @@ def check_path(name, value):
     if not isinstance(value, str) and not hasattr(value, "__fspath__"):
         raise ValueError(f"{name} is {shown(value)}; it should be the name of a file")
     if not str(value) or "\0" in str(value):
-        raise ValueError(f"{name} is {shown(value)}; it should be the name of a file, not an empty text")
+        raise ValueError(f"{name} is {shown(value)}; it should be the name of a file: not empty, and without NUL")
 
 
 def in_a_clone(extra):

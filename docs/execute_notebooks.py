@@ -32,15 +32,17 @@ def execute(path):
 
 
 def main(names):
-    paths = [path for path in sorted(NOTEBOOKS.glob("*.ipynb")) if not names or path.stem in names]
-    if os.environ.get("D2LMGPU_QUICK") or not paths:
-        sys.exit("give names of notebooks without .ipynb, or none for all; unset D2LMGPU_QUICK, which shortens runs")
+    paths = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
+    if unknown := [name for name in names if name not in paths]:
+        sys.exit(f"no such notebook: {', '.join(unknown)}; give names without .ipynb, or none for all")
+    if os.environ.get("D2LMGPU_QUICK"):
+        sys.exit("D2LMGPU_QUICK is set, which shortens runs; unset it")
     with tempfile.TemporaryDirectory() as folder:
         profile = Path(folder) / "profile_default"
         profile.mkdir()
         (profile / "ipython_kernel_config.py").write_text(CONFIG)
         os.environ["IPYTHONDIR"] = folder
-        for path in paths:
+        for path in [paths[name] for name in names or paths]:
             begin = time.perf_counter()
             execute(path)
             print(f"{path.stem}: {time.perf_counter() - begin:.0f} s", flush=True)

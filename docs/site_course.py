@@ -34,7 +34,7 @@ def parts():
 
 
 def title(path):
-    """A notebook's number and first heading: "1 Devices: places with memory and a queue", "3b …"."""
+    """A notebook's number and first heading: "1 Devices: memory and a queue", "2b …"."""
     first = "".join(json.loads(path.read_text("utf-8"))["cells"][0]["source"])
     number = path.stem.partition("_")[0].lstrip("0")
     return f"{number} {first.splitlines()[0].lstrip('# ')}"

@@ -41,7 +41,7 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s#]+)")
 
 
 def copy_notebooks(source, target):
-    """Copy notebooks, and the pictures that they show, which have changed; remove copies of what is gone."""
+    """Copy notebooks, and the pictures that they show, which have changed; remove copies of notebooks that are gone."""
     for copy in target.glob("*.ipynb"):
         if not (source / copy.name).exists():
             copy.unlink()

@@ -16,7 +16,7 @@ def minutes(path):
     folded = {"".join(c["source"]) for c in cells if "hide-input" in c["metadata"].get("tags", ())}
     words = sum(len(text.split()) for text in texts["markdown"])
     lines = sum(len(text.splitlines()) for text in texts["code"] if text not in folded)
-    exercises = sum(len(re.findall(r"^check\(", text, re.MULTILINE)) for text in texts["code"])
+    exercises = sum(len(re.findall(r"^(?:if )?check\(", text, re.MULTILINE)) for text in texts["code"])
     looks = sum(len(re.findall(r"^my_prediction\w* =", text, re.MULTILINE)) for text in texts["code"])
     looks += sum("image/svg+xml" in output.get("data", ()) for c in cells for output in c.get("outputs", ()))
     reading = words / WORDS_A_MINUTE + lines * SECONDS_A_LINE / 60

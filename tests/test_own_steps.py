@@ -279,7 +279,7 @@ def test_wrong_arguments():
         ({"optimizer": adam[:1]}, "optimizer: 1 given; it should be a list of 2, of what init_optimizer makes"),
         ({"optimizer": adam[::-1]}, r"train_batch: one array is on cpu\(0\) and another on cpu\(1\)"),
         ({"optimizer": others}, r"the optimizer's state on cpu\(0\): .* there should be a list of 10 arrays"),
-        ({"optimizer": [7, 8]}, "optimizer is 7; give 'sgd', or what init_optimizer returns"),
+        ({"optimizer": [7, 8]}, "optimizer holds 7; give 'sgd', or what init_optimizer returns"),
         ({"statistics": running[:1]}, "the statistics: 1 given; it should be a list of 2"),
         ({"statistics": [[], []]}, r"the statistics on cpu\(0\): \[\]; there should be .* 4 arrays, as from init_stat"),
         ({"statistics": far}, r"train_batch: one array is on cpu\(0\) and another on cpu\(5\)"),

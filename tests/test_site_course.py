@@ -36,7 +36,7 @@ def test_the_core_is_what_the_exercises_say():
     """The README's bold notebooks have the exercises of the core path, and no others."""
     core = site_course.core()
     assert core and core <= set(NOTEBOOKS)
-    assert {exercise for name in core for exercise in site_course.exercises(cells_of(name))} <= set(CORE)
+    assert {exercise for name in core for exercise in site_course.exercises(cells_of(name))} == set(CORE)
     contents = site_sources.contents()
     assert contents.count(f"{site_sources.CORE} <notebooks/") == len(core)
 

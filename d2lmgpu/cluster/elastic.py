@@ -84,9 +84,7 @@ class Elastic(Communicator):
             all_well = self.comm.Agree(mine)
         if not all_well:
             self.anyone_died = True
-            self.give_up(
-                DeathError("a process died, and what all did was none of what `surely` does again; start anew")
-            )
+            self.give_up(DeathError("a process died during work that cannot be repeated; start the program again"))
             raise self.error
 
     def shrink(self):

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from ..arguments import check_whole
 from ..language.follow import counted
 from ..language.moves import cuts_of
 from ..language.prove import check_form
@@ -52,6 +53,8 @@ def draw_steps(schedule, k, n, columns=None):
     """
     schedule, cuts, states = states_of(schedule, k, n)
     width, height = _panel_size(k, len(cuts) - 1)
+    if columns is not None:
+        check_whole("columns", columns)
     columns = min(columns or max(2 if k <= MOST_NAMED else 4, int(READABLE / width)), len(states))
     rows = math.ceil(len(states) / columns)
     figure, panels = figure_of((columns * width + 0.3, rows * height + 0.4), rows, columns, squeeze=False)

@@ -1,12 +1,12 @@
 """The textbook's exercise 3: different parts are aggregated on different devices.
 
 Device c is the hub of chunk c. All hubs work at the same time, so no single device's wire carries everything. In step
-s, device i sends to device i + s (modulo k):
+s of the first half, device i sends to device i + s (modulo k), and in step s of the second half to device i - s:
 
     k = 3      step 1 (add)      step 2 (add)      step 3 (copy)     step 4 (copy)
-    device 0   chunk 1 → 1       chunk 2 → 2       chunk 0 → 1       chunk 0 → 2
-    device 1   chunk 2 → 2       chunk 0 → 0       chunk 1 → 2       chunk 1 → 0
-    device 2   chunk 0 → 0       chunk 1 → 1       chunk 2 → 0       chunk 2 → 1
+    device 0   chunk 1 → 1       chunk 2 → 2       chunk 0 → 2       chunk 0 → 1
+    device 1   chunk 2 → 2       chunk 0 → 0       chunk 1 → 0       chunk 1 → 2
+    device 2   chunk 0 → 0       chunk 1 → 1       chunk 2 → 1       chunk 2 → 0
 
 Steps: 2(k-1), as in the textbook's allreduce, but with n/k elements each. Bytes: each device sends k-1 chunks to their
 hubs and its own finished chunk to k-1 others, that is 2(k-1)/k·n, as little as in a ring. But every device talks to

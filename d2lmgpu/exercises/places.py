@@ -68,9 +68,13 @@ OVERWRITTEN = "the first assignment overwrites what the second needs: keep a cop
 def _rebinds(function):
     """Whether a function assigns to the names of its own parameters."""
     code = getattr(function, "__code__", None)
-    stores = (each for each in dis.get_instructions(code or "") if each.opname.startswith("STORE_FAST"))
+    stored = []
+    for each in dis.get_instructions(code or ""):
+        if each.opname.startswith("STORE_FAST"):  # of one name, of two, or of one and a load of another
+            names = [each.argval] if isinstance(each.argval, str) else each.argval
+            stored += names[:1] if each.opname.endswith("LOAD_FAST") else names
     own = code.co_varnames[: code.co_argcount] if code else ()
-    return any(name in own for each in stores for name in np.ravel(each.argval))
+    return any(name in own for name in stored)
 
 
 class swap(Exercise):

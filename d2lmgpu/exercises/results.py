@@ -42,14 +42,14 @@ SLIPS = (NameError, AttributeError, ImportError)
 def call(answer, *args, hint=RUN_IT, mixed=MOVE):
     """Return ``answer(*args)``. Raises `Wrong` if that raises an error.
 
-    ``hint`` is the hint for any error except `SLIPS`. If it is not given, ``mixed`` is the hint for arrays of two
-    devices in one operation.
+    ``hint`` is the hint for any error except `SLIPS`, and except arrays of two devices in one operation, whose hint is
+    ``mixed``.
     """
     try:
         return answer(*args)
     except Exception as error:  # whatever a student's function may raise
         own = RUN_IT if isinstance(error, SLIPS) else hint
-        own = mixed if isinstance(error, DeviceMismatchError) and own is RUN_IT else own
+        own = mixed if isinstance(error, DeviceMismatchError) else own
         raise Wrong(f"it raised {in_words(error)}", own) from error
 
 

@@ -199,7 +199,7 @@ def _replicas(devices, device_params, network, optimizer, statistics):
     optimizer = check_list("optimizer", optimizer, of="what init_optimizer makes, for each device", length=len(devices))
     for device, own in zip(devices, optimizer, strict=True):
         if not isinstance(own, DeviceOptimizer):
-            raise ValueError(f"optimizer is {shown(own)}; give 'sgd', or what init_optimizer returns")
+            raise ValueError(f"optimizer holds {shown(own)}; give 'sgd', or what init_optimizer returns")
         for state in own.state:
             _on_each([device], "the optimizer's state", [state], check_params, network)
     if statistics is None:

@@ -130,7 +130,7 @@ class GraphStore(GraphPrograms):
                     run(how, *self.data, self.order, starts, self.number, x, y, self.count, np.int32(len(y)))
 
     def find_overflow(self):
-        """Note whether any final gradient is infinite; with exact sums, whether one was infinite when it was added."""
+        """Note whether any final gradient is not finite; with exact sums, whether one was not when it was added."""
         if self.is_exact and not self.kind:
             run(launch.exact("note_unfit"), self.overflow, self.number, self.unfit)
         for grads in () if self.is_exact else self._all_final():

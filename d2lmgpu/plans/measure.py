@@ -125,7 +125,9 @@ class _Alone:
         actions = actions_of(self.plan, columns)
         self.todo = [action for action in actions if 0 in action.devices]
         if any(action.what == "receive" for action in self.todo):
-            raise ValueError(f"plan {plan.name}: device 0 receives data from others, so it cannot be measured alone")
+            raise ValueError(
+                f"plan {plan.name}: device 0 exchanges messages with others, so it cannot be measured alone"
+            )
         self.timed = [action for action in self.todo if action.value is None]  # computations and updates
         self.params = init_params(init="he", dtype=dtype, network=plan.network)
         flats, extents = numbered_stages(self.params, self.plan), extents_of(self.plan, columns, actions)[0]

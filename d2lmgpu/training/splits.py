@@ -6,7 +6,7 @@
     "layers"             "gpipe"     gpipe(k, m)
     "data=2,layers=2"                copies_of("layers", 2, 2); likewise with pipelines
 
-In a program the split may also be your own `Plan`. Without a split, training is data-parallel (see parallel/).
+In a program the split may also be your own `Plan`. Without a split, it is the plan "data".
 """
 
 import inspect

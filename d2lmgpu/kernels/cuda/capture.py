@@ -56,7 +56,7 @@ def graphs_work():
 
 
 def _try_with(cards):
-    """Try a graph; kernels are launched early on the current card only if it is in ``cards``, and never afterwards."""
+    """Try a graph; kernels are launched early on the current card only if it is in ``cards``, until the trial ends."""
     early.cards.discard(current_card())
     early.cards.update(cards)
     try:
