@@ -15,6 +15,7 @@ from website import DOCS
 
 from d2lmgpu.collectives.draw import COLOURS
 
+RING = DOCS.parent / "notebooks" / "images" / "ring.svg"
 BACKGROUNDS = {"light": "#ffffff", "dark": "#131416"}
 """Furo's, by theme."""
 SIDEBARS = {"light": "#f8f9fb", "dark": "#1a1c1e"}
@@ -129,6 +130,11 @@ def test_slides_are_read(theme):
     colours = dict(re.findall(r"--(\w+): (#\w+)", rules[theme]))
     for text in ("ink", "quiet", "title"):
         assert contrast(colours[text], colours["paper"]) >= 4.5 and contrast(colours[text], colours["code"]) >= 4.5
+
+
+def test_numbers_in_the_rings_squares_are_read():
+    rules = dict(re.findall(r"\.ring \.(in-box|d\d)\{[^}]*fill:(#\w+)", RING.read_text("utf-8")))
+    assert len(rules) == 5 and all(contrast(rules["in-box"], rules[f"d{i}"]) >= 4.5 for i in range(4))
 
 
 def turned(colour):

@@ -169,7 +169,7 @@ LOOK = """(() => {
   for (let text = texts.nextNode(); text; text = texts.nextNode()) {
     const e = text.parentElement, style = getComputedStyle(e);
     if (!text.data.trim() || !e.getClientRects().length || style.visibility !== "visible") continue;
-    if (e.closest(".in-box")) continue;  // in a coloured box of the player, which is no element around it
+    if (e.closest(".in-box")) continue;  // in a coloured box, of the player or the ring, which is no element around it
     count += 1;
     const one = light(rgba(e instanceof SVGElement ? style.fill : style.color)), other = light(behind(e));
     const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);

@@ -34,7 +34,7 @@ font:15px system-ui,-apple-system,"Segoe UI",sans-serif}
 .ring .way{stroke:var(--line);stroke-width:2;fill:none}
 .ring .tip{fill:var(--line)}
 .ring .cell{fill:none;stroke:var(--line)}
-.ring .number{text-anchor:middle;font-size:14px;fill:#1b1d21}
+.ring .in-box{text-anchor:middle;font-size:14px;fill:#1b1d21}
 .ring .d0{fill:#8fd3b6}.ring .d1{fill:#f4c77b}.ring .d2{fill:#a9cdeb}.ring .d3{fill:#e3b4cf}
 .ring .add .frame{stroke:var(--add)}.ring .copy .frame{stroke:var(--copy)}
 .ring .frame{fill:var(--paper);stroke-width:3}
@@ -83,7 +83,7 @@ def _shares(chunk_counts, x, y, known=()):
     for share in [share for share, count in enumerate(chunk_counts) if count and share not in known]:
         left = x + share * CELL
         yield f'<rect class="d{share}" x="{left}" y="{y}" width="{CELL}" height="{CELL}"/>'
-        yield f'<text class="number" x="{left + CELL / 2:g}" y="{y + 19}">{share}</text>'
+        yield f'<text class="in-box" x="{left + CELL / 2:g}" y="{y + 19}">{share}</text>'
 
 
 def _device(device, states):
