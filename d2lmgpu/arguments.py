@@ -142,7 +142,7 @@ def check_flag(name, value):
 def check_text(name, value):
     """Raise ValueError unless ``value`` is a string."""
     if not isinstance(value, str):
-        raise ValueError(f"{name} is {shown(value)}; it should be a text")
+        raise ValueError(f"{name} is {shown(value)}; it should be a string")
 
 
 def check_function(name, value):

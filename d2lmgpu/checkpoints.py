@@ -60,9 +60,9 @@ def load_checkpoint(path):
         header = _read_header(path, file.readline(LONGEST_HEADER))
         content = file.read()
     if len(content) < header["bytes"]:
-        raise CheckpointError(f"{path} is cut short: {len(content):,} of {header['bytes']:,} bytes; take an older one")
+        raise CheckpointError(f"{path} is cut short: {len(content):,} of {header['bytes']:,} bytes; use an older one")
     if len(content) > header["bytes"] or _sha256(content) != header["sha256"]:
-        raise CheckpointError(f"{path} was altered: its checksum is not what it should be; take an older one")
+        raise CheckpointError(f"{path} was altered: its checksum is not what it should be; use an older one")
     try:
         return _unpack(content)
     except Exception as error:  # NumPy, zipfile and json raise many kinds of errors for crafted files

@@ -49,12 +49,12 @@ def unfit_error(code, where):
     """The `SumError` for a code noted by a GPU's kernels: 1 + an index into `WHAT` followed by the parameters."""
     number = code - 1 - len(WHAT)
     what = WHAT[code - 1] if number < 0 else f"the gradient of parameter {number}"
-    advice = "take a smaller lr, or sums='float'"
+    advice = "use a smaller lr, or sums='float'"
     return SumError(f"{what} is too large for exact sums, or no number, for a granule {where}; {advice}")
 
 
 class ExactSums:
-    """The exact sums of a step on one device, for a minibatch of ``examples`` examples on all devices together.
+    """The exact sums of a step on one device, for a minibatch that has ``examples`` in all, on all devices together.
 
     ``scale``: the power of two by which gradients were multiplied in mixed precision; then a gradient that does not fit
     is not an error but sets ``overflow``. ``where``: device and step, in words, for errors. ``first``: the number,
@@ -108,7 +108,7 @@ class ExactSums:
         if not self.may_overflow:
             raise SumError(
                 f"{what} is {most:.3g} for a granule {self.where}, but exact sums over {self.granules} granules allow "
-                f"less than {limit:.3g} for each; take a smaller lr, or sums='float'"
+                f"less than {limit:.3g} for each; use a smaller lr, or sums='float'"
             )
         self.overflow = True
         return False

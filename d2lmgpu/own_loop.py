@@ -159,5 +159,5 @@ def _numbers(name, value):
 
 
 def _same(ends):
-    """Whether two limits are the same number, of which matplotlib warns: those of a run of one epoch."""
+    """Whether two limits are the same number, as in a run of one epoch: matplotlib warns about such limits."""
     return isinstance(ends, (list, tuple)) and len(ends) == 2 and ends[0] == ends[1]

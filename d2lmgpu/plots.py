@@ -68,7 +68,7 @@ def _plot_tested(axes, values, ylabel, limits, away=8, **line):
 
 
 def plot_timeline(spans, steps=2):
-    """Plot what each device did when, as a Gantt chart of a few training steps; returns the matplotlib figure.
+    """Plot what each device did when, as a Gantt chart of a few training steps; return the matplotlib figure.
 
     ``spans``: as from `Timeline.all_spans`. The chart shows ``steps`` steps in a row that together took the median
     time, so that an interruption is not mistaken for a normal step. The first two steps are left out, because they are
@@ -95,7 +95,7 @@ def plot_timeline(spans, steps=2):
 
 
 def plot_confusion(matrix, names):
-    """Plot a confusion matrix (classes, classes), a row per true class, in percent of the row; returns the figure."""
+    """Plot a confusion matrix (classes, classes), a row per true class, in percent of the row; return the figure."""
     share = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     size = 2.5 + 0.55 * len(names)
     figure, axes = figure_of((size + 0.8, size))
@@ -112,7 +112,7 @@ def plot_confusion(matrix, names):
 
 
 def plot_mistakes(X, y, probabilities, names, count=20):
-    """Plot the pictures on which the network is wrong but most confident, with its answers; returns the figure.
+    """Plot the pictures on which the network is wrong but most confident, with its answers; return the figure.
 
     ``X`` (N, C, H, W) with C 1 or 3, labels ``y`` (N,), ``probabilities`` (N, classes) from `predict`.
     """

@@ -17,7 +17,7 @@ PIXELS = 2
 
 
 def random_flip(X, y, rng):
-    """Mirror each image, left to right, with probability 1/2; returns X and y."""
+    """Mirror each image, left to right, with probability 1/2; return X and y."""
     turned = rng.random(len(X)) < 0.5
     return np.where(turned[:, None, None, None], X[..., ::-1], X), y
 

@@ -100,7 +100,7 @@ TAKEN, FULL, ECC = "cudaErrorDevicesUnavailable", "cudaErrorMemoryAllocation", "
 def test_one_card_is_refused(machine, rng, capsys, bad, error):  # noqa: F811
     """Whoever asks for it is told in a line; the other is as good as ever."""
     made = machine(2, refuses={bad: error})
-    with pytest.raises(d2l.DeviceError, match=rf"gpu.{bad}. cannot be used: {error}: .*; take another device"):
+    with pytest.raises(d2l.DeviceError, match=rf"gpu.{bad}. cannot be used: {error}: .*; use another device"):
         d2l.gpu(bad)
     assert cli.main(["train", "--devices", "2", "--epochs", "1", "--limit", "20"]) == 2
     said = capsys.readouterr().err.splitlines()

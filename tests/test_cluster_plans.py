@@ -201,7 +201,7 @@ def test_what_processes_cannot_do(data, monkeypatch):
         in_each((1, 2), lambda cluster: Execution(plan, params, cluster))
     assert communicator.LEAST_TAGS == 32_767  # as MPI's standard has it, in "Environmental Inquiries"
     monkeypatch.setattr(communicator, "LEAST_TAGS", 5)
-    with pytest.raises(ValueError, match="the plan has 10 messages between processes, .* no more than 5; take fewer"):
+    with pytest.raises(ValueError, match="the plan has 10 messages between processes, .* no more than 5; use fewer"):
         in_each((1, 1), lambda cluster: Execution(plan, params, cluster))
     monkeypatch.setattr(communicator, "LEAST_TAGS", 10)
     in_each((1, 1), lambda cluster: Execution(plan, params, cluster).step(X, y, 0.1))

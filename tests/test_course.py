@@ -119,7 +119,7 @@ def test_details_stay_folded_with_the_answer(begun, monkeypatch, capsys):
     assert "1.4" not in capsys.readouterr().out
     compare("step", 3, 1.5, " ms", details="rounds: 1.4, 1.6")
     assert capsys.readouterr().out.endswith(" times what was predicted.\nrounds: 1.4, 1.6\n")
-    with pytest.raises(ValueError, match="compare: details is 1.4; it should be a text"):
+    with pytest.raises(ValueError, match="compare: details is 1.4; it should be a string"):
         compare("step", 3, 1.5, " ms", details=1.4)
 
 
@@ -253,7 +253,7 @@ def test_elsewhere_nothing_is_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(course, "_begun", [])
     compare("step", None, 1.5, how="simulated")
     assert capsys.readouterr().out == "step: simulated 1.5.\n"
-    with pytest.raises(ValueError, match="compare: unit is 3; it should be a text"):
+    with pytest.raises(ValueError, match="compare: unit is 3; it should be a string"):
         compare("step", None, 1.5, 3)
     with pytest.raises(ValueError, match="compare: how is 'guessed'|compare: how 'guessed'"):
         compare("step", None, 1.5, how="guessed")

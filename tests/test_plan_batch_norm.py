@@ -191,7 +191,7 @@ def test_running_statistics_are_of_all_or_of_ones_own():
 def test_what_cannot_be_synchronised():
     for name, k, micro_batches, said in (
         ("zero-bubble", 2, 2, "it has I and W"),
-        ("zero3", 2, 2, "take one micro-batch"),
+        ("zero3", 2, 2, "use one micro-batch"),
     ):
         with pytest.raises(ValueError, match=said):
             with_statistics(PLANS[name](k, micro_batches, network=LENET_BN), "synchronised")

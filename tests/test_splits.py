@@ -295,7 +295,7 @@ def test_a_checkpoint_has_each_devices_statistics(data, tmp_path, split, statist
         ({"split": "data", "batch_statistics": "aggregated", "network": SMALL}, "has no batch norm"),
         (
             {"split": "layers", "micro_batches": 2, "network": NORM, "batch_statistics": "synchronised"},
-            "but with pipeline '1f1b' .*take pipeline='gpipe'",
+            "but with pipeline '1f1b' .*use pipeline='gpipe'",
         ),
         (
             {"split": "zero3", "micro_batches": 2, "network": NORM, "batch_statistics": "synchronised"},
@@ -605,7 +605,7 @@ def test_a_network_in_a_file(tmp_path, capsys):
         ("--devices 0", "k, the number of devices, is 0"),
         ("--split channels --devices 4000 --width 100", "k, the number of devices, is 4000"),
         ("--split data=500,channels=3 --devices 1500", "the number of devices, is 1500"),
-        ("--split channels --sums exact", "sums are exact, but split 'channels' cuts"),
+        ("--split channels --sums exact", "sums are exact, but split 'channels' divides"),
         ("--on moon", "network 'moon' is unknown; choose from full_switch"),
         ("--on nvlink_mesh --devices 9", "network nvlink_mesh has 8 devices, not 9"),
         ("--batch-statistics aggregated", "has no batch norm"),

@@ -236,7 +236,7 @@ def test_a_list_of_wires():
 def test_other_wrong_arguments():
     with pytest.raises(ValueError, match="latency is -1; it should be a finite number, at least 0"):
         wired({(0, 1): 1e9}, latency=-1)
-    with pytest.raises(ValueError, match="text is 5; it should be a text"):
+    with pytest.raises(ValueError, match="text is 5; it should be a string"):
         read_wires(5)
     for make, message in [
         (lambda: torus(3, 0), "torus: a side is 0; it should be a whole number, at least 1"),

@@ -25,7 +25,7 @@ def add_option(command, flag, kind, default, help, names=()):
 
 
 def listed(kind):
-    """A function that reads a text such as "0.1,0.2" as a list, using ``kind`` for each part."""
+    """A function that reads a string such as "0.1,0.2" as a list, using ``kind`` for each part."""
 
     def read(text):
         return [kind(part.strip()) for part in text.split(",")]

@@ -28,8 +28,8 @@ SIZES = 2**12, 2**16, 2**18
 def choose(cluster, n):
     """The fastest allreduce of n float32 elements over the devices of a `Cluster`.
 
-    Returns its name, the measured seconds by name, and the wiring that was found, a text for `on_wiring`. All processes
-    call this and get the same result.
+    Returns its name, the measured seconds by name, and the wiring that was found, a string for `on_wiring`. All
+    processes call this and get the same result.
     """
     wiring = wiring_of(cluster, measure_wires(cluster, SIZES, hosts=True))
     network, k = read_wires(wiring), len(cluster)

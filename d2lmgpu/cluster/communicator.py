@@ -37,7 +37,7 @@ class HangError(RuntimeError):
 
 
 class Waiting(NamedTuple):
-    """A wait: when it began (`time.monotonic`), its order, and ``what`` is waited for.
+    """A wait: when it began (``since``, from `time.monotonic`), its ``order``, and ``what`` it is for.
 
     ``order``: the numbers of the collective and of the transfer, the same in every process. ``what``: a function that
     returns what is missing, in words, and the rank that it should come from; or only a name, if a library's collective
@@ -102,7 +102,7 @@ class Communicator:
             self.comm.Allreduce(MPI.IN_PLACE, array, MPI.SUM)
 
     def give_up(self, error):
-        """Make every `wait`, current or later, raise this error; a library's function, however, goes on waiting."""
+        """Make every `wait`, current or later, raise this error; a library's function, however, keeps waiting."""
         self.error = self.error or error
 
     def look(self):

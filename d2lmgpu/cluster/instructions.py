@@ -120,7 +120,7 @@ class _Compiler:
         return [(first, min(first + self.size, stop)) for first in range(start, stop, self.size)]
 
     def _receive(self, device, phase, action, start, stop, place):
-        """Add the "receive" of an action's piece; returns None if none is needed, or if a "fetch" has received it."""
+        """Add the "receive" of an action's piece; return None if none is needed, or if a "fetch" has received it."""
         if action.kind == "apply" or not self.part.is_remote(action.source):
             return None
         where, waits = "messages", ()

@@ -42,10 +42,10 @@ class Place(NamedTuple):
 class Cluster(Sequence):
     """The devices of all processes in order: a `Device` for each of this process's own, a `Place` for every other.
 
-    ``rank`` is the number of this process, from 0, ``size`` the number of processes, and ``hosts[rank]`` the host of
-    each. ``mine`` are this process's devices, ``first`` is the number of the first of them among all, and ``places``
-    has the `Place` of every device. ``names`` are for display: without rank and host in a process that was started
-    alone.
+    ``rank`` is the number of this process, counted from 0, ``size`` is the number of processes, and ``hosts`` lists the
+    host of each process, by rank. ``mine`` are this process's devices, ``first`` is the number of the first of them
+    among all, and ``places`` has the `Place` of every device. ``names`` are for display: without rank and host in a
+    process that was started alone.
     """
 
     def __init__(self, mine, world, patience):

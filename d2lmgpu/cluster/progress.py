@@ -1,6 +1,6 @@
 """Messages of plans: each goes from one device to a device of another process, and many may be under way at a time.
 
-A device hands in what it sends, or asks for what it should receive, and goes on; its queue waits for the message's
+A device hands in what it sends, or asks for what it should receive, and continues; its queue waits for the message's
 event where the plan says so. One thread of the process, the progress thread, takes care of all messages that are under
 way:
 

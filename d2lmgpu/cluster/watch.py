@@ -1,7 +1,7 @@
 """Reports of hangs: a thread in each process, the watch, checks whether the process's devices wait too long.
 
 Every message of a schedule is known in advance, so a process knows which message a device waits for. The watches ask
-each other, on a communicator of their own, and answer even while devices wait:
+each other what their devices are waiting for, on a communicator of their own, and answer even while devices wait:
 
     rank 0   waits 117 s for rank 1 ──► "and you?" ──► rank 1   waits for rank 2
                                                  └──► rank 2   (no answer)

@@ -84,9 +84,9 @@ def allreduce(data, algorithm: Any = "naive", batch=None):
     """Sum arrays over devices, in place: afterwards each array holds the sum of all.
 
     ``data`` is a list of arrays of the same shape and dtype, each on a different device. ``algorithm`` is a name from
-    `ALGORITHMS`, "nccl", or your own function of k and n like those in `ALGORITHMS`; its schedules are proved before
-    they run. ``d2l.cluster().across(algorithm)`` sums over the devices of all processes; each process passes its own
-    arrays. All devices end with the same bits in every run, because the schedule fixes the order of the additions.
+    `ALGORITHMS`, "nccl", or your own function of k and n like those in `ALGORITHMS`; its schedules are proved correct
+    before they run. ``d2l.cluster().across(algorithm)`` sums over the devices of all processes; each process passes its
+    own arrays. All devices end with the same bits in every run, because the schedule fixes the order of the additions.
 
     The whole sum is submitted to the devices as one batch. If a ``batch`` (`devices.Batch`) is given, the sum is added
     to that batch instead.

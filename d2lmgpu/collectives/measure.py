@@ -30,9 +30,9 @@ from .simulate import simulate
 class Measurement:
     """One row of measurements, with bandwidths in GB/s (10⁹ bytes per second).
 
-    ``seconds`` is the median of ``repeats`` times, of which the least and the most are ``seconds_min`` and
-    ``seconds_max``. ``correct`` says that the sums were checked; it is None for "none", which sums nothing. ``steps``
-    and ``bytes_sent_per_device`` are None for a library, which does not report them.
+    ``seconds`` is the median of ``repeats`` times; ``seconds_min`` and ``seconds_max`` are the shortest and the
+    longest. ``correct`` says that the sums were checked; it is None for "none", which sums nothing. ``steps`` and
+    ``bytes_sent_per_device`` are None for a library, which does not report them.
     """
 
     algorithm: str

@@ -1,6 +1,6 @@
 """Networks on which to time a schedule; links.py defines what a network is.
 
-There are wired networks (see wires.py; `read_wires` reads your own from a text) and the following:
+There are wired networks (see wires.py; `read_wires` reads your own from a string) and the following:
 
     full_switch          every device has one wire in and one out of a switch
     pcie_bus             all devices share one bus
@@ -62,7 +62,7 @@ def pcie_bus(k, bandwidth, latency=0.0):
 
 
 def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds_per_byte=0.0):
-    """Virtual devices on one computer: a message is a copy, which one core does at ``bandwidth`` bytes/s.
+    """Virtual devices on one computer: a message is a copy, made by one core at ``bandwidth`` bytes/s.
 
     At most ``cores`` copies run at the same time, however many devices there are. Messages are issued one after the
     other; each takes the interpreter ``occupancy`` seconds.

@@ -57,7 +57,7 @@ class Action(NamedTuple):
 class Phase(NamedTuple):
     """What a device does in one go: wait for others, then act.
 
-    ``waits`` are pairs (device, count): the device goes on when each of these devices has done ``count`` phases.
+    ``waits`` are pairs (device, count): the device continues when each of these devices has done ``count`` phases.
     """
 
     waits: tuple

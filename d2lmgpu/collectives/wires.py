@@ -1,7 +1,7 @@
-"""Networks of wires: list the wires yourself, read them from a text, or take a known network.
+"""Networks of wires: list the wires yourself, read them from a string, or use a known network.
 
     wired            wires as you list them: from device to device, or to a switch
-    read_wires       the same from a text, one wire per line: "0-1: 25 GB/s"
+    read_wires       the same from a string, one wire per line: "0-1: 25 GB/s"
     rewired          a network with some of its wires broken, slower or faster
 
     nvlink_ring      each device is wired to its two neighbours
@@ -40,8 +40,8 @@ UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "
 def wired(wires, latency=0.0, name=None):
     """A network of ``wires``, a list of (end, end, bytes/s); ``latency``: seconds from device to device.
 
-    An end is a device (a number from 0) or a switch (a text). A wire carries its bytes/s in both directions, unless the
-    other direction is given separately; a wire of 0 bytes/s does not exist. A dict of bandwidths by pairs of ends
+    An end is a device (a number from 0) or a switch (a string). A wire carries its bytes/s in both directions, unless
+    the other direction is given separately; a wire of 0 bytes/s does not exist. A dict of bandwidths by pairs of ends
     works, too.
 
     Raises ValueError for other ends, a wire given twice or from an end to itself, bandwidths below 0, and devices that
@@ -125,7 +125,7 @@ def _ways(pairs, k, count):
 
 
 def read_wires(text, name=None):
-    """The `wired` network of a text, one wire per line: "0-1: 25 GB/s", or in one direction "0>1: 10 Gbit/s".
+    """The `wired` network of a string, one wire per line: "0-1: 25 GB/s", or in one direction "0>1: 10 Gbit/s".
 
     An end that is not a number is a switch. Units are B/s or bit/s, with k, M, G or T (powers of 1000). A line
     "latency: 5 us" gives the time per message. Text after a # is a comment.

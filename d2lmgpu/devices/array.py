@@ -235,7 +235,7 @@ def unwrap(value, device, operation):
 
 
 def _place(leaf):
-    """An array's device, or HOST; None if it is no array. All but `DeviceArray`s count as the host's, even CuPy's."""
+    """An array's device, or HOST; None if it is not an array. All but `DeviceArray`s are the host's, even CuPy's."""
     if isinstance(leaf, DeviceArray):
         return leaf.device
     if isinstance(leaf, np.ndarray) or is_foreign(leaf) or hasattr(leaf, "__cuda_array_interface__"):

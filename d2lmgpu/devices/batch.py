@@ -39,7 +39,7 @@ class Batch:
         return self.submit_to_all([device], function, *args)
 
     def submit_to_all(self, devices, function, *args):
-        """Submit one piece of work that all ``devices`` do together; returns its `Task`.
+        """Submit one piece of work that all ``devices`` do together; return its `Task`.
 
         The work begins when it is the next task of each of them, and one thread does it for all: waking a thread for
         each takes longer than a short piece of work. For GPUs, the work itself must give each device's stream its part.

@@ -3,9 +3,9 @@
     host program --run()--> queue of cpu(0) --> a thread     --> its arrays
                  --run()--> queue of gpu(1) --> its thread   --> its stream --> its arrays
 
-The host program submits work and goes on. Work of one device is done in the order of submission, work of different
-devices at the same time. ``task.result()`` waits for a result, ``synchronize()`` for a whole device. Functions that run
-*on* a device use only its own arrays: transfers between devices are started by the host program.
+The host program submits work and continues without waiting. Work of one device is done in the order of submission, work
+of different devices at the same time. ``task.result()`` waits for a result, ``synchronize()`` for a whole device.
+Functions that run *on* a device use only its own arrays: transfers between devices are started by the host program.
 """
 
 import contextlib

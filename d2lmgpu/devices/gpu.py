@@ -55,7 +55,7 @@ class GPU(Device):
         try:
             return super().set_up()
         except errors_of_cuda() as error:
-            raise DeviceError(f"{self} cannot be used: {error}; take another device") from error
+            raise DeviceError(f"{self} cannot be used: {error}; use another device") from error
 
     def make_current(self):
         """Make the device's card the calling thread's current one from now on.

@@ -16,7 +16,7 @@ PROBE = 4099
 
 
 def connect(card, other):
-    """Enable peer access between two cards, tried once for each pair; returns whether it works.
+    """Enable peer access between two cards, tried once for each pair; return whether it works.
 
     Raises DeviceError if not even copies through the host work between the two.
     """
@@ -69,7 +69,7 @@ def _try_copies(ways):
 
 
 def across(card, other, numbers, work):
-    """Try a copy across cards: call ``work(target, source, stream)``; returns the target as a NumPy array.
+    """Try a copy across cards: call ``work(target, source, stream)``; return the target as a NumPy array.
 
     The source is ``numbers`` (n,) on the ``other`` card, the target (n,) ones on ``card``. During the call ``card`` is
     current, and ``stream`` is a new stream of that card.

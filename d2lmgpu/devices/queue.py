@@ -52,13 +52,13 @@ class Queue:
         return self.submit(*bind(self, function, args, kwargs))
 
     def submit(self, function, *args):
-        """Submit a function of *plain* arrays; returns its `Task`. `run` and the transfers are built on this."""
+        """Submit a function of *plain* arrays; return its `Task`. `run` and the transfers are built on this."""
         return self._submit(function, args)
 
     def wait(self, event):
         """Let work submitted here from now on start only after ``event``, a `Task` of any device.
 
-        The host program goes on at once. Devices cannot wait for each other in a circle, as an event belongs to work
+        The host program continues at once. Devices cannot wait for each other in a circle, as an event belongs to work
         that was submitted earlier, or is one that the program completes.
 
         Raises TypeError for anything that is not a `Task`.

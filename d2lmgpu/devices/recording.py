@@ -18,7 +18,7 @@ from .workers import working_for
 
 
 class Recording(Batch):
-    """A `Batch` of GPUs whose work is done when it is added. `commit` has nothing left to do."""
+    """A `Batch` for GPUs that does each piece of work as soon as it is added, so `commit` has nothing left to do."""
 
     def submit_to_all(self, devices, function, *args):
         """As in `Batch`, for a single device. Raises whatever the work raises."""
@@ -30,7 +30,7 @@ class Recording(Batch):
         return task
 
     def chain(self, device, function, *args):
-        """As in `plans.chains.Chains`: every piece of work is a task by itself."""
+        """As in `plans.chains.Chains`: every piece of work is a separate task."""
         self.submit(device, function, *args)
         return self.record(device)
 

@@ -64,7 +64,7 @@ def nothing_noted():
 
 
 def note_transfer(source, destination, nbytes):
-    """Add a transfer to the lists of all open `record_transfers`; returns its record, or None if none is open."""
+    """Add a transfer to the lists of all open `record_transfers`; return its record, or None if none is open."""
     if not _logs or getattr(_thread, "silent", False):
         return None
     record = TransferRecord(str(source), str(destination), nbytes)

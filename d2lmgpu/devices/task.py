@@ -71,7 +71,7 @@ class Task:
         return self.error
 
     def wait(self, timeout=None):
-        """Wait until the work is done or has failed, but at most ``timeout`` seconds; returns whether it has ended."""
+        """Wait until the work is done or has failed, but at most ``timeout`` seconds; return whether it has ended."""
         if self._is_done:
             return True
         if current_device() in self.devices:

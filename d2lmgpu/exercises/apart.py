@@ -6,7 +6,7 @@
 multiprocessing starts the supervisor, a new Python process, which imports slow modules once for all of its jobs. The
 supervisor holds each job to its limits, and afterwards ends all processes that the job has started. If a job kills its
 supervisor, the next job gets a new one. So this program is safe from mistakes in the code, even if the code runs for
-ever, exits, crashes, prints without end, or takes all memory. This is no sandbox: the code can still read and delete
+ever, exits, crashes, prints without end, or takes all memory. This is not a sandbox: the code can still read and delete
 all files that the user can.
 
 Jobs and outcomes are JSON, because unpickling what a student's process sends could run code. multiprocessing's own fork

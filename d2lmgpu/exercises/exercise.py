@@ -68,7 +68,7 @@ class Exercise:
     def test(self, answer, *arguments):
         """Raise `Wrong` or `Empty` unless the answer is right in a case; here, unless it returns the right result.
 
-        If this method returns a text, that is a sentence to print about a right answer.
+        If this method returns a string, that is a sentence to print about a right answer.
         """
         given = copy.deepcopy(arguments)
         result = returned(call(answer, *given, hint=self.raises))

@@ -133,7 +133,7 @@ class timed(Exercise):
         return f"work on {several(k, 'device')}, {repeats} times"
 
     def test(self, answer, k, repeats):
-        """Test that each call of work except the first is timed by itself, from idle devices to idle devices."""
+        """Test that each call of work except the first is timed separately, from idle devices to idle devices."""
         clock, calls = Clock(), []
         devices = [PretendDevice(i, clock) for i in range(k)]
         seconds = random_numbers(k + 16).integers(10, 100, (repeats + 100, k))

@@ -32,9 +32,9 @@ def compare(what, predicted, found, unit="", how="measured", details=""):
     """Print a prediction beside what was found, and the ratio. ``how``, one of `WAYS`, says how it was found.
 
     In a student's copy of the course (after `begin`), what was found stays hidden until there is a prediction. A second
-    call shows it; in a notebook, a click also does. ``details`` is a text that is shown below what was found, or hidden
-    with it. ``predicted`` may be None or ``...`` if there is no prediction yet. Raises ValueError for anything else
-    that is not a number.
+    call shows it; in a notebook, a click also does. ``details`` is a string that is shown below what was found, or
+    hidden with it. ``predicted`` may be None or ``...`` if there is no prediction yet. Raises ValueError for anything
+    else that is not a number.
     """
     predicted = None if predicted is ... else predicted
     for name, value in (("found", found), ("predicted", 0 if predicted is None else predicted)):
@@ -143,7 +143,7 @@ def _is_entry(entry):
 
 
 def _is_text(value):
-    """Whether a value is a text that can be printed. Texts in JSON may have lone surrogates, which cannot be."""
+    """Whether a value is a string that can be printed. Strings in JSON may have lone surrogates, which cannot be."""
     return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 

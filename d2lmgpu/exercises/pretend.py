@@ -30,7 +30,7 @@ class PretendDevice(Device):
         self.clock, self.until = clock, 0.0
 
     def work_for(self, seconds):
-        """Submit work that takes this many seconds. The caller goes on at once."""
+        """Submit work that takes this many seconds. The caller continues at once."""
         self.until = max(self.until, self.clock.now) + seconds
 
     def end(self):

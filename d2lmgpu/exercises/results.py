@@ -155,7 +155,7 @@ def _read(result, form):
 
 
 def _read_one(result, kind):
-    """Read a number, a text or an array."""
+    """Read a number, a string or an array."""
     if kind is object:
         return result
     if kind is np.ndarray:

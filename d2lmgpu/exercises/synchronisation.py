@@ -184,7 +184,7 @@ class associative_sum(Exercise):
         return f"{several(n, 'term')} of up to {largest:g}"
 
     def test(self, answer, n, largest):
-        """Test that other shares, orders and numbers of devices give the same bits, close to the sum in float64."""
+        """Test that all shares, orders and numbers of devices give the same bits, and nearly the sum in float64."""
         rng, found = random_numbers(3), {}
         terms = (largest * rng.uniform(-1, 1, (n, 2000))).astype(np.float32)
         half, pairs = terms[:, :1000], n // 4  # of which large terms cancel, so that rounding shows, in float64, too

@@ -28,7 +28,8 @@ def check_seconds(seconds):
 
 @contextlib.contextmanager
 def time_limit(seconds):
-    """Raise `TimeIsUp` in the ``with`` block after so many seconds, or at its end if it took longer. None is no limit.
+    """Raise `TimeIsUp` in the ``with`` block after so many seconds, or at its end if it took longer. None means no
+    limit.
 
     On Linux and macOS, in the main thread, this also interrupts code that sleeps or waits. Elsewhere the exception
     arrives only between two steps of Python code, not while code waits. In a browser's tab nothing interrupts the code;

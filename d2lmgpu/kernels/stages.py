@@ -160,7 +160,7 @@ def relu_and_pool(layers, largest=math.inf):
 
 
 def timed(name, parts):
-    """Run a generator, with each of its parts as a span of time; returns its result."""
+    """Run a generator, with each of its parts as a span of time; return its result."""
     while True:
         with span(name):
             try:
@@ -171,7 +171,7 @@ def timed(name, parts):
 
 
 def to_the_end(parts):
-    """Run a generator without pausing; returns its result."""
+    """Run a generator without pausing; return its result."""
     while True:
         try:
             next(parts)

@@ -54,7 +54,7 @@ class Ways:
                 self._compute(compute, number)
 
     def is_nothing(self, device, value):
-        """Whether this y, dy or cache of the device is made and used within a run, and so is no value of the plan."""
+        """Whether this y, dy or cache of the device is made and used within a run, so it is not a value of the plan."""
         kind, s, *m = value
         if kind == "cache":
             return self.of[(device, s, *m)] in (SCRATCH, INNER)

@@ -156,7 +156,7 @@ class Replica:
         self._place_grads("gradients", params[0].dtype)
 
     def add_exactly(self, examples):
-        """Make the gradients exact sums, int64, for a minibatch of ``examples`` examples on all devices together."""
+        """Make the gradients exact sums, int64. ``examples``: how many the minibatch has on all devices together."""
         self.exact = ExactSums(examples, f"on {self.device}")
         self._place_grads("exact gradients", np.int64)
 

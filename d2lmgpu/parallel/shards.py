@@ -30,7 +30,10 @@ def shard_bounds(n, k, loads=None, granule=1):
 
 
 def granule_of(sums):
-    """The number of examples of which parts are multiples. Raises ValueError unless ``sums`` is a name in `SUMS`."""
+    """The size of a granule, in examples: parts begin at multiples of it (see `shard_bounds`).
+
+    Raises ValueError unless ``sums`` is a name in `SUMS`.
+    """
     check_name("sums", sums, SUMS)
     return SUMS[sums]
 

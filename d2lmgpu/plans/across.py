@@ -44,7 +44,7 @@ class AcrossProcesses:
         if tags > most_tags(self.progress.comm):
             raise ValueError(
                 f"the plan has {tags:,} messages between processes, but this MPI allows no more than "
-                f"{most_tags(self.progress.comm):,}; take fewer micro-batches"
+                f"{most_tags(self.progress.comm):,}; use fewer micro-batches"
             )
         written = plan._replace(network=None)  # functions in the network would show their addresses
         self._to_compare = {"the plan's checksum": _checksum(written), "the parameters'": _checksum(*params)}

@@ -47,8 +47,9 @@ def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd", draws=None):
 class Execution:
     """A plan on its devices, with the parameters and the optimiser's state, step after step.
 
-    ``optimizer``: a name, or an `Optimizer`. ``loss``: as in `networks.find_loss`. The plan is proved first. Raises
-    PlanError for a wrong plan, and ValueError for parameters that do not fit the network or a wrong number of devices.
+    ``optimizer``: a name, or an `Optimizer`. ``loss``: as in `networks.find_loss`. The plan is proved correct first.
+    Raises PlanError for a wrong plan, and ValueError for parameters that do not fit the network or a wrong number of
+    devices.
 
     On a `Cluster`, every process has an execution with the same plan and parameters, and all processes call the same
     methods. An execution's ``stores`` are those of its process's own devices. ``error``: the first error of a device.

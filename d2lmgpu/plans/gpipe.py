@@ -21,7 +21,7 @@ from .cut import cut
 
 
 def gpipe(k, micro_batches=4, network=LENET, costs=None):
-    """The plan for k devices; ``costs`` of layers: see `cut`. Raises ValueError if the network has too few layers."""
+    """The plan for k devices. ``costs``: those of the layers (see `cut`). Raises ValueError for too few layers."""
     return compose(gpipe_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "gpipe")
 
 

@@ -1,6 +1,6 @@
 """A plan's step as a CUDA graph: recorded once, then launched with a single call.
 
-A step of LeNet has about twenty kernels, which take a few microseconds each. Launching them one by one from Python
+A step of LeNet has sixteen kernels, which take a few microseconds each. Launching them one by one from Python
 takes longer than running them. A *graph* is a recording of the step in the streams of all devices: the kernels, their
 arguments, and which kernel waits for which. A single call then starts everything.
 

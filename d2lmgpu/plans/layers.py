@@ -17,7 +17,7 @@ from .cut import cut
 
 
 def layers(k, micro_batches=1, network=LENET, costs=None):
-    """The plan for k devices; ``costs`` of layers: see `cut`. Raises ValueError if the network has too few layers."""
+    """The plan for k devices. ``costs``: those of the layers (see `cut`). Raises ValueError for too few layers."""
     return compose(layers_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "layers")
 
 

@@ -102,7 +102,7 @@ class PieceExecution(GraphExecution):
         super().__init__(*arguments, **options)
 
     def record(self, sizes):
-        """As in `GraphExecution`, but record the pieces of a step, for `submit_step`."""
+        """Like `GraphExecution.record`, but record the pieces of a step, for `submit_step`."""
         minibatch, found = self.minibatch(sizes), {}
         with self.trying(lambda: self._issue(minibatch, self.stores)):
             for store in self.stores:  # one by one: a thread records one stream at a time

@@ -6,7 +6,7 @@
 
 A synchronised stage has one batch norm layer and no parameters after it; larger stages are cut (parts.py). Its F is
 replaced by M, an allreduce of moments, and the rest of F; B is divided in the same way. The rest of F waits for the M
-of all micro-batches, and so do all actions that need its result. All other actions go on. So a plan that takes one
+of all micro-batches, and so do all actions that need its result. All other actions continue. So a plan that takes one
 micro-batch after the other through the stages becomes a plan that takes all micro-batches through one stage after the
 other.
 
@@ -87,7 +87,7 @@ def _synchronised(plan, algorithm):
         if not done:
             raise ValueError(
                 f"the plan {plan.name} of {plan.micro_batches} micro-batches cannot synchronise batch norm's "
-                "statistics: it gathers parameters again for each micro-batch; take one micro-batch for each device"
+                "statistics: it gathers parameters again for each micro-batch; use one micro-batch for each device"
             )
         steps += done
     return plan._replace(steps=steps)

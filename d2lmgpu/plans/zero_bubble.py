@@ -22,7 +22,7 @@ from .one_f_one_b import one_f_one_b_order
 
 
 def zero_bubble(k, micro_batches=4, network=LENET, costs=None):
-    """The plan for k devices; ``costs`` of layers: see `cut`. Raises ValueError if the network has too few layers."""
+    """The plan for k devices. ``costs``: those of the layers (see `cut`). Raises ValueError for too few layers."""
     return compose(zero_bubble_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "zero-bubble")
 
 

@@ -4,7 +4,7 @@ A *film* is a dict that can be written as JSON. `plans.write_html` and `collecti
 ``player.js`` plays them, on a page of this kind or on any other: ``playFilm(film, element)``. Times are in ``unit``,
 counted from 0 to ``end``.
 
-    title       a text
+    title       a string
     unit        "s", or "" where times have no unit
     end         the time when it is over
     facts       pairs of texts about the whole film, such as ["bubble", "27%"]
@@ -13,10 +13,10 @@ counted from 0 to ``end``.
     ways        {kind: [name, colour]}: the kinds of messages
     events      lists: [numbers of devices, kind, label, text, start, end]
     messages    lists: [source, destination, kind, text, bytes, start, end]
-    marks       pairs of a time and a text: lines across all rows
+    marks       pairs of a time and a string: lines across all rows
     chart       {"name": text, "lines": for each device, a list of pairs of a time and the bytes from then on}
     holds       None, or {"columns": texts, "most": number, "states": pairs of a time and, from then on, for each device
-                and column, a pair of a text and a number}: a table that changes
+                and column, a pair of a string and a number}: a table that changes
 """
 
 import html

@@ -63,13 +63,15 @@ def check_together(settings):
     if settings.loads is not None and split not in WITH_LOADS:
         raise ValueError(f"loads are for splits in which each device has its own examples: {', '.join(WITH_LOADS)}")
     if settings.sums == "exact" and any(name in STAGES for name in (split, *_factors(split))):
-        raise ValueError(f"sums are exact, but split {split!r} cuts sums within an example; take another split")
+        raise ValueError(
+            f"sums are exact, but split {split!r} divides the sums within one example among devices; use another split"
+        )
     if settings.batch_statistics == "synchronised":
         pipeline = pipeline or (USUAL_PIPELINE if settings.micro_batches > 1 else None)
         if "layers" in (split, *_factors(split)) and pipeline not in (None, "gpipe"):
             raise ValueError(
                 f"batch_statistics is 'synchronised', but with pipeline {pipeline!r} a micro-batch goes backward "
-                "before the last one has gone forward; take pipeline='gpipe'"
+                "before the last one has gone forward; use pipeline='gpipe'"
             )
     if settings.loads == "auto":
         raise ValueError("loads 'auto' work only without a split; give numbers, one for each device")

@@ -255,7 +255,10 @@ guide(
 )
 
 
-@guide("each minibatch is distributed over the GPUs", "`d2l.split_batch(X, y, devices)`; `d2l.train` does it by itself")
+@guide(
+    "each minibatch is distributed over the GPUs",
+    "`d2l.split_batch(X, y, devices)`; `d2l.train` does this automatically",
+)
 def a_minibatch_is_distributed():
     X, y = np.arange(20.0).reshape(10, 2), np.arange(10)
     X_shards, y_shards = d2l.split_batch(X, y, [d2l.cpu(i) for i in range(3)])

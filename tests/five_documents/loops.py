@@ -195,7 +195,7 @@ def without_a_gpu():
 
 loops(
     "each worker trains with a part of every minibatch",
-    "`d2l.split_batch(X, y, devices)`; `d2l.train` does it by itself",
+    "`d2l.split_batch(X, y, devices)`; `d2l.train` does this automatically",
     on_several,
 )
 

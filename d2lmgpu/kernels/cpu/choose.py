@@ -9,7 +9,7 @@ from .stages import AsWritten, Dense, Flatten, Frame, Half, Pooling
 from .winograd_convolution import WinogradConvolution
 
 EACH_BY_ITSELF = {conv2d, dense, dropout, flatten, half, relu, *POOLS}
-"""Layers that treat each image by itself, so that it does not matter which other images are processed with it."""
+"""Layers that treat each image separately, so that it does not matter which other images are processed with it."""
 
 
 def make_stages(layers, x, shapes, input_grad):

@@ -180,7 +180,7 @@ def borrowed_programs(network, params, X, sync_statistics=(), statistics=(), inp
 def parts_of(network, shape, param_shapes, dtype, N, exact=False):
     """How many of N images of this ``shape`` go through the network at a time: a list of numbers, as equal as possible.
 
-    Also returns the functions of those layers that do not treat each image by itself. ``exact``: whether the parts are
+    Also returns the functions of those layers that do not treat each image separately. ``exact``: whether the parts are
     granules.
     """
     outputs, others = _outputs_of(network, shape, param_shapes, dtype)

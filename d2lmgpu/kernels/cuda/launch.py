@@ -58,7 +58,7 @@ def elementwise(file, name, n, options=()):
 
 
 def streaming(file, name, n, options=()):
-    """At most 1024 blocks, whose threads go on with the next elements: for kernels that only move memory."""
+    """At most 1024 blocks, whose threads continue with the next elements: for kernels that only move memory."""
     return Launch(file, name, options, (min(ceil_div(n, 1024), 1024),), (256,))
 
 
