@@ -6,7 +6,12 @@ FEW = 8
 
 def several(number, noun):
     """ "1 epoch", "10 epochs", "60,000 examples"."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "es" if noun.endswith("batch") else "s")
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
+
+
+def plural(noun):
+    """ "epochs", "micro-batches"."""
+    return noun + ("es" if noun.endswith("batch") else "s")
 
 
 def listed(names):

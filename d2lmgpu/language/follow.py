@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..words import plural
 from .actions import ALONE, Transfer
 
 MOST = 100
@@ -105,5 +106,4 @@ def _named(shares, what, of):
     *others, last = map(str, sorted(shares))
     if not others:
         return f"the {what} of {of} {last} is"
-    several = f"{of}es" if of.endswith("ch") else f"{of}s"
-    return f"the {what}s of {several} {', '.join(others)} and {last} are"
+    return f"the {what}s of {plural(of)} {', '.join(others)} and {last} are"
