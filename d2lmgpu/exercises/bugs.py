@@ -22,8 +22,6 @@ class sum_into_all(synchronisation.allreduce):
     """Repair sum_into_all(data): data is a list of device arrays of one shape, one on each device; afterwards each
     holds the sum of all. Code that holds a reference to one of these arrays must see the sum in it."""
 
-    without = ("allreduce",)
-
 
 class sum_by_chunks(synchronisation.allreduce):
     """Repair sum_by_chunks(data): data is a list of device arrays of one shape, one on each device; afterwards each
@@ -32,7 +30,6 @@ class sum_by_chunks(synchronisation.allreduce):
     all devices hold the sum, and each has added up one chunk, for 2, 3, 5 and 8 devices.
     """
 
-    without = ("allreduce",)
     cases = ((2, 1000), (1, 4), (3, 999), (5, 1003), (8, 4000))
     enough = "each device sends k - 1 chunks to their owners, and its own sum to the k - 1 others"
 
@@ -50,8 +47,6 @@ class sum_by_chunks(synchronisation.allreduce):
 class sum_from_neighbours(synchronisation.allreduce):
     """Repair sum_from_neighbours(data), for any number of devices: data is a list of device arrays of one shape, one on
     each device; afterwards each holds the sum of all."""
-
-    without = ("allreduce",)
 
 
 class sum_round_the_ring(sum_by_chunks):
