@@ -3,6 +3,8 @@
 import json
 import re
 
+from site_course import exercises
+
 WORDS_A_MINUTE = 150
 SECONDS_A_LINE = 10
 MINUTES_AN_EXERCISE = 17
@@ -16,8 +18,7 @@ def minutes(path):
     folded = {"".join(c["source"]) for c in cells if "hide-input" in c["metadata"].get("tags", ())}
     words = sum(len(text.split()) for text in texts["markdown"])
     lines = sum(len(text.splitlines()) for text in texts["code"] if text not in folded)
-    exercises = sum(len(re.findall(r"^(?:if )?check\(", text, re.MULTILINE)) for text in texts["code"])
     looks = sum(len(re.findall(r"^my_prediction\w* =", text, re.MULTILINE)) for text in texts["code"])
     looks += sum("image/svg+xml" in output.get("data", ()) for c in cells for output in c.get("outputs", ()))
     reading = words / WORDS_A_MINUTE + lines * SECONDS_A_LINE / 60
-    return 5 * round((reading + exercises * MINUTES_AN_EXERCISE + looks * MINUTES_A_LOOK) / 5)
+    return 5 * round((reading + len(exercises(cells)) * MINUTES_AN_EXERCISE + looks * MINUTES_A_LOOK) / 5)
