@@ -80,8 +80,7 @@ class Animator:
         self._names = check_list("Animator: legend", [] if legend is None else legend, of="names of lines")
         self._fmts = check_list("Animator: fmts", fmts, of="matplotlib's formats, such as 'm--'") or ["-"]
         given = {"xlabel": xlabel, "ylabel": ylabel, "xlim": xlim, "ylim": ylim, "xscale": xscale, "yscale": yscale}
-        one = [name for name in ("xlim", "ylim") if _same(given[name])]
-        self._how = {name: value for name, value in given.items() if value is not None and name not in one}
+        self._how = {name: value for name, value in given.items() if value is not None and not _same(value)}
         self.X, self.Y, self._panel, self._told = [], [], None, "no points yet"
         try:
             self._figure, _ = figure_of(figsize, nrows, ncols)
@@ -158,6 +157,6 @@ def _numbers(name, value):
     return values
 
 
-def _same(ends):
-    """Whether two limits are the same number, as in a run of one epoch: matplotlib warns about such limits."""
-    return isinstance(ends, (list, tuple)) and len(ends) == 2 and ends[0] == ends[1]
+def _same(value):
+    """Whether these are limits that are the same, as in a run of one epoch: matplotlib warns about such limits."""
+    return isinstance(value, (list, tuple)) and len(value) == 2 and value[0] == value[1]
