@@ -6,6 +6,7 @@ course's parts are, and tables.py which tables are made from the code.
 """
 
 import configparser
+import runpy
 import sys
 from pathlib import Path
 
@@ -47,11 +48,12 @@ While it has ``your_name`` in it, there is no such place, and pages have no link
 """
 
 COLOURS = {
-    "light": {"accent": "#0072B2", "on-accent": "#ffffff", "ring-add": "#0072b2", "ring-copy": "#b34a00"},
-    "dark": {"accent": "#56B4E9", "on-accent": "#06121c", "ring-add": "#6cc0f5", "ring-copy": "#f5a35c"},
+    "light": {"accent": "#0072B2", "on-accent": "#ffffff"},
+    "dark": {"accent": "#56B4E9", "on-accent": "#06121c"},
 }
-"""The accent, of Okabe and Ito's palette, which the colour-blind tell apart, what is written on it, and the colours
-of what the ring adds and copies, by theme."""
+"""The accent, of Okabe and Ito's palette, which the colour-blind tell apart, and what is written on it, by theme."""
+
+RING = runpy.run_path(str(HERE.parent / "notebooks" / "images" / "draw_ring.py"))["PALETTES"]
 
 
 def theme_colours(theme):
@@ -59,7 +61,8 @@ def theme_colours(theme):
     names = "color-brand-primary color-brand-content color-brand-visited color-api-name color-api-pre-name".split()
     names += "color-link-underline color-link-underline--visited".split()
     quiet = {"color-sidebar-link-text--top-level": "var(--color-foreground-secondary)"}
-    return dict.fromkeys(names, COLOURS[theme]["accent"]) | COLOURS[theme] | quiet
+    ring = {f"ring-{op}": RING[theme][op] for op in ("add", "copy")}
+    return dict.fromkeys(names, COLOURS[theme]["accent"]) | COLOURS[theme] | ring | quiet
 
 
 html_theme_options = {"light_css_variables": theme_colours("light"), "dark_css_variables": theme_colours("dark")}

@@ -7,6 +7,7 @@ page is looked at in test_website.py.
 import ast
 import itertools
 import re
+import runpy
 from html.parser import HTMLParser
 
 import numpy as np
@@ -120,7 +121,8 @@ def test_the_accent_is_read(theme):
     assert contrast(colours["accent"], BACKGROUNDS[theme]) >= 4.5
     assert contrast(colours["accent"], SIDEBARS[theme]) >= 4.5
     assert contrast(colours["on-accent"], colours["accent"]) >= 4.5
-    assert all(contrast(colours[f"ring-{op}"], BACKGROUNDS[theme]) >= 4.5 for op in ("add", "copy"))
+    ring = runpy.run_path(str(RING.with_name("draw_ring.py")))["PALETTES"][theme]
+    assert all(contrast(ring[op], BACKGROUNDS[theme]) >= 4.5 for op in ("add", "copy"))
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=BACKGROUNDS)
@@ -146,9 +148,10 @@ def turned(colour):
 
 
 def test_figures_in_the_dark():
-    """The filter is the one in site.css; white becomes nearly the page's own dark, and colours stay apart."""
-    rules = re.findall(r"filter: (invert.*?);", (DOCS / "site" / "site.css").read_text("utf-8"))
-    assert rules and set(rules) == {"invert(0.93) hue-rotate(180deg)"}
+    """The filter is site.css's and the slides'; white becomes nearly the page's own dark, and colours stay apart."""
+    for file in ("site/site.css", "site_slides.py"):
+        rules = re.findall(r"filter: (invert.*?);", (DOCS / file).read_text("utf-8"))
+        assert rules and set(rules) == {"invert(0.93) hue-rotate(180deg)"}
     assert np.abs(turned("#ffffff") - rgb(BACKGROUNDS["dark"])).max() < 0.03
     assert contrast(turned("#000000"), turned("#ffffff")) > 12
     for one, other in itertools.combinations(COLOURS, 2):

@@ -114,7 +114,7 @@ def test_an_answer_stays_folded_until_there_is_a_prediction(begun, capsys):
     assert capsys.readouterr().out == "step: predicted 3 ms, measured 1.5 ms: 0.5 times what was predicted.\n"
 
 
-def test_details_stay_folded_with_the_answer(begun, monkeypatch, capsys):
+def test_details_stay_folded_with_the_answer(begun, capsys):
     compare("step", None, 1.5, " ms", details="rounds: 1.4, 1.6")
     assert "1.4" not in capsys.readouterr().out
     compare("step", 3, 1.5, " ms", details="rounds: 1.4, 1.6")

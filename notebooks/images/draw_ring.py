@@ -22,11 +22,18 @@ START, STEP, TRAVEL, END = 1.2, 1.7, 1.2, 3.0
 """Seconds: before the first step, of each step, of its messages, and after the last."""
 OPS = {"add": "added to what is there", "copy": "copied"}
 
+PALETTES = {
+    "light": {"paper": "#fff", "ink": "#1b1d21", "quiet": "#5a606b", "line": "#c3c8d0", "box": "#f3f4f7"}
+    | {"add": "#0072b2", "copy": "#b34a00"},
+    "dark": {"paper": "#14171c", "ink": "#eceef2", "quiet": "#a6adb8", "line": "#4a515c", "box": "#20252d"}
+    | {"add": "#6cc0f5", "copy": "#f5a35c"},
+}
+"""The colours by the reader's theme. The website, which has themes of its own, takes those of ``add`` and ``copy``."""
+
 STYLE = """
-.ring{--paper:#fff;--ink:#1b1d21;--quiet:#5a606b;--line:#c3c8d0;--box:#f3f4f7;--add:#0072b2;--copy:#b34a00;
+.ring{LIGHT;
 font:15px system-ui,-apple-system,"Segoe UI",sans-serif}
-@media(prefers-color-scheme:dark){.ring{--paper:#14171c;--ink:#eceef2;--quiet:#a6adb8;--line:#4a515c;--box:#20252d;
---add:#6cc0f5;--copy:#f5a35c}}
+@media(prefers-color-scheme:dark){.ring{DARK}}
 .ring text{fill:var(--ink)}
 .ring .quiet{fill:var(--quiet);font-size:13px}
 .ring .paper{fill:var(--paper);stroke:var(--line)}
@@ -60,6 +67,8 @@ def drawn():
         *(part for number, step in enumerate(schedule) for t in step for part in _message(number, t, states)),
     ]
     style = STYLE.replace("SECONDS", f"{seconds:g}").replace("KEYFRAMES", "\n".join(_keyframes(begins, seconds)))
+    for theme, palette in PALETTES.items():
+        style = style.replace(theme.upper(), ";".join(f"--{name}:{colour}" for name, colour in palette.items()))
     title = "The ring allreduce of four devices"
     what = (
         "Each device has an array of four chunks. In three steps it sends one chunk to its neighbour, which adds it to "
