@@ -139,3 +139,9 @@ def test_no_number_of_a_logarithmic_axis_is_written_upon_another(most):
             shown = [text for text in shown if text.get_text() and low <= text.get_position()[ends[0] == "y0"] <= high]
             places = sorted([getattr(text.get_window_extent(), end) for end in ends] for text in shown)
             assert len(places) >= 2 and all(a[1] < b[0] for a, b in itertools.pairwise(places))
+
+
+@pytest.mark.parametrize("columns", [0, -1, 1.5])
+def test_a_picture_has_whole_columns(columns):
+    with pytest.raises(ValueError, match=f"^columns is {columns}; it should be "):
+        draw_steps(ring(3, 7), 3, 7, columns=columns)
