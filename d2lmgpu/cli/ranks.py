@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from .. import signals
-from ..cluster import PATIENCE, DeathError, NoDeviceError, begin_together, cluster
-from ..cluster.supervisor import last_words, tell
+from ..cluster import PATIENCE, NoDeviceError, begin_together, cluster
+from ..cluster.supervisor import tell
 from ..devices import DeviceError, parse_devices
 from ..devices.errors import errors_of_cuda
 from ..fashion_mnist import DataError
@@ -41,7 +41,7 @@ def are_together(options):
 
 def check_alone(options):
     """Raise ValueError for options that only this environment has."""
-    for name in ("log", "patience", "times", "elastic"):
+    for name in ("log", "patience", "times"):
         if getattr(options, name, None) not in (None, False):
             raise ValueError(f"--{name} is for several processes; add --environment parallel")
 
@@ -63,16 +63,10 @@ def run_together(options):
     try:
         if speaks:
             check_files(options)
-        elif not getattr(options, "elastic", False):  # then it may have to take over
+        else:
             vars(options).update(dict.fromkeys(OUTPUTS))
         with _saying(options.log, everybody):
-            code = options.command(options, everybody)
-        if everybody.is_elastic:
-            everybody.world.leave(code)
-        return code
-    except DeathError as error:
-        last_words([str(error)])
-        everybody.world.leave(2)
+            return options.command(options, everybody)
     except (*errors_told(), KeyboardInterrupt) as error:
         everybody.failed(error)
         if speaks:
@@ -113,25 +107,24 @@ class Tell(Callback):
         print(f"{listed(place.mine)}, of {len(place)} devices", flush=True)
 
     def on_epoch(self, history):
-        if self.everybody.rank > 0:  # otherwise it has taken over, and all is said elsewhere
-            told = f"epoch {len(history.train_loss)}/{history.epochs}: {figures(history.last())}"
-            print(f"{told}, {seconds(history.seconds_per_epoch[-1])} s", flush=True)
+        told = f"epoch {len(history.train_loss)}/{history.epochs}: {figures(history.last())}"
+        print(f"{told}, {seconds(history.seconds_per_epoch[-1])} s", flush=True)
 
 
 class _Also:
     """A text stream that also writes to a log, except for a progress bar's lines, which overwrite each other.
 
-    ``speaks()`` tells whether text goes to the stream itself, too.
+    ``speaks``: whether text goes to the stream itself, too.
     """
 
-    def __init__(self, stream, log, speaks=lambda: True):
+    def __init__(self, stream, log, speaks=True):
         self._stream, self._log, self._speaks = stream, log, speaks
 
     def write(self, text):
         if not text.startswith("\r"):
             self._log.write(text)
             self._log.flush()
-        return self._stream.write(text) if self._speaks() else len(text)
+        return self._stream.write(text) if self._speaks else len(text)
 
     def __getattr__(self, name):
         return getattr(self._stream, name)
@@ -148,6 +141,6 @@ def _saying(folder, everybody):
         Path(folder).mkdir(parents=True, exist_ok=True)
         path = Path(folder, f"rank{everybody.rank}.log")
     with open(path, "w", encoding="utf-8") as log:
-        out = _Also(sys.stdout, log, lambda: everybody.rank == 0)
+        out = _Also(sys.stdout, log, everybody.rank == 0)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Also(sys.stderr, log)):
             yield

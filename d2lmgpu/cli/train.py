@@ -5,7 +5,6 @@ trains on the devices of all processes that mpiexec or srun starts.
 """
 
 from .. import signals, words
-from ..cluster import as_cluster
 from ..devices import ENVIRONMENTS, count_cores
 from ..monitor import TensorBoard
 from ..output import check_folder, check_plot, is_plot, same_file, save_figure, write_json
@@ -36,8 +35,6 @@ def add_to(command):
     add_output(command, "--keep-best", "write the model that was best on the test set so far")
     add_input(command, "--resume", "continue from a checkpoint, with the same settings", find=_only_read)
     add_output(command, "--tensorboard", "write event files for TensorBoard", "DIR", check_folder)
-    help = "with --environment parallel, started by mpiexec --with-ft ulfm: if a process dies, the others continue"
-    command.add_argument("--elastic", action="store_true", help=f"{help}, with the same bits (--sums exact)")
     add_settings(command)
 
 
@@ -61,10 +58,10 @@ def run(options, everybody=None):
     if not speaks:
         callbacks.append(Tell(everybody))
     how = settings(options) | {"network": network}
-    files = taken(options, "checkpoint", "checkpoint_steps", "keep_best", "resume", "invert", "elastic")
+    files = taken(options, "checkpoint", "checkpoint_steps", "keep_best", "resume", "invert")
     watched = {"callbacks": callbacks, "timeline": timeline, "environment": environment, "metrics": metrics}
     history, _ = train(devices, data=data, **how, **files, **watched)
-    as_cluster(devices).surely(_tell, options, history, timeline, everybody)
+    _tell(options, history, timeline, everybody)
     if history.diverged:
         return 1
     return signals.exit_code() if history.interrupted else 0

@@ -2,7 +2,6 @@
 
 from .choose import choose as choose, on_wiring as on_wiring
 from .communicator import HangError as HangError
-from .elastic import DeathError as DeathError
 from .gather import add_gather as add_gather, gather as gather, rows_of as rows_of, unite as unite
 from .launch import NoDeviceError as NoDeviceError, begin_together as begin_together
 from .measure import (

@@ -34,12 +34,6 @@ def lives_on():
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or bool(ipython and ipython.get_ipython())
 
 
-def watched_by(watch):
-    """From now on, `end` tells the others through this ``watch``."""
-    global _watch
-    _watch = watch
-
-
 def end_together(comm, watch, host):
     """From now on this process waits for all others when its program ends, and an uncaught error in it ends them all.
 

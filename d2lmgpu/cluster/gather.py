@@ -30,9 +30,7 @@ def gather(cluster, rows):
     batch = Batch()
     arrays = add_gather(batch, cluster, rows.shape[1], [functools.partial(np.copy, row) for row in rows])
     batch.commit()
-    rows = rows_of(arrays, cluster, to_host)
-    cluster.vote()
-    return rows
+    return rows_of(arrays, cluster, to_host)
 
 
 def unite(cluster, array):
@@ -47,7 +45,6 @@ def unite(cluster, array):
         with nothing_noted():
             allreduce(arrays, cluster.across("ring"))
         array[...] = to_host(arrays[0]).view(array.dtype)
-        cluster.vote()
 
 
 def add_gather(batch, cluster, m, makers, across=None):

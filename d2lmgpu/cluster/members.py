@@ -1,6 +1,5 @@
 """A cluster: the devices of all processes, in order."""
 
-import atexit
 import contextlib
 import functools
 import socket
@@ -11,10 +10,9 @@ from ..arguments import check_number, check_whole, is_number
 from ..collectives import check_algorithm, hierarchical, schedules_of
 from ..collectives.program import compile_algorithm
 from ..devices import MOST_DEVICES, DeviceError, check_devices, try_gpu
-from ..words import listed, name_of, several
+from ..words import listed, name_of
 from . import ending
 from .communicator import Communicator
-from .elastic import DeathError, Elastic, check_survival
 from .exchange import Exchange
 from .launch import NoDeviceError, begin_together, find_world, own_devices
 from .library import add_nccl, all_reduce, check_nccl
@@ -22,7 +20,6 @@ from .part import part_of
 from .progress import ProgressThread
 from .rendezvous import PATIENCE, agree, checksum_of_code, rendezvous
 from .staging import add_staged, endpoint
-from .supervisor import last_words
 from .watch import Watch
 
 
@@ -54,18 +51,14 @@ class Cluster(Sequence):
         here = [str(device) for device in mine], socket.gethostname()
         present = rendezvous(world, here, patience) if world else [here]
         self.hosts = [host for _, host in present]
-        named = getattr(world, "numbers", range(self.size))  # the ranks before any process died
         each = [(rank, device) for rank, (devices, _) in enumerate(present) for device in devices]
-        self.places = [Place(device, named[rank], self.hosts[rank]) for rank, device in each]
+        self.places = [Place(device, rank, self.hosts[rank]) for rank, device in each]
         self.owners = tuple(rank for rank, _ in each)
         self.first = self.owners.index(self.rank)
         self.names = [str(device) for device in (self.places if world else mine)]
         self._devices = [*self.places]
         self._devices[self.first : self.first + len(mine)] = mine
-        if isinstance(world, Elastic):
-            self.watch = self.progress = world
-            self._communicators = dict.fromkeys(("device", "comm stream"), world)
-        elif world:
+        if world:
             self.watch = Watch(world.Dup(), self.hosts, patience)
             heard = self.watch.heard
             self._communicators = {queue: Communicator(world.Dup(), heard) for queue in ("device", "comm stream")}
@@ -73,51 +66,6 @@ class Cluster(Sequence):
             self.watch.begin([*self._communicators.values(), self.progress])
             ending.end_together(world, self.watch, self.hosts[self.rank])
             agree(world, {"the code of d2lmgpu": checksum_of_code()}, patience, "d2l.cluster()")
-
-    @property
-    def is_elastic(self):
-        """Whether the cluster can go on when some of its processes die."""
-        return isinstance(self.world, Elastic)
-
-    def become_elastic(self):
-        """Let this cluster survive deaths of processes from now on: see elastic.py and `surely`. All of them call this.
-
-        Raises DeviceError if MPI does not support this.
-        """
-        if self.is_elastic:
-            return
-        check_survival()
-        self.watch.retire()
-        self.__init__(self.mine, Elastic(self.world, self.patience), self.patience)
-        ending.watched_by(self.world)
-        atexit.register(self.world.leave)
-
-    def vote(self):
-        """End a round of an elastic cluster, as `Elastic.vote` does; do nothing in other clusters."""
-        if self.is_elastic and self.size > 1:
-            self.world.vote()
-
-    def surely(self, work, *args, again=lambda: None):
-        """Do ``work(*args)`` in all processes; after a death, call ``again()`` and repeat the work without the dead.
-
-        After a death, this cluster has fewer devices, and this process may have another rank.
-        """
-        dead, has_failed = [], False
-        while True:
-            try:
-                if has_failed:
-                    dead += self.world.shrink()
-                    self.__init__(self.mine, self.world, self.patience)
-                    again()
-                    if self.rank == 0:
-                        names = listed(f"rank {number}" for number in sorted(dead))
-                        last_words([f"{names} died; training goes on with {several(len(self), 'device')}"], 0)
-                    dead, has_failed = [], False
-                result = work(*args)
-                self.vote()
-                return result
-            except DeathError:
-                has_failed = True
 
     def __len__(self):
         return len(self._devices)
@@ -151,7 +99,7 @@ class Cluster(Sequence):
             return algorithm
         if algorithm == "nccl":
             check_nccl(self)
-        schedules = None if algorithm in ("mpi", "nccl") or self.is_elastic else self.schedules(algorithm)
+        schedules = None if algorithm in ("mpi", "nccl") else self.schedules(algorithm)
         return Across(self, name_of(algorithm) if callable(algorithm) else algorithm, schedules)
 
     def schedules(self, algorithm):

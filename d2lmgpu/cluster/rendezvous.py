@@ -32,8 +32,6 @@ def rendezvous(world, here, patience, where="d2l.cluster()"):
     (`lives_on`) raises a HangError instead. A process that has not taken this one's message also counts as missing. The
     messages have the two largest tags, since the program may use the communicator for other messages.
     """
-    if hasattr(world, "exchange"):  # an `Elastic` communicator
-        return world.exchange(here)
     come, withdrawn = most_tags(world), most_tags(world) - 1
     others = [rank for rank in range(world.size) if rank != world.rank]
     sent, found = {rank: world.isend(here, rank, come) for rank in others}, {world.rank: here}

@@ -12,7 +12,6 @@ started is the supervisor, so its line is printed first. The rank reports its pr
 """
 
 import contextlib
-import math
 import multiprocessing
 import os
 import signal
@@ -48,9 +47,6 @@ GRACE = 3.0
 
 START = 30.0
 """Seconds that MPI may take to begin, even if the patience is shorter."""
-
-FROZEN = 10.0
-"""Seconds without a sign of life after which the supervisor of a rank in an elastic cluster kills the rank."""
 
 AFTER = 0.5
 """Seconds from a rank's end until its supervisor reports it. If mpiexec has ended all processes, it ends the
@@ -105,17 +101,11 @@ def tell(**news):
     - ``together=True``: MPI has begun;
     - ``rank``: the rank's number among the processes that compute;
     - ``over=True``: do not report how this process ends;
-    - ``linger``: the seconds that the others have to end by themselves, before mpiexec ends them;
-    - ``elastic=True``: the others go on when this process dies; from now on, it keeps sending ``alive=True``.
+    - ``linger``: the seconds that the others have to end by themselves, before mpiexec ends them.
     """
     if _pipe is not None:
         with contextlib.suppress(OSError):
             _pipe.send(news)
-
-
-def is_tolerant():
-    """Whether Open MPI's mpiexec was started in such a way that processes can outlive each other."""
-    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"
 
 
 def is_supervised():
@@ -159,7 +149,6 @@ class _Supervisor:
         self.child, self.reading = child, reading
         self.rank = next((os.environ[name] for name in RANKS if name in os.environ), "?")
         self.patience, self.together, self.over, self.linger = None, False, False, 0.0
-        self.elastic, self.paused, self.heard = False, False, 0.0
         self.passed_on, self.said = set(), set()
         self.stopped = None
 
@@ -176,7 +165,7 @@ class _Supervisor:
                 self.stopped, self.paused = None, False
             elif pid:
                 self._end(status)
-            self._look_if_frozen() if self.elastic else self._look()
+            self._look()
 
     def _look(self):
         """Report a rank that has been stopped, or has waited for MPI to begin, for too long, and soon end the job.
@@ -202,20 +191,11 @@ class _Supervisor:
             os.waitpid(self.child, 0)
             os._exit(1)
 
-    def _look_if_frozen(self):
-        if self.paused:
-            self.heard = time.monotonic()
-        elif time.monotonic() - self.heard > FROZEN:
-            self._say(f"gives no sign of life for {FROZEN:g} s, and is ended", "")
-            os.kill(self.child, signal.SIGKILL)
-            self.heard = math.inf
-
     def _read(self, seconds):
         """Read what the rank sends within this many seconds; return whether it has sent something."""
         try:
             if self.reading.poll(seconds):
                 vars(self).update(self.reading.recv())
-                self.heard = time.monotonic()
                 return True
         except EOFError:  # the rank is ending
             time.sleep(0.01)
@@ -230,9 +210,6 @@ class _Supervisor:
         while self._read(0):
             pass
         code = os.waitstatus_to_exitcode(status)
-        if is_tolerant() and self.together and not self.over:
-            self._say(how_it_ended(code), "" if self.elastic else "; the job ends")
-            os.kill(os.getpid(), signal.SIGKILL)  # after a mere exit code, mpiexec would wait for ever
         asked = -code in self.passed_on
         well = code == 0 and not self.together  # it ended before it met the others
         if not (self.over or asked or well):
@@ -257,8 +234,8 @@ class _Supervisor:
             time.sleep(self.linger)
             os._exit(0)
 
-    def _say(self, text, end="; the job ends"):
-        last_words([f"rank {self.rank} ({socket.gethostname()}) {text}{end}"])
+    def _say(self, text):
+        last_words([f"rank {self.rank} ({socket.gethostname()}) {text}; the job ends"])
 
     def pass_on(self, signum, frame):
         """The supervisor's signal handler: passes the signal on to the rank."""

@@ -90,10 +90,6 @@ class Watch:
         for work in (self._run, self._watch_the_watch):
             threading.Thread(target=work, name="d2lmgpu cluster watch", daemon=True).start()
 
-    def retire(self):
-        """Stop watching."""
-        self._left.update(range(self.comm.size))
-
     def leave(self):
         """At the end of the program, wait until all programs have ended; the watch still answers the others."""
         self._main, self._at_end = None, time.monotonic()  # the watch's thread tells the others

@@ -58,8 +58,8 @@ class AcrossProcesses:
     def add_gather(self, step, what, m, makers):
         """Like `cluster.add_gather`, at the end of a step or after its gradients; ``what``: a key of `tags`."""
         order = (step.steps + 1) * self.count - (2 if what == "gradients" else 1)
-        how = schedules_of(GATHER), (self.progress, order, self.tags[what])
-        across = Across(self.everybody, what, *((None, None) if self.everybody.is_elastic else how), step.do)
+        messages = self.progress, order, self.tags[what]
+        across = Across(self.everybody, what, schedules_of(GATHER), messages, step.do)
         return add_gather(step.batch, self.everybody, m, makers, across)
 
 

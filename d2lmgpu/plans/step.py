@@ -99,8 +99,6 @@ class Step(Overlap):
         self._await_exchanges(self.execution.store)
         makers = [functools.partial(self._finite, store) for store in stores]
         gathered = self._gathered("gradients", 1, makers)
-        if self.execution.everybody.is_elastic:  # use no results before all devices have got this far
-            self.batch.submit_to_all(self.execution.devices, self.do, self.execution.everybody.vote)
         for store, rows in zip(stores, gathered, strict=True):
             self.batch.chain(store.device, self.do, store.agree, rows)
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from ..cluster import rows_of
 from ..cluster.exchange import Exchange
-from ..cluster.library import all_reduce
 from ..cluster.part import part_of
 from ..cluster.staging import add_staged
 from ..devices.records import note_transfer, timed
@@ -36,9 +35,6 @@ class StepAcross(Step):
     def rows(self):
         """As in `Step`, for all processes' devices."""
         return rows_of(self.told, self.everybody).tolist()
-
-    def _end(self, store):  # a failed step does not count
-        return self.kernels(store, self.do, store.clear) if self.everybody.is_elastic else super()._end(store)
 
     def _tell_others(self):
         makers = [functools.partial(self._row, i, _to_host) for i in self.minibatch]
@@ -89,10 +85,6 @@ class StepAcross(Step):
             super()._add_exchange(number, action, queues, arrays, size, dtype, first, unit)
             return
         everybody = self.everybody
-        if self.everybody.is_elastic:
-            work = functools.partial(all_reduce, self.progress)
-            add_staged(self.batch, queues, arrays, size, dtype, work, self.do)
-            return
         owners, places = zip(*((everybody.owners[i], everybody.places[i]) for i in action.devices), strict=True)
         part = part_of(owners, everybody.rank, compiled, action.schedule, len(owners), False, first, unit)
         messages = self.progress, self._order(number), self.across.first_tags[number]

@@ -11,7 +11,7 @@ from ..monitor import Progress
 from ..networks import find_loss, try_loss
 from ..networks.losses import EXAMPLES
 from ..timing import Timeline
-from .checks import check_files, check_ways, classes_of, elastic_settings, find_everybody, network_for
+from .checks import check_files, check_ways, classes_of, find_everybody, network_for
 from .fingerprint import fingerprint_of
 from .history import History, sha256
 from .loop import Loop
@@ -68,8 +68,7 @@ def train(settings, ways) -> Result:
     are split over all devices, and each process feeds its own devices. All processes get the same result, bit for bit
     the same as that of one process that has all the devices. All processes must be able to read the file that a run
     resumes from; only rank 0 shows the progress and writes the checkpoint, and a stop requested in one process stops
-    them all. ``elastic``: if a process dies, the others continue without it and end with the same result as a run
-    without deaths, bit for bit; the sums are then exact.
+    them all.
 
     Raises TypeError for an unknown argument, ValueError for settings that make no sense, DataError if the data set
     cannot be loaded, CheckpointError for a file that is not a complete checkpoint of this run, or whose run was given
@@ -78,9 +77,6 @@ def train(settings, ways) -> Result:
     """
     check_ways(ways)
     everybody, environment = find_everybody(ways.devices, ways.environment, ways.num_gpus)
-    if ways.elastic:
-        settings = elastic_settings(settings, everybody)
-        everybody.become_elastic()
     devices, settings, callbacks = everybody.mine, settings.on(everybody), list(ways.callbacks)
     checkpoint, resume, invert, metrics = ways.checkpoint, ways.resume, bool(ways.invert), check_metrics(ways.metrics)
     speaks = everybody.rank == 0
@@ -99,8 +95,8 @@ def train(settings, ways) -> Result:
         size = epoch_size(len(X_train), settings.batch_size, settings.drop_last)
         bar = Progress(settings.num_epochs, size, ways.progress and speaks)
         params = first_params(given, network, settings)
-        how = {"note": bar.note, "saved": start and start.state["history"]}
-        runner = make_runner(X_train, y_train, params, everybody, network, settings, **how)
+        saved = start and start.state["history"]
+        runner = make_runner(X_train, y_train, params, everybody, network, settings, note=bar.note, saved=saved)
         settings = runner.settings
         if isinstance(given, Model) and given.statistics:
             runner.execution.set_statistics([given.statistics] * len(devices))
@@ -133,32 +129,25 @@ def train(settings, ways) -> Result:
             params = start.arrays["params"]
         compare(everybody, settings, ways, test_set, params, checksum, position)
 
-        def model_of(runner):
+        def model():
             params = list(map(to_host, runner.replicas[0].params))
             return Model(network, params, runner.execution.statistics()[0], classes, invert, settings.loss)
 
-        def make_again():
-            if everybody.rank == 0:
-                bar.visible = bool(ways.progress)
-                held.enter_context(holding(checkpoint, patience=3.0))
-            runner = make_runner(X_train, y_train, params, everybody, network, settings, **how)
-            return runner, make_test_set(X_test, y_test, runner, network, metrics)
-
         state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
-        saver = Saver(checkpoint, ways.keep_best, history, runner, state, model_of)
+        saver = Saver(checkpoint, ways.keep_best, history, runner, state, model)
         for callback in callbacks:
-            callback.model = lambda: model_of(saver.runner)
+            callback.model = model
         timeline = ways.timeline or Timeline(devices)
-        loop = Loop(runner, history, test_set, bar, saver, timeline, list(callbacks), ways.checkpoint_steps, make_again)
+        loop = Loop(runner, history, test_set, bar, saver, timeline, list(callbacks), ways.checkpoint_steps)
         try:
             with everybody.when_it_hangs(saver.in_emergency):
                 loop.run(position)
-            loop.surely(share_times, everybody, history)
-            model = model_of(loop.runner)
-            history.final_parameters_sha256 = sha256([*model.params, *model.statistics])
+            share_times(everybody, history)
+            trained = model()
+            history.final_parameters_sha256 = sha256([*trained.params, *trained.statistics])
         finally:
-            loop.runner.close()
+            runner.close()
             loop.tell("on_end", history)
             for callback in callbacks:
                 vars(callback).pop("model", None)
-        return Result(history, model)
+        return Result(history, trained)

@@ -1,7 +1,6 @@
 """Checks of settings and data before the work begins."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +126,6 @@ def check_ways(ways):
     """Raise ValueError unless `train` can use these `Ways`. Data and devices are checked elsewhere."""
     check_flag("progress", ways.progress)
     check_flag("invert", ways.invert)
-    check_flag("elastic", ways.elastic)
     for callback in check_list("callbacks", ways.callbacks, of="monitor.Callback objects"):
         if not isinstance(callback, Callback):
             raise ValueError(f"callbacks: {shown(callback)} is not a Callback; derive its class from d2lmgpu.Callback")
@@ -143,21 +141,6 @@ def check_ways(ways):
             raise ValueError(f"checkpoint_steps is {steps}, which needs a file; give checkpoint, too")
     for name in check_list("changed", ways.changed, of=f"some of {', '.join(COMPARED)}"):
         check_name("changed:", name, COMPARED)
-
-
-def elastic_settings(settings, everybody):
-    """The `Settings` of an elastic run, with exact sums that are exchanged step by step, without graphs.
-
-    Raises ValueError for settings with which one process cannot take over another's work.
-    """
-    if everybody.size == 1:
-        raise ValueError("elastic is for several processes, in case some die: environment 'parallel', or a cluster")
-    if settings.split not in (None, "data") or settings.algorithm in ("nccl", "auto") or settings.loads is not None:
-        raise ValueError(
-            "elastic: each process must have everything and be able to take any share; leave out loads, allreduce "
-            "'nccl' and 'auto', and any split but 'data'"
-        )
-    return replace(settings, sums="exact", overlap=False, prefetch=False, graphs=False)
 
 
 def check_data(X, y, network, loss):

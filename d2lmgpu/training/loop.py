@@ -2,14 +2,10 @@
 
 import functools
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
 
 from .. import words
 from ..data import epoch_order
-from ..devices import to_host
 from ..devices.errors import one_line
 from ..devices.trials import tell as tell_user
 from ..monitor import Progress, stop_on_interrupt
@@ -29,9 +25,8 @@ SETTLE_EVERY = 2**12
 class Loop:
     """The loop of a run, and the parts that it uses.
 
-    ``make_again()`` makes a runner and a test set for the remaining devices when processes of an elastic cluster have
-    died. ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, when training is stopped, and
-    when the processes hang.
+    ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, when training is stopped, and when the
+    processes hang.
     """
 
     runner: PlanStep
@@ -42,18 +37,15 @@ class Loop:
     timeline: Timeline
     callbacks: list
     save_steps: int
-    make_again: Callable
     evaluating: float = 0.0  # seconds, in all
 
     def __post_init__(self):
         self.settings, self.stop = self.runner.settings, self.runner.stop
-        self.everybody, self.position = self.runner.execution.everybody, Position()
         self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.runner.y), self.settings.seed))
 
     def run(self, position):
         """Train from ``position`` on until all epochs are done, a stop is requested, or nothing more can be learned."""
-        history, seconds, self.position = self.history, 0.0, position
-        self._enter_devices()
+        history, seconds = self.history, 0.0
         try:
             with stop_on_interrupt(self.stop), self.timeline:
                 self.tell("on_start", history, self.runner.steps)
@@ -70,10 +62,9 @@ class Loop:
         """Train to the end of an epoch, or until a stop; return the new position and the seconds that this took."""
         before = position
         self.timeline.leave_out()  # the evaluation, and whatever callbacks did on the devices
-        self.position = position
-        position = self.surely(self._steps)
+        position = self._steps(position)
         self.timeline.settle()
-        tested = self.surely(self._evaluate)
+        tested = self._evaluate()
         examples = max(1, self.bar.end_epoch())
         train_accuracy = None if position.correct is None else position.correct / examples
         reached = {"train_loss": sum(position.losses) / examples, "train_accuracy": train_accuracy} | tested
@@ -82,10 +73,10 @@ class Loop:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
             self.history.diverged = why_diverged(self.history.train_loss, self.runner.plan.network, self.settings.loss)
         after = Position(position.epoch + 1) if complete else position
-        self.surely(self.saver.save, after, complete)  # before printing anything, which may fail
+        self.saver.save(after, complete)  # before printing anything, which may fail
         if complete:
             self._say_epoch(reached, position.seconds)
-        self.surely(self.stop.settle)
+        self.stop.settle()
         if self.stop.requested and after.epoch < self.history.epochs:
             self.history.interrupted = {"epoch": position.epoch + 1, "steps": position.steps} | reached
             self.bar.report(f"stopped after {words.several(position.steps, 'step')}: {words.figures(reached)}")
@@ -107,45 +98,9 @@ class Loop:
         self.evaluating += time.perf_counter() - begin
         return tested
 
-    def surely(self, work, *args):
-        """Like `Cluster.surely`; if processes die, the run goes on without them."""
-        return self.everybody.surely(work, *args, again=self._go_on)
-
-    def _go_on(self):
-        """After processes have died, go on with the remaining devices, from the last step that all of them know."""
-        old, devices, position = self.runner, self.everybody.mine, self.position
-        for device in devices:
-            device.end().wait()
-            device.failures.take()
-        if old.known:
-            done, loss, correct = old.known
-            seconds, counted = time.perf_counter() - self.begin, position.correct is not None
-            self.position = Position(position.epoch, done, [loss], seconds, correct if counted else None)
-        mine, steps = old.replicas[0], old.execution.stores[0].steps
-        held = mine.params, mine.flat_optimizer_state, mine.statistics
-        params, state, statistics = ([np.array(to_host(array)) for array in arrays] for arrays in held)
-        runner, test_set = self.make_again()
-        runner.set_state(params, state, [statistics] * len(devices), steps)
-        if self.settings.precision == "mixed":
-            runner.set_scaling(old.scaling())
-        runner.stop = self.stop
-        self.runner = self.saver.runner = runner
-        self.saver.execution, self.test_set = runner.execution, test_set
-        self._enter_devices()
-
-    def _enter_devices(self):
-        """Note in an elastic run's history how many devices there are from this step on."""
-        history, everybody = self.history, self.everybody
-        if everybody.is_elastic:
-            history.devices, history.processes = everybody.names, everybody.size
-            history.peak_memory = self.runner.peak_memory
-            now = [self.position.epoch * self.runner.steps + self.position.steps, len(everybody)]
-            history.elastic += [now] if history.elastic[-1:] != [now] else []
-
-    def _steps(self):
+    def _steps(self, position):
         """Do steps until the end of the epoch, or until a stop; return the new position."""
-        position = self.position
-        begin = self.begin = time.perf_counter() - position.seconds
+        begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
         before, check_every = epoch * self.runner.steps, self.settings.check_every
         self.bar.start_epoch(epoch, min(steps * batch_size, self.bar.num_examples))

@@ -83,7 +83,7 @@ class PlanStep:
         return Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
 
     def _library(self, devices):
-        if self.settings.algorithm not in ("mpi", *LIBRARIES) or devices.is_elastic:
+        if self.settings.algorithm not in ("mpi", *LIBRARIES):
             return None
         if devices.size == 1:
             check_cards(devices.mine)

@@ -74,6 +74,8 @@ def load_run(path):
     Raises CheckpointError if the file is not a run's checkpoint, or is damaged; OSError if it cannot be read.
     """
     checkpoint = load_checkpoint(path)
+    if isinstance(history := checkpoint.state.get("history"), dict):
+        history.pop("elastic", None)  # written by an earlier version
     try:
         check_kind("state", checkpoint.state, STATE)
     except ValueError as error:
@@ -109,7 +111,7 @@ def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
     if "scaling" in arrays:
         runner.set_scaling(arrays["scaling"])
     seconds = "seconds_per_epoch", "examples_per_second"
-    for name in (*REACHED, "metrics", "elastic", "learning_rates", "learning_rate", *seconds):
+    for name in (*REACHED, "metrics", "learning_rates", "learning_rate", *seconds):
         setattr(history, name, getattr(saved, name))
     return position
 

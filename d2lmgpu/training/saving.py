@@ -31,7 +31,7 @@ class Saver:
     """Writes the checkpoints of a run.
 
     ``path``: the checkpoint file, or None to write nothing. ``best``: the file that keeps the best model so far, or
-    None. ``state``: the part of a checkpoint's state that never changes. ``model(runner)`` returns the current `Model`.
+    None. ``state``: the part of a checkpoint's state that never changes. ``model()`` returns the current `Model`.
     """
 
     def __init__(self, path, best, history, runner, state, model):
@@ -54,7 +54,7 @@ class Saver:
         """After an epoch, write the model for `load_model` if it is the best so far. All processes call it."""
         if self.best is None or self.history.best["epoch"] < len(self.history.train_loss):
             return
-        model = self.model(self.runner)  # processes may hold parts of it
+        model = self.model()  # processes may hold parts of it
         if self.everybody.rank == 0:
             model.save(self.best)
 

@@ -35,7 +35,6 @@ class Ways:
     num_gpus: int | None = None
     invert: bool = False
     progress: bool = True
-    elastic: bool = False
     metrics: dict[str, Callable] | None = None
 
 
