@@ -1,6 +1,5 @@
 """A cluster: the devices of all processes, in order."""
 
-import contextlib
 import functools
 import socket
 from collections.abc import Sequence
@@ -119,17 +118,6 @@ class Cluster(Sequence):
         """
         if self.world:
             ending.unless_all_failed(self.world, self.hosts[self.rank], error)
-
-    @contextlib.contextmanager
-    def when_it_hangs(self, save):
-        """If a hang is reported within the ``with`` block, the reporting process calls ``save()`` and adds its text."""
-        if self.world:
-            self.watch.save = save
-        try:
-            yield
-        finally:
-            if self.world:
-                self.watch.save = lambda: None
 
     def communicator(self, devices):
         """The `Communicator` of ``devices``, which are this process's devices or their comm streams."""

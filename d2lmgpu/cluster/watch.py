@@ -81,7 +81,6 @@ class Watch:
         self._unanswered = [0] * comm.size  # questions that this process has asked at its end
         self._looks = 0
         self._hushed = 0.0  # another process reports until then
-        self.save = lambda: None  # called at a hang, to save what can be saved; returns a line about it, or None
         self.hung = False
 
     def begin(self, communicators):
@@ -179,14 +178,11 @@ class Watch:
         """Say what is missing, and end the job; if the processes are interactive, only end the waits in all of them."""
         self._tell(SPEAKING, None)
         lines = self.explain({**self._answers, self.comm.rank: self.state()}, HANG if lives_on else "the job ends")
-        if not lives_on:
-            last_words(lines)
-        saved = list(filter(None, [self.save()]))
         if lives_on:
-            self._tell(HUNG, lines + saved)
-            self._give_up(lines + saved)
+            self._tell(HUNG, lines)
+            self._give_up(lines)
         else:
-            end(self.comm, saved, silent=len(self._answers) < self.comm.size - 1)
+            end(self.comm, lines, silent=len(self._answers) < self.comm.size - 1)
 
     def _give_up(self, lines):
         """End all waits in this process, now and later, with a `HangError` whose text is these lines."""

@@ -21,7 +21,6 @@ class Store(Computing):
         super().__init__(*arguments)
         self.accepted = True
         self.steps = 0  # updates of the optimiser; in mixed precision not every step has one
-        self.begun = self.finished = 0  # steps whose updates have begun, and those whose updates are finished
         self.half_way = {}  # after M and S: generators that do the rest
 
     def do(self, action, *more):
@@ -131,7 +130,6 @@ class Store(Computing):
             weight_backward(self.layers[s], delta, self.values["cache", s, m], grads)
 
     def _update(self, action, lr, batch_size):
-        self.begun = self.finished + 1
         s, part = action.stage, self.parts[action.stage]
         params = self.own[s][slice(*(edge - part.params[0] for edge in part.state))]
         self._optimize(params, self._final(s), self.state[s], lr, batch_size)
@@ -164,7 +162,6 @@ class Store(Computing):
         self.track()
         self.forget()
         self.steps += self.accepted
-        self.finished = self.begun
 
     def track(self):
         """Update the running statistics, when all moments are final."""

@@ -140,8 +140,7 @@ def train(settings, ways) -> Result:
         timeline = ways.timeline or Timeline(devices)
         loop = Loop(runner, history, test_set, bar, saver, timeline, list(callbacks), ways.checkpoint_steps)
         try:
-            with everybody.when_it_hangs(saver.in_emergency):
-                loop.run(position)
+            loop.run(position)
             share_times(everybody, history)
             trained = model()
             history.final_parameters_sha256 = sha256([*trained.params, *trained.statistics])

@@ -25,8 +25,7 @@ SETTLE_EVERY = 2**12
 class Loop:
     """The loop of a run, and the parts that it uses.
 
-    ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, when training is stopped, and when the
-    processes hang.
+    ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, and when training is stopped.
     """
 
     runner: PlanStep
@@ -107,7 +106,6 @@ class Loop:
         counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are not classes
         rates = self.settings.learning_rates(epoch, self.runner.steps)
         self.runner.start_epoch(self.order_of(epoch), rates, steps, position.losses, epoch, position.correct or 0)
-        self.saver.begin(epoch, steps, begin, counted)
 
         def reached():
             losses = self.runner.pause()

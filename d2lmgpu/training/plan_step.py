@@ -54,7 +54,6 @@ class PlanStep:
     """
 
     in_graphs = False
-    known = None  # results of whole steps, for when other processes hang: see saving.py
 
     def __init__(self, X, y, params, devices, network, settings):
         self.y = as_targets(np.asarray(y), params[0].dtype)
@@ -113,7 +112,7 @@ class PlanStep:
         (from 0).
         """
         self.rates, self.epoch, self.number = np.broadcast_to(lr, self.steps).tolist(), epoch, done
-        self.known = done, sum(losses), correct  # of the done steps; in one assignment, as other threads read it
+        self.known = done, sum(losses), correct  # of the done steps
         self.queue.start_epoch(order, epoch, done)
         self._under_way = []
 
