@@ -9,7 +9,9 @@ machine that has nothing else to do.
 """
 
 import argparse
+import itertools
 import json
+import math
 import statistics
 from pathlib import Path
 
@@ -17,9 +19,9 @@ from compare_splits import circumstances, fill
 from hosts import Hosts, told_by
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import measure_across, measure_wires, on_wiring, wiring_of
-from d2lmgpu.cluster.choose import SIZES
-from d2lmgpu.collectives import bound, simulate
+from d2lmgpu.cluster import gather, measure_across, measure_wires
+from d2lmgpu.cluster.measure import LEVELS, ROUNDS as MESSAGES, time_messages
+from d2lmgpu.collectives import bound, invented, simulate
 from d2lmgpu.collectives.network import read_wires
 
 BANDWIDTHS = 100, 100, 100, 10
@@ -28,6 +30,41 @@ ALGORITHMS = ("ring", "hierarchical", "tree", "halving_doubling")
 BYTES = (2**16, 4 * 129_068)
 """64 kB, and LeNet's gradients."""
 ROUNDS = 3
+SIZES = 2**12, 2**16, 2**18
+"""The sizes, in bytes, of the messages that are timed: small ones, since the wires are slow."""
+
+
+def measure_each(cluster, nbytes, latency):
+    """The seconds per byte of each host's wire: those of its fastest exchange with another host."""
+    first = {place.host: i for i, place in reversed([*enumerate(cluster.places)])}
+    best = dict.fromkeys(cluster.hosts, math.inf)
+    for (a, i), (b, j) in itertools.combinations(sorted(first.items(), key=lambda item: item[1]), 2):
+        one, more = (time_messages(cluster, i, j, nbytes // 2, rounds) for rounds in (1, MESSAGES))
+        times = gather(cluster, [[((more - one) / (MESSAGES - 1) - latency) / nbytes]] * len(cluster.mine))
+        best |= {host: min(best[host], max(float(times[i, 0]), 1e-15)) for host in (a, b)}
+    return list(best.values())
+
+
+def wiring_of(cluster, wires, per_host):
+    """A text for `read_wires`: the devices of a `Cluster`, connected according to the measured ``wires``;
+    ``per_host``: the seconds per byte of each host's wire.
+
+    Each device of a process has a wire to a switch that stands for the process's memory; the processes of a host have
+    wires to a second switch, and the hosts to a third.
+    """
+
+    def line(a, b, seconds_per_byte):
+        return f"{a}-{b}: {1e-6 / max(seconds_per_byte, 1e-15):.3f} MB/s"
+
+    inner, outer, *_ = [wires.seconds_per_byte[wires.level(name)] for name in LEVELS]
+    hosts = [*dict.fromkeys(cluster.hosts)]
+    lines = [f"latency: {1e6 * max(0.0, *wires.latency.values(), 0.0):.3f} us"]
+    lines += [line(i, f"process {rank}", inner) for i, rank in enumerate(cluster.owners)]
+    for rank, host in enumerate(cluster.hosts if cluster.size > 1 else ()):
+        lines.append(line(f"process {rank}", f"host {hosts.index(host)}", outer))
+    for number, seconds_per_byte in enumerate(per_host):
+        lines.append(line(f"host {number}", "network", seconds_per_byte))
+    return "\n".join(lines)
 
 
 def measure(devices, rounds):
@@ -35,9 +72,10 @@ def measure(devices, rounds):
     cluster = d2l.cluster(devices)
     found = {}
     for _ in range(rounds):
-        wiring = wiring_of(cluster, measure_wires(cluster, SIZES, hosts=True))
+        wires = measure_wires(cluster, SIZES)
+        wiring = wiring_of(cluster, wires, measure_each(cluster, SIZES[-1], wires.latency["hosts"]))
         network = read_wires(wiring)
-        algorithms = [*ALGORITHMS, on_wiring("invented", wiring)]
+        algorithms = [*ALGORITHMS, invented(network)]
         for row in measure_across(cluster, algorithms, BYTES):
             n = row.bytes // 4
             algorithm = row.algorithm if row.algorithm in ALGORITHMS else algorithms[-1]

@@ -25,7 +25,6 @@ from d2lmgpu.networks import Conv2d, Dense, Flatten, ReLU, sequential
 
 pytestmark = pytest.mark.threads
 
-choose = sys.modules["d2lmgpu.cluster.choose"]
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 
 
@@ -207,11 +206,6 @@ def test_what_nccl_says_in_one_process_is_raised_in_all(cards, monkeypatch):
     in_each((1, 1), run, kinds=["gpu", "gpu"])
 
 
-def test_a_library_is_measured_where_it_works_in_all_processes(monkeypatch):
-    monkeypatch.setattr(choose, "_works", lambda cluster, name: cluster.rank == 0 or name == "mpi")
-    assert in_each((1, 2), lambda cluster: [*choose._libraries(cluster)]) == [["mpi"]] * 2
-
-
 @pytest.mark.parametrize("split", few(["layers", "zero3", "channels", "data=2,layers=2"], "layers", "zero3"))
 @pytest.mark.parametrize("splits, kinds", few([((2, 2), "gg"), ((1, 3), "gc"), ((2, 1, 1), "cgc")], ((2, 2), "gg")))
 def test_plans_learn_what_one_process_learns(split, splits, kinds, gpus, small):
@@ -297,13 +291,3 @@ def test_allreduces_of_gpus_are_measured(tmp_path):
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())["rows"]
     assert "gpu(1) of rank 1" in done.stdout and [row["correct"] for row in rows] == [True, True]
-
-
-@pytest.mark.long
-def test_the_fastest_allreduce_of_gpus_is_measured(tmp_path):
-    out = tmp_path / "out.json"
-    done = mpiexec(2, ON_STANDIN, 2, "train", "--environment", "parallel", "--allreduce", "auto", *TRAIN, out)
-    assert done.returncode == 0, done.stderr
-    history = json.loads(out.read_text())
-    assert "is the fastest here" in done.stdout and [name[:6] for name in history["devices"]] == ["gpu(0)", "gpu(1)"]
-    assert "process 1-host 0" in history["wiring"]

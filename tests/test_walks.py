@@ -43,7 +43,6 @@ COMMANDS = {
     "ring": TRAIN,
     "nccl": [*TRAIN, "--allreduce", "nccl"],
     "overlap": [*TRAIN, *"--allreduce nccl --overlap --network lenet-bn --batch-statistics synchronised".split()],
-    "auto": [*TRAIN, "--allreduce", "auto"],
     "allreduce": ["allreduce", "--devices", "2", "--sizes", "4K", "--algorithms", "ring,nccl"],
     "layers": [*TRAIN, "--split", "layers", "--micro-batches", "2"],
     "channels": [*TRAIN, "--split", "channels"],
@@ -77,7 +76,7 @@ def walk(machine, monkeypatch, capsys):  # noqa: F811
 
 
 WALKS = [(name, command) for name in MACHINES for command in COMMANDS]
-KEPT = ("good", "nccl"), ("card 0 taken", "ring"), ("NCCL fails", "overlap"), ("NCCL fails", "auto")
+KEPT = ("good", "nccl"), ("card 0 taken", "ring"), ("NCCL fails", "overlap")
 
 
 @pytest.mark.parametrize("name, command", few(WALKS, *KEPT, parts=4))

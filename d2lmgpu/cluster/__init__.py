@@ -1,6 +1,5 @@
 """The devices of several processes, on one machine or on many; MPI carries the messages between the processes."""
 
-from .choose import choose as choose, on_wiring as on_wiring
 from .communicator import HangError as HangError
 from .gather import add_gather as add_gather, gather as gather, rows_of as rows_of, unite as unite
 from .launch import NoDeviceError as NoDeviceError, begin_together as begin_together
@@ -9,7 +8,6 @@ from .measure import (
     measure_across as measure_across,
     measure_wires as measure_wires,
     network_of as network_of,
-    wiring_of as wiring_of,
 )
 from .members import Across as Across, Cluster as Cluster, Place as Place, as_cluster as as_cluster, cluster as cluster
 from .rendezvous import PATIENCE as PATIENCE, agree as agree, checksum_of_code as checksum_of_code

@@ -14,9 +14,8 @@ to add a byte is measured separately.
 
 import functools
 import itertools
-import math
 import statistics
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -70,14 +69,12 @@ class Wires:
 
     ``latency``: α, the seconds for a message. ``seconds_per_byte``: β. Two costs are the same for all levels:
     ``startup``, the seconds until an exchange begins, and ``add_seconds_per_byte``, the seconds to add one byte.
-    ``hosts``: the seconds per byte of each host's wire, if each was measured; see `wiring_of`.
     """
 
     startup: float
     latency: dict
     seconds_per_byte: dict
     add_seconds_per_byte: float
-    hosts: list = field(default_factory=list)
 
     as_dict = asdict
 
@@ -87,58 +84,24 @@ class Wires:
         return next((level for level in wider if level in self.latency), list(self.latency)[-1])
 
 
-def measure_wires(cluster, sizes=SIZES, hosts=False):
+def measure_wires(cluster, sizes=SIZES):
     """The `Wires` of a `Cluster` of at least two devices, from messages of these ``sizes`` in bytes.
 
-    All processes call this and get the same result. ``hosts``: whether to measure each host's wire, since one may be
-    slower than the others.
+    All processes call this and get the same result.
     """
     startups, latency, per_byte = [], {}, {}
     with nothing_left_behind(cluster.mine):
         for level, (i, j) in _pairs(cluster).items():
             tries = [(nbytes, rounds) for nbytes in sizes for rounds in (1, ROUNDS)]
             # Arrays of nbytes / 2 elements of 4 bytes: each message is one half of an array.
-            seconds = [_time_messages(cluster, i, j, nbytes // 2, rounds) for nbytes, rounds in tries]
+            seconds = [time_messages(cluster, i, j, nbytes // 2, rounds) for nbytes, rounds in tries]
             # The robust fit almost ignores a few outliers, as on a network that does not limit the first bytes' rate.
             terms = [(1.0, rounds, rounds * nbytes) for nbytes, rounds in tries]
             startup, latency[level], per_byte[level] = fit(terms, seconds, robust=True).tolist()
             startups.append(startup)
         a, b = np.ones((2, 2**20), np.float32)
         adding = statistics.median(repeated(lambda: seconds_of(lambda: np.add(a, b, out=a)), REPEATS))
-    each = _measure_hosts(cluster, sizes[-1], latency) if hosts and "hosts" in latency else []
-    return Wires(statistics.median(startups), latency, per_byte, *_mean(cluster, [adding / a.nbytes]), each)
-
-
-def _measure_hosts(cluster, nbytes, latency):
-    """The seconds per byte of each host's wire: those of its fastest exchange with another host."""
-    first = {place.host: i for i, place in reversed([*enumerate(cluster.places)])}
-    best = dict.fromkeys(cluster.hosts, math.inf)
-    for (a, i), (b, j) in itertools.combinations(sorted(first.items(), key=lambda item: item[1]), 2):
-        one, more = (_time_messages(cluster, i, j, nbytes // 2, rounds) for rounds in (1, ROUNDS))
-        times = gather(cluster, [[((more - one) / (ROUNDS - 1) - latency["hosts"]) / nbytes]] * len(cluster.mine))
-        best |= {host: min(best[host], max(float(times[i, 0]), 1e-15)) for host in (a, b)}
-    return list(best.values())
-
-
-def wiring_of(cluster, wires):
-    """A text for `read_wires`: the devices of a `Cluster`, connected according to the measured ``wires``.
-
-    Each device of a process has a wire to a switch that stands for the process's memory; the processes of a host have
-    wires to a second switch, and the hosts to a third.
-    """
-
-    def line(a, b, seconds_per_byte):
-        return f"{a}-{b}: {1e-6 / max(seconds_per_byte, 1e-15):.3f} MB/s"
-
-    inner, outer, *_ = [wires.seconds_per_byte[wires.level(name)] for name in LEVELS]
-    hosts = [*dict.fromkeys(cluster.hosts)]
-    lines = [f"latency: {1e6 * max(0.0, *wires.latency.values(), 0.0):.3f} us"]
-    lines += [line(i, f"process {rank}", inner) for i, rank in enumerate(cluster.owners)]
-    for rank, host in enumerate(cluster.hosts if cluster.size > 1 else ()):
-        lines.append(line(f"process {rank}", f"host {hosts.index(host)}", outer))
-    for number, seconds_per_byte in enumerate(wires.hosts):
-        lines.append(line(f"host {number}", "network", seconds_per_byte))
-    return "\n".join(lines)
+    return Wires(statistics.median(startups), latency, per_byte, *_mean(cluster, [adding / a.nbytes]))
 
 
 def network_of(wires, devices=1, processes=1):
@@ -200,7 +163,7 @@ def _pairs(cluster):
     return {level: pairs[level] for level in LEVELS if level in pairs}
 
 
-def _time_messages(cluster, i, j, n, rounds):
+def time_messages(cluster, i, j, n, rounds):
     """The median seconds of ``rounds`` rounds between devices i and j, as the process of device i measures them."""
     schedules = functools.partial(both_ways, i=i, j=j, rounds=rounds)
     k, across = len(cluster), Across(cluster, "messages", schedules) if cluster.size > 1 else None

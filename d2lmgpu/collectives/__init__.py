@@ -55,8 +55,6 @@ def check_algorithm(name, training=False):
     """
     if training and isinstance(name, str) and name == "none":
         raise ValueError("allreduce 'none' exchanges nothing, so replicas drift apart; it is for measurements only")
-    if isinstance(name, str) and name == "auto":
-        raise ValueError("allreduce 'auto' works only in train; give a name: d2lmgpu allreduce shows the fastest here")
     if not callable(name) and not hasattr(name, "add_to"):
         known = [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"]
         check_name("allreduce", name, known, also=", or give a function of k and n")

@@ -112,7 +112,6 @@ def train(settings, ways) -> Result:
             invert=invert,
             metrics={name: [] for name in metrics},
             peak_memory=runner.peak_memory,
-            wiring=runner.wiring,
         )
 
         if ways.progress and in_notebook():

@@ -46,9 +46,7 @@ class History:
     ``diverged``: None, or a line that says why training was given up.
 
     ``peak_memory``: for a run with a split, the most bytes that each device holds in a step, as `plans.prove` counts
-    them; None without a split, and with CUDA graphs, which hold more. ``wiring``: for a run with allreduce "auto"
-    (``allreduce`` is then the one that was chosen), the measured wires between devices, as text for
-    `collectives.network.read_wires`.
+    them; None without a split, and with CUDA graphs, which hold more.
     """
 
     devices: list[str]
@@ -72,7 +70,6 @@ class History:
     interrupted: dict | None = None
     diverged: str | None = None
     peak_memory: list[int] | None = None
-    wiring: str | None = None
 
     def __getattr__(self, name) -> Any:  # Python calls it for names that are not fields
         try:

@@ -44,6 +44,9 @@ STATE = {"history": HISTORY, "position": POSITION, "optimizer_steps": int, "mode
 STATE |= {"likeness": dict.fromkeys(COMPARED, list[float] | None)}
 """The kinds of values in a run's checkpoint. "likeness" is the fingerprint of the run's own functions."""
 
+GONE = "elastic", "wiring"
+"""Parts of a history that earlier versions wrote."""
+
 
 def check_kind(what, value, kind):
     """Raise ValueError unless a ``value`` from a file is of this ``kind``.
@@ -75,7 +78,8 @@ def load_run(path):
     """
     checkpoint = load_checkpoint(path)
     if isinstance(history := checkpoint.state.get("history"), dict):
-        history.pop("elastic", None)  # written by an earlier version
+        for name in GONE:
+            history.pop(name, None)
     try:
         check_kind("state", checkpoint.state, STATE)
     except ValueError as error:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ..cluster import choose, gather, on_wiring
+from ..cluster import gather
 from ..devices import DeviceError
 from ..devices.trials import tell
 from ..exact import GRANULE, sizes_of_granules
@@ -16,19 +16,16 @@ from .graph_step import GraphStep
 from .piece_step import PieceStep
 from .plan_accuracy import SplitTestSet
 from .plan_step import PlanStep
-from .settings import AUTO
 
 
 def make_runner(X, y, params, everybody, network, settings, note=print, saved=None):
-    """A `GraphStep`, `PieceStep` or `PlanStep`, whose ``settings`` contain the loads and the allreduce that it uses.
+    """A `GraphStep`, `PieceStep` or `PlanStep`, whose ``settings`` contain the loads that it uses.
 
     ``everybody``: a `Cluster`. ``note(text)`` receives messages for the user. ``saved``: the history of a resumed run,
-    a dict; its loads and allreduce are used where the settings say "auto". Steps that should be graphs but cannot be
-    recorded are launched kernel by kernel, with a message.
+    a dict; its loads are used where the settings say "auto". Steps that should be graphs but cannot be recorded are
+    launched kernel by kernel, with a message.
     """
-    settings, wiring = find_allreduce(params, everybody, settings, saved, note)
     runner = _make_runner(X, y, params, everybody, network, settings, note, saved)
-    runner.wiring = wiring
     n, plan = min(settings.batch_size, len(X)), runner.plan
     granules = len(sizes_of_granules(n))
     if settings.sums == "exact" and granules < plan.micro_batches:
@@ -70,26 +67,6 @@ def make_test_set(X, y, runner, network, metrics):
     if runner.limited or not runner.are_copies:
         return SplitTestSet(X, y, runner.plan, devices, settings.batch_size, loss, metrics, settings.sums)
     return TestSet(X, y, devices, network, loss, metrics, settings.sums)
-
-
-def find_allreduce(params, everybody, settings, saved, note):
-    """The settings, with allreduce "auto" replaced by the fastest one measured (or the ``saved`` one), and the wiring.
-
-    A note tells the user which one it is.
-    """
-    if settings.algorithm != AUTO:
-        return settings, None
-    if len(everybody) == 1:
-        return replace(settings, algorithm="ring"), None  # nothing is exchanged
-    kinds = [[name.split("(")[0] for name in names] for names in (everybody.names, saved["devices"] if saved else ())]
-    if saved and saved["wiring"] and saved["processes"] == everybody.size and kinds[0] == kinds[1]:
-        name, wiring = saved["allreduce"], saved["wiring"]
-        note(f"allreduce: {name}, as measured when this run began")
-    else:
-        name, times, wiring = choose(everybody, sum(param.size for param in params))
-        tried = ", ".join(f"{each} {1e3 * times[each]:.3g} ms" for each in sorted(times, key=times.get))
-        note(f"allreduce: {name} is the fastest here ({tried})")
-    return replace(settings, algorithm=on_wiring(name, wiring)), wiring
 
 
 def find_loads(X, y, params, network, everybody, settings, saved, note):

@@ -26,9 +26,6 @@ from .checks import as_init, check_init, find_network
 from .fields import called, described, flag, number, setting, whole
 from .splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, check_number_of_devices, check_split, check_together
 
-AUTO = "auto"
-"""The allreduce "auto" stands for the one that is measured to be the fastest."""
-
 MAX_EPOCHS = 10**6
 """Larger than any sensible value, but within what the progress bar can show."""
 
@@ -41,7 +38,7 @@ def _check_loads(name, loads):
 
 
 def _check_algorithm(name, algorithm):
-    if not (isinstance(algorithm, str) and algorithm in ("mpi", AUTO)):  # `Cluster.across` checks these
+    if not (isinstance(algorithm, str) and algorithm == "mpi"):  # `Cluster.across` checks it
         check_algorithm(algorithm, training=True)
 
 
@@ -60,9 +57,8 @@ class Settings:
     num_epochs: int = whole(10, "passes over the training set", most=MAX_EPOCHS, called="epochs")
     algorithm: str | Callable | Across = setting(
         "ring",
-        "allreduce that sums gradients over the devices; auto measures which is fastest (in a program, also a function "
-        "of k and n)",
-        (*TRAINING_NAMES, "mpi", AUTO),
+        "allreduce that sums gradients over the devices (in a program, also a function of k and n)",
+        (*TRAINING_NAMES, "mpi"),
         _check_algorithm,
         called="allreduce",
     )
@@ -205,8 +201,7 @@ class Settings:
         exchange gradients.
         """
         everybody = as_cluster(devices)
-        if self.algorithm != AUTO:
-            everybody.across(self.algorithm)
+        everybody.across(self.algorithm)
         if everybody.size > 1 and self.loads == "auto":
             raise ValueError("loads 'auto' are measured in one process; give numbers, one for each device")
         check_precision(self.precision, everybody.mine)
