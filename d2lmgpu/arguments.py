@@ -2,15 +2,22 @@
 
 Public functions check their arguments with these functions. They raise ValueError (`check_arguments` raises TypeError),
 and none of them looks at the elements of an array, which would take time.
+
+Numbers may be NumPy's, but what is computed, printed and kept must not depend on that: ``np.uint8(200) + 100`` is 44,
+and JSON takes no ``np.int64(3)``. So the checks return what they checked as Python's own numbers, lists and strings,
+and functions of numbers that check nothing are decorated with `plain_numbers`.
 """
 
 import array
 import contextlib
 import difflib
+import functools
 import math
 import numbers
+import operator
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -31,19 +38,20 @@ SIMILAR = 0.75
 PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
 """The attributes through which NumPy reads another library's array."""
 
+P, T = ParamSpec("P"), TypeVar("T")
+
 ON_THE_HOST = (1, 3, 11)
 """DLPack's numbers for the host's memory, pinned or not: kDLCPU, kDLCUDAHost, kDLROCMHost."""
 
 
 def shown(value):
     """``value`` as an error message shows it: an array by its dtype and shape, any other long value shortened."""
-    if isinstance(value, np.generic):
-        value = value.item()
     try:
-        if hasattr(value, "shape") and hasattr(value, "dtype"):
+        if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic):
             place = f" on {value.device}" if hasattr(value, "raw") else ""
             return f"an array of {value.dtype} {tuple(value.shape)}{place}"
-        text = repr(value)
+        with np.printoptions(legacy="1.25"):  # 3, not np.int64(3), even within lists and objects
+            text = repr(value)
     except Exception:  # an object's repr may raise anything, even for an int of 5,000 digits
         text = f"<{type(value).__name__}>"
     return shortened(text)
@@ -60,14 +68,27 @@ def plain(value):
 
     A history, a checkpoint and a sweep's file hold only such values. Anything that is not a number stays as it is.
     """
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
     if type(value) in (list, tuple, range):  # but not a `Network`, which is also a tuple
         return [plain(part) for part in value]
-    for kinds, python in (((bool, np.bool_), bool), (numbers.Integral, int), (numbers.Real, float)):
+    if type(value) is dict:
+        return {name: plain(part) for name, part in value.items()}
+    for kinds, python in ((bool, bool), (numbers.Integral, int), (numbers.Real, float)):
         if isinstance(value, kinds):
             return python(value)
-    return str(value) if isinstance(value, np.str_) else value
+    return value
+
+
+def plain_numbers(function: Callable[P, T]) -> Callable[P, T]:
+    """Wrap a function of numbers, lists of them and objects, so that it gets them `plain`."""
+    own = functools.partial(as_numpy, f"{function.__name__}: an argument")
+
+    @functools.wraps(function)
+    def call(*args: P.args, **named: P.kwargs) -> T:
+        return function(*map(plain, map(own, args)), **{name: plain(own(value)) for name, value in named.items()})
+
+    return call
 
 
 def check_name(what, name, known, also=""):
@@ -100,31 +121,51 @@ def perhaps_meant(word, known):
 
 
 def check_whole(name, value, least=1, most=MAX_WHOLE):
-    """Raise ValueError unless ``value`` is a whole number from ``least`` to ``most``; ``name`` is for the message."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
+    """``value`` as an int. Raises ValueError unless it is a whole number from ``least`` to ``most``.
+
+    ``name`` is for the message.
+    """
+    whole = as_whole(value)
+    if whole is None or whole < least:
         raise ValueError(f"{name} is {shown(value)}; it should be a whole number, at least {least}")
-    if value > most:
+    if whole > most:
         raise ValueError(f"{name} is {shown(value)}; it should be a whole number, at most {most:,}")
+    return whole
+
+
+def as_whole(value):
+    """A whole number of any library as an int; None for anything else, and for bools."""
+    try:
+        return None if isinstance(scalar(value), bool) else operator.index(value)
+    except Exception:  # other libraries raise their own errors
+        return None
+
+
+def scalar(value):
+    """A number or bool of NumPy, even in a 0-d array, as Python's own; anything else as it is."""
+    return value.item() if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0 else value
 
 
 def check_seed(seed):
-    """Raise ValueError unless ``seed`` can seed random numbers."""
-    check_whole("seed", seed, least=0, most=MAX_SEED)
+    """``seed`` as an int. Raises ValueError unless it can seed random numbers."""
+    return check_whole("seed", seed, least=0, most=MAX_SEED)
 
 
 def check_number(name, value, least=-math.inf, above=-math.inf, most=math.inf, below=math.inf):
-    """Raise ValueError unless ``value`` is a finite number within these limits."""
+    """``value`` as an int or a float. Raises ValueError unless it is a finite number within these limits."""
     within = is_number(value) and math.isfinite(value)
     if not (within and above < float(value) < below and least <= float(value) <= most):
         limits = [(f"above {above:g}", above), (f"at least {least:g}", least)]
         limits += [(f"at most {most:g}", most), (f"below {below:g}", below)]
         said = " and ".join(text for text, limit in limits if abs(limit) < math.inf)
         raise ValueError(f"{name} is {shown(value)}; it should be a finite number{said and ', ' + said}")
+    return plain(value)
 
 
 def is_number(value):
-    """Whether ``value`` is a real number within the range of floats; bools and arrays of one number do not count."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+    """Whether ``value`` is a real number within the range of floats; bools do not count, but 0-d arrays do."""
+    value = scalar(value)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
     try:
         float(value)
@@ -134,9 +175,10 @@ def is_number(value):
 
 
 def check_flag(name, value):
-    """Raise ValueError unless ``value`` is True or False (or 1 or 0), because strings and lists would count as True."""
-    if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, int) and value in (0, 1)):
+    """``value`` as a bool. Raises ValueError unless it is True or False (or 1 or 0), as other values count as True."""
+    if not isinstance(scalar(value), bool) and as_whole(value) not in (0, 1):
         raise ValueError(f"{name} is {shown(value)}; it should be True or False")
+    return bool(value)
 
 
 def check_text(name, value):
@@ -152,13 +194,24 @@ def check_function(name, value):
 
 
 def check_list(name, value, of, length=None):
-    """``value`` as a list; it may be any iterable but a string, an array or a dict. ``of`` says what it should hold."""
+    """``value`` as a list; it may be any iterable but a string or a dict, or an array with one axis, of any library.
+
+    ``of`` says what it should hold.
+    """
+    value = as_numpy(name, value)
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
     if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable) or hasattr(value, "dtype"):
         raise ValueError(f"{name}: {shown(value)} should be a list of {of}")
     value = list(value)
     if length is not None and len(value) != length:
         raise ValueError(f"{name}: {len(value)} given; it should be a list of {length}, of {of}")
     return value
+
+
+def check_names(name, value, length=None):
+    """``value``, names in any form that `check_list` takes, as a list of strings."""
+    return [str(each) for each in check_list(name, value, of="names", length=length)]
 
 
 def is_foreign(value):

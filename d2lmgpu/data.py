@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .arguments import as_array, as_numpy, check_list, check_whole
+from .arguments import as_array, as_numpy, check_list, check_names, check_seed, check_whole
 from .devices import array_module
 from .words import several
 
@@ -17,6 +17,7 @@ def minibatches(X, y, batch_size, seed, epoch) -> Iterator[tuple[np.ndarray, np.
     (60000 mod 256 = 96).
     """
     X, y = as_numpy("minibatches: X", X), as_numpy("minibatches: y", y)
+    batch_size = check_whole("batch_size", batch_size)
     order = epoch_order(len(X), seed, epoch)
     parts = (order[start : start + batch_size] for start in range(0, len(X), batch_size))
     return ((to_float(X[chosen]), y[chosen]) for chosen in parts)
@@ -29,7 +30,7 @@ def first_examples(data, limit):
 
     Raises ValueError unless ``limit`` is a whole number of at least 1.
     """
-    check_limit(limit)
+    limit = check_limit(limit)
     X_train, y_train, *rest = check_parts(data)
     chosen = slice(limit)
     ordered = isinstance(y_train, np.ndarray) and y_train.ndim == 1 and np.all(y_train[:-1] <= y_train[1:])
@@ -47,21 +48,19 @@ def check_parts(data, least=4):
     for i in range(min(4, len(data))):
         data[i] = as_array("labels", data[i]) if i % 2 else as_numpy(f"data: part {i + 1}", data[i])
     if len(data) == 5:
-        names = data[4].tolist() if isinstance(data[4], np.ndarray) and data[4].ndim else data[4]
-        data[4] = [str(name) for name in check_list("data: the names of the classes", names, of="names")]
+        data[4] = check_names("data: the names of the classes", data[4])
     return data
 
 
 def check_limit(limit):
-    """Raise ValueError unless ``limit`` is a possible number of examples."""
-    if limit is not None:
-        check_whole("limit", limit)
+    """``limit`` as an int, or None. Raises ValueError unless it is a possible number of examples."""
+    return None if limit is None else check_whole("limit", limit)
 
 
 def epoch_order(n, seed, epoch):
     """A permutation of 0..n-1: the order of the examples in an epoch."""
     # A spawned sequence, because [seed, 0] would be the same stream as seed, which the weights are drawn from.
-    sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
+    sequence = np.random.SeedSequence(check_seed(seed), spawn_key=(check_whole("epoch", epoch, least=0),))
     return np.random.default_rng(sequence).permutation(n)
 
 

@@ -36,8 +36,7 @@ def read_images(paths, input_shape, invert=False):
     """
     from PIL import Image, ImageOps
 
-    check_input_shape(input_shape)
-    C, H, W = input_shape
+    C, H, W = check_input_shape(input_shape)
     modes = {1: "L", 3: "RGB"}
     if C not in modes:
         raise ValueError(f"read_images: the network takes {C} channels; pictures have 1 (grey) or 3 (colour)")
@@ -183,7 +182,7 @@ def _from_idx(X_train, y_train, X_test, y_test, input_shape, invert):
         if X.ndim != 3 or y.ndim != 1 or len(X) != len(y) or not len(X) or X.shape[1:] != X_train.shape[1:]:
             raise ValueError(f"images {X.shape} and labels {y.shape} do not fit together; give files of one data set")
     found = (1, *X_train.shape[1:])
-    if input_shape is not None and tuple(input_shape) != found:
+    if input_shape is not None and check_input_shape(input_shape) != found:
         raise ValueError(f"images in IDX files keep their size, {found}; do not give another size")
     check_flag("invert", invert)
     X_train, X_test = (255 - X[:, None] if invert else X[:, None] for X in (X_train, X_test))

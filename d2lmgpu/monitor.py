@@ -121,8 +121,8 @@ class TensorBoard(Callback):
     only_shows = True
 
     def __init__(self, folder, histograms=False):
-        check_flag("TensorBoard: histograms", histograms)
-        self._histograms, self._events = histograms, os.path.join(folder, "events")
+        self._histograms = check_flag("TensorBoard: histograms", histograms)
+        self._events = os.path.join(folder, "events")
         try:
             from tensorboardX import summary
         except ImportError:

@@ -28,7 +28,7 @@ def sgd(params, grads, lr, batch_size):
 
     Raises ValueError if the gradients do not match the parameters, the rate is not finite, or the batch size is 0.
     """
-    _check(params, grads, lr, batch_size)
+    lr, batch_size = _checked(params, grads, lr, batch_size)
     xp = array_module(params[0])
     with span("update"):
         for param, grad, change in _pieces(params, grads):
@@ -123,7 +123,7 @@ def init_optimizer(name, device_params, weight_decay=0.0):
     Raises ValueError for an unknown name, a weight decay below 0, or ``device_params`` that are not such a list.
     """
     check_name("optimizer", name, OPTIMIZERS)
-    check_number("weight_decay", weight_decay, least=0)
+    weight_decay = check_number("weight_decay", weight_decay, least=0)
     device_params = check_list("device_params", device_params, of="lists of arrays, one for each device")
     for params in device_params:
         for param in check_list("device_params", params, of="arrays on a device, as from get_params"):
@@ -170,12 +170,11 @@ def _pieces(*lists):
             yield *pieces, memory[: len(pieces[0])]
 
 
-def _check(params, grads, lr, batch_size):
-    """Raise ValueError unless ``grads`` is a list of arrays like ``params``, and the numbers are valid."""
-    check_number("lr", lr)
-    check_number("batch_size", batch_size, above=0)
+def _checked(params, grads, lr, batch_size):
+    """The numbers as Python's. ValueError unless they are valid and ``grads`` is a list of arrays like ``params``."""
     if not isinstance(params, (list, tuple)) or not params:
         raise ValueError(f"params: {shown(params)} should be a list of arrays")
     for i, param in enumerate(params):
         check_array(f"params: number {i}", param, kinds="f")
     check_shapes("grads", grads, [param.shape for param in params], "params")
+    return check_number("lr", lr), check_number("batch_size", batch_size, above=0)

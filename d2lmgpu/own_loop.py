@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from .arguments import check_list, is_number, shown
+from .arguments import as_numpy, check_list, check_names, is_number, plain, shown
 from .collectives.draw import figure_of
 from .devices.errors import message_of
 from .live_plot import Panel, in_notebook
@@ -77,13 +77,14 @@ class Animator:
         ncols=1,
         figsize=(3.5, 2.5),
     ):
-        self._names = check_list("Animator: legend", [] if legend is None else legend, of="names of lines")
+        self._names = check_names("Animator: legend", [] if legend is None else legend)
         self._fmts = check_list("Animator: fmts", fmts, of="matplotlib's formats, such as 'm--'") or ["-"]
         given = {"xlabel": xlabel, "ylabel": ylabel, "xlim": xlim, "ylim": ylim, "xscale": xscale, "yscale": yscale}
+        given = plain(given)
         self._how = {name: value for name, value in given.items() if value is not None and not _same(value)}
         self.X, self.Y, self._panel, self._told = [], [], None, "no points yet"
         try:
-            self._figure, _ = figure_of(figsize, nrows, ncols)
+            self._figure, _ = figure_of(*plain((figsize, nrows, ncols)))
             for fmt in self._fmts:
                 self._figure.axes[0].plot([], [], fmt)
             self.axes = self.fig.axes
@@ -149,7 +150,8 @@ class Animator:
 
 def _numbers(name, value):
     """An argument of `add` as a list of Python numbers."""
-    values = value if isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) == 1 else [value]
+    value = plain(as_numpy(f"Animator.add: {name}", value))
+    values = value if isinstance(value, list) or getattr(value, "ndim", 0) == 1 else [value]
     values = [value.item() if getattr(value, "ndim", None) == 0 else value for value in values]
     for value in values:
         if not is_number(value) and (value is not None or name == "x"):
@@ -159,4 +161,4 @@ def _numbers(name, value):
 
 def _same(value):
     """Whether these are limits that are the same, as in a run of one epoch: matplotlib warns about such limits."""
-    return isinstance(value, (list, tuple)) and len(value) == 2 and value[0] == value[1]
+    return isinstance(value, list) and len(value) == 2 and value[0] == value[1]

@@ -42,6 +42,6 @@ def learning_rates(lr, epoch, steps, num_epochs, warmup=0, schedule="constant"):
             rates[step] = lr * (done + 1 / steps) / warmup if done + 1 / steps < warmup else lr
         else:
             part = factor((done - warmup) / (num_epochs - warmup))
-            check_number("schedule: what the function returned", part)
+            part = check_number("schedule: what the function returned", part)
             rates[step] = lr * part
     return rates

@@ -193,11 +193,11 @@ def cluster(devices: int | Sequence = 1, patience=PATIENCE) -> Cluster:
     ipyparallel engine) waiting too long raises a HangError instead.
     """
     global _computing
-    check_number("patience", patience, above=0)
+    patience = float(check_number("patience", patience, above=0))
     begin_together()
-    patience, by_number = float(patience), is_number(devices)
+    by_number = is_number(devices)
     if by_number:
-        check_whole("devices: the number of them", devices, most=MOST_DEVICES)
+        devices = check_whole("devices: the number of them", devices, most=MOST_DEVICES)
     else:
         devices = check_devices(devices)
     key = (devices if by_number else tuple(devices)), patience

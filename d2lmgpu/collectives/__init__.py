@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from ..arguments import check_name, shown
+from ..arguments import check_list, check_name, plain, shown
 from ..devices import Batch, check_devices
 from ..language.actions import Transfer as Transfer, chunk_bounds as chunk_bounds, place as place, together as together
 from ..language.prove import Proof as Proof, ScheduleError as ScheduleError, prove as prove
@@ -114,10 +114,11 @@ def measure_allreduce(devices, algorithms, sizes):
 
     Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
     """
-    devices = check_devices(devices)
+    devices, sizes = check_devices(devices), check_list("sizes", sizes, of="bytes")
+    algorithms = check_list("algorithms", algorithms, of="names or functions")
     for algorithm in algorithms:
         check_algorithm(algorithm)
-    for nbytes in sizes:
+    for nbytes in plain(sizes):
         for algorithm in algorithms:
             ours = callable(algorithm) or algorithm in ALGORITHMS
             schedule = schedules_of(algorithm)(len(devices), nbytes // 4) if ours else None

@@ -21,7 +21,7 @@ import functools
 
 import numpy as np
 
-from ..arguments import check_name
+from ..arguments import check_name, plain_numbers
 from ..language.goals import GOALS
 from .links import NO_LINK, check_network
 
@@ -144,6 +144,7 @@ def cuts_of(network):
     return Cuts(check_network(network))
 
 
+@plain_numbers
 def bound(network, n, goal="allreduce", itemsize=4, root=0):
     """A lower bound, in seconds, on the time of any schedule that reaches a ``goal`` on a `Network`.
 

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from ..arguments import check_whole
+from ..arguments import check_whole, plain_numbers
 from ..language.follow import counted
 from ..language.moves import cuts_of
 from ..language.prove import check_form
@@ -51,10 +51,10 @@ def draw_steps(schedule, k, n, columns=None):
 
     Raises ValueError for anything but a schedule for k devices and n elements.
     """
-    schedule, cuts, states = states_of(schedule, k, n)
+    k, n, schedule, cuts, states = states_of(schedule, k, n)
     width, height = _panel_size(k, len(cuts) - 1)
     if columns is not None:
-        check_whole("columns", columns)
+        columns = check_whole("columns", columns)
     columns = min(columns or max(2 if k <= MOST_NAMED else 4, int(READABLE / width)), len(states))
     rows = math.ceil(len(states) / columns)
     figure, panels = figure_of((columns * width + 0.3, rows * height + 0.4), rows, columns, squeeze=False)
@@ -68,12 +68,13 @@ def draw_steps(schedule, k, n, columns=None):
 
 
 def states_of(schedule, k, n):
-    """The steps of a schedule, where its elements are cut into pieces, and what devices hold, from `counted`."""
-    schedule, columns = check_form(schedule, k, n)
+    """k, n and the steps of a schedule, where elements are cut into pieces, and what devices hold, from `counted`."""
+    k, n, schedule, columns = check_form(schedule, k, n)
     cuts = cuts_of(columns, [0, n]).tolist()
-    return schedule, cuts, counted(schedule, k, cuts)
+    return k, n, schedule, cuts, counted(schedule, k, cuts)
 
 
+@plain_numbers
 def draw_bytes(schedule, k, itemsize=4):
     """Draw a heat map of the bytes that each device (row) sends to every other device (column)."""
     from matplotlib.ticker import EngFormatter
@@ -91,6 +92,7 @@ def draw_bytes(schedule, k, itemsize=4):
     return figure
 
 
+@plain_numbers
 def plot_times(algorithms, network, sizes=None, devices=None):
     """Plot the simulated time of algorithms, a dict of schedule functions by name, against sizes or numbers of devices.
 

@@ -43,7 +43,7 @@ def execute(schedule, arrays):
     ScheduleError for transfers between devices, or of elements, that do not exist.
     """
     arrays = check_arrays(arrays)
-    schedule, _ = check_form(schedule, len(arrays), arrays[0].size)
+    *_, schedule, _ = check_form(schedule, len(arrays), arrays[0].size)
     staged = needs_staging([array.device for array in arrays], arrays[0].dtype)
     batch = Batch()
     add_program(batch, compile_schedule(schedule, len(arrays), staged), arrays)

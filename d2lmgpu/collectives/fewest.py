@@ -45,8 +45,8 @@ def fewest_steps(network, n, parts=1):
     """
     cuts = cuts_of(network)
     check_whole(f"fewest_steps: the number of devices of {network.name}", cuts.k, most=MOST_DEVICES)
-    check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)
-    check_whole("parts, the number of chunks of each device,", parts, most=MOST_PARTS)
+    n = check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)
+    parts = check_whole("parts, the number of chunks of each device,", parts, most=MOST_PARTS)
     if cuts.k == 1:
         return []
     room = np.maximum(1, np.round(network.bandwidth / network.bandwidth.min()))

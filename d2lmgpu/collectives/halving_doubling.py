@@ -18,10 +18,12 @@ their shares before the first step and get the result after the last: two more s
 Source: Rabenseifner 2004, "Optimization of Collective Reduction Operations".
 """
 
+from ..arguments import plain_numbers
 from ..language.actions import Transfer, chunk_bounds, way_back
 from .recursive_doubling import fold, largest_power_of_two, powers_of_two
 
 
+@plain_numbers
 def halving_doubling(k, n):
     """The schedule for k devices and n elements."""
     p = largest_power_of_two(k)

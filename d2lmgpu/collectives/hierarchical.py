@@ -17,11 +17,13 @@ NCCL-based training at scale (Jia et al. 2018).
 
 import math
 
+from ..arguments import plain_numbers
 from ..language.actions import chunk_bounds, place, together
 from .ring import ring
 from .sharded import gather_at_hubs, spread_from_hubs
 
 
+@plain_numbers
 def hierarchical(k, n, groups=None):
     """The schedule for k devices and n elements.
 

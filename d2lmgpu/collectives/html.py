@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..arguments import plain
 from ..player import write_page
 from ..words import several
 from .draw import OP_COLOURS, named_shares, piece_names, states_of
@@ -22,7 +23,8 @@ def write_html(schedule, k, n, file, network=None, itemsize=4, title="a schedule
 
 def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
     """The animation of a schedule, a dict as `player` describes it. Arguments and errors are those of `write_html`."""
-    schedule, cuts, states = states_of(schedule, k, n)
+    k, n, schedule, cuts, states = states_of(schedule, k, n)
+    itemsize = plain(itemsize)
     simulation = None if network is None else simulate(schedule, network, itemsize)
     begin, each = (0.0, [1.0] * len(schedule)) if network is None else (network.startup, simulation.step_seconds)
     times = [float(time) for time in np.cumsum([begin, *each])]

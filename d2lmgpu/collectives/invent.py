@@ -18,7 +18,7 @@ import itertools
 
 import numpy as np
 
-from ..arguments import check_name, check_whole
+from ..arguments import check_name, check_whole, plain
 from ..language.actions import MOST_ELEMENTS, Transfer, chunk_bound, chunk_bounds
 from ..language.goals import GOALS
 from ..language.prove import prove
@@ -69,9 +69,9 @@ def invent(network, n, goal="allreduce", itemsize=4, root=0):
     schedule. Raises ValueError for anything but a network, or for numbers out of range.
     """
     check_name("goal", goal, GOALS)
-    check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)
-    cuts = cuts_of(network)
-    check_whole("root", root, least=0, most=cuts.k - 1)
+    n = check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)
+    cuts, itemsize = cuts_of(network), plain(itemsize)
+    root = check_whole("root", root, least=0, most=cuts.k - 1)
     found = _found(cuts, n, goal, itemsize, root) if cuts.k > 1 and n else ()
     schedules, seconds = {}, {}
     for name, schedule in itertools.chain(_known(network, n, goal, root), (("invented", each) for each in found)):

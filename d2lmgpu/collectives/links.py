@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arguments import shown
+from ..arguments import plain, shown
 
 NO_LINK = -1
 """The number that fills up routes with fewer links than the longest."""
@@ -41,6 +41,8 @@ class Network:
     wired: tuple = None
 
     def __post_init__(self):
+        for name in ("k", "links", "reduce_seconds_per_byte", "startup"):
+            setattr(self, name, plain(getattr(self, name)))
         for name in ("bandwidth", "occupancy"):
             setattr(self, name, np.full(len(self.links), getattr(self, name), float))
         if not callable(self.latency):

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from ..arguments import shown
+from ..arguments import plain, plain_numbers, shown
 from ..devices import nothing_left_behind, put, synchronize, to_host
 from ..devices.device import MOST_BYTES
 from ..measuring import fit, repeated, repeats_in, seconds_of
@@ -63,7 +63,8 @@ def measure(allreduce, devices, algorithm, nbytes, schedule=None, budget=0.3, fi
 
     Raises RuntimeError if the sum is wrong.
     """
-    k, n = k or len(devices), nbytes // 4
+    k, nbytes, first = plain((k or len(devices), nbytes, first))
+    n = nbytes // 4
 
     def once():
         mean([0])  # all processes begin at the same time
@@ -125,6 +126,7 @@ CONSTANTS = ("startup", "occupancy", "beta", "gamma")
 """The seconds to start per device, then those per message, per byte that is copied, and per byte that is added."""
 
 
+@plain_numbers
 def virtual_devices(constants, cores):
     """A function of k that returns the network of k virtual devices with these ``constants``, a dict by `CONSTANTS`."""
 
@@ -136,6 +138,7 @@ def virtual_devices(constants, cores):
     return network
 
 
+@plain_numbers
 def fit_virtual_devices(measurements, algorithms, cores):
     """The `CONSTANTS` of this computer, fitted to `Measurement` rows, as a dict.
 

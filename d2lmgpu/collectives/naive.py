@@ -14,9 +14,11 @@ queue at device 0.
 Source: Dive into Deep Learning, "Training on Multiple GPUs", ``allreduce``.
 """
 
+from ..arguments import plain_numbers
 from ..language.actions import Transfer
 
 
+@plain_numbers
 def naive(k, n):
     """The schedule for k devices and n elements."""
     reduce = [[Transfer(i, 0, 0, n, "add")] for i in range(1, k)]

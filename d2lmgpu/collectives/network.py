@@ -28,6 +28,7 @@ import math
 
 import numpy as np
 
+from ..arguments import plain_numbers
 from .links import NO_LINK as NO_LINK, Network as Network, check_network as check_network
 from .wires import (
     dragonfly as dragonfly,
@@ -42,6 +43,7 @@ from .wires import (
 )
 
 
+@plain_numbers
 def full_switch(k, bandwidth, latency=0.0):
     """Every device has one wire in and one out, each of ``bandwidth`` bytes/s, to a switch that never blocks."""
     links = [f"out of {i}" for i in range(k)] + [f"into {i}" for i in range(k)]
@@ -61,6 +63,7 @@ def pcie_bus(k, bandwidth, latency=0.0):
     return Network(f"bus, {k} devices", k, ["bus"], bandwidth, route, latency)
 
 
+@plain_numbers
 def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds_per_byte=0.0):
     """Virtual devices on one computer: a message is a copy, made by one core at ``bandwidth`` bytes/s.
 
@@ -72,6 +75,7 @@ def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds
     return Network(name, k, bus.links, bandwidth * together, bus.route, latency, occupancy, reduce)
 
 
+@plain_numbers
 def machines(k, size=8, inside=150e9, between=12.5e9, latency_inside=2e-6, latency_between=10e-6):
     """Servers of ``size`` devices, each server with a switch and one network card.
 
@@ -116,6 +120,7 @@ def _sides(k):
     return side, k // side
 
 
+@plain_numbers
 def topology(name, k):
     """The network of this name with at least k devices. Raises ValueError if it cannot have that many."""
     network = TOPOLOGIES[name](k)

@@ -13,9 +13,11 @@ at the end: two more steps, of n elements each.
 Source: Thakur, Rabenseifner and Gropp 2005.
 """
 
+from ..arguments import plain_numbers
 from ..language.actions import Transfer
 
 
+@plain_numbers
 def recursive_doubling(k, n):
     """The schedule for k devices and n elements."""
     p = largest_power_of_two(k)

@@ -21,6 +21,7 @@ Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for
 clusters of workstations".
 """
 
+from ..arguments import plain_numbers
 from ..language.actions import Transfer, chunk_bounds
 
 
@@ -39,6 +40,7 @@ def all_gather(k, n):
     return _once_round(k, n, 0, "copy")
 
 
+@plain_numbers
 def _once_round(k, n, first, op):
     """In the first step device i sends chunk i + ``first``; then it sends the chunk that it has just received."""
     chunks = chunk_bounds(n, k)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..arguments import plain
 from ..language.moves import check_steps
 from .bounds import bound
 from .clock import Clock
@@ -39,6 +40,7 @@ def simulate(schedule, network, itemsize=4, goal="allreduce", root=0):
     ValueError if the schedule names a device that the network does not have.
     """
     check_network(network)
+    itemsize, root = plain(itemsize), plain(root)
     first, last, named = np.inf, 0, 0
     clock, ends, times = Clock(network.k, network, lambda value: itemsize), [network.startup], []
     for _, moves in check_steps(schedule):

@@ -15,10 +15,12 @@ Source: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective
 Communication Operations in MPICH" (binomial tree).
 """
 
+from ..arguments import plain_numbers
 from ..language.actions import Transfer, way_back
 from .recursive_doubling import powers_of_two
 
 
+@plain_numbers
 def tree(k, n):
     """The schedule for k devices and n elements."""
     return _reduce(k, n) + broadcast(k, n)

@@ -23,7 +23,7 @@ import re
 
 import numpy as np
 
-from ..arguments import check_number, check_text, check_whole, is_number, shown
+from ..arguments import check_number, check_text, check_whole, is_number, plain, plain_numbers, shown
 from ..devices import MOST_DEVICES
 from .links import NO_LINK, Network
 
@@ -49,7 +49,7 @@ def wired(wires, latency=0.0, name=None):
     """
     try:
         given = [(*pair, speed) for pair, speed in wires.items()] if isinstance(wires, dict) else [*wires]
-        wires = {(a, b): speed for a, b, speed in given}
+        wires = {(a, b): speed for a, b, speed in plain(given)}
         if len(wires) < len(given):
             raise ValueError
     except (TypeError, ValueError):
@@ -71,7 +71,7 @@ def wired(wires, latency=0.0, name=None):
     nodes = [*range(k), *sorted(ends - numbers)]
     pairs = sorted((nodes.index(a), nodes.index(b)) for (a, b), bandwidth in both.items() if bandwidth)
     named = [(nodes[a], nodes[b]) for a, b in pairs]
-    check_number("latency", latency, least=0)
+    latency = check_number("latency", latency, least=0)
     ways, legs = _ways(pairs, k, len(nodes))
     links, bandwidths = [f"{a} to {b}" for a, b in named], [both[pair] for pair in named]
     more = {"latency": _by(legs * float(latency)), "direct": legs == 1, "wired": (both, latency)}
@@ -166,6 +166,7 @@ def rewired(network, changes):
         raise ValueError(
             f"changes is {shown(changes)}; it should be a dict of bandwidths by pairs, such as {{(0, 1): 0}}"
         )
+    changes = {tuple(plain(pair)): plain(bandwidth) for pair, bandwidth in changes.items()}
     for pair, bandwidth in changes.items():
         check_number(f"the bandwidth of wire {shown(pair)}", bandwidth, least=0)
         if pair not in wires and not bandwidth:
@@ -180,11 +181,13 @@ def nvlink_ring(k, bandwidth, latency=0.0):
     return torus(k, bandwidth=bandwidth, latency=latency, name=f"NVLink ring, {k} devices")
 
 
+@plain_numbers
 def nvlink_mesh(bandwidth=25e9, latency=0.0):
     """Eight devices wired as in a DGX-1; ``bandwidth`` is that of one NVLink, in one direction."""
     return wired({(a, b): count * bandwidth for a, b, count in MESH_WIRES}, latency, "NVLink mesh, 8 devices")
 
 
+@plain_numbers
 def torus(*sides, bandwidth=50e9, latency=2e-6, name=None):
     """A grid whose edges are joined, with ``sides`` devices in each dimension, numbered along the last one first."""
     for side in sides:
@@ -198,10 +201,11 @@ def torus(*sides, bandwidth=50e9, latency=2e-6, name=None):
 
 def hypercube(dimensions, bandwidth=50e9, latency=2e-6):
     """A hypercube of 2 to the power of ``dimensions`` devices."""
-    check_whole("hypercube: dimensions", dimensions, least=0, most=MOST_DEVICES.bit_length() - 1)
+    dimensions = check_whole("hypercube: dimensions", dimensions, least=0, most=MOST_DEVICES.bit_length() - 1)
     return torus(*[2] * dimensions, bandwidth=bandwidth, latency=latency, name=f"hypercube of {2**dimensions}")
 
 
+@plain_numbers
 def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
     """Each leaf switch has ``size`` devices, and ``size`` wires of the same ``bandwidth`` to the spine switches."""
     for name, value in (("k", k), ("size", size)):
@@ -212,6 +216,7 @@ def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
     return wired(wires, latency, f"fat tree, {k} devices")
 
 
+@plain_numbers
 def dragonfly(groups, size, inside=50e9, between=25e9, latency=2e-6):
     """``groups`` groups of ``size`` devices, all wired to each other; wires to other groups start from them in turn."""
     for name, value in (("groups", groups), ("size", size), ("devices", groups * size)):

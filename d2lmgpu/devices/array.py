@@ -91,7 +91,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getitem__(self, index) -> "DeviceArray":
         parts = index if isinstance(index, tuple) else (index,)
-        if all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts):
+        if all(part is None or part is ... or isinstance(part, (int, np.integer, slice)) for part in parts):
             if not any(part is ... for part in parts):
                 parts += (...,)  # makes NumPy return a view, not a scalar, even of one element
             return DeviceArray(self.raw[parts], self.device)  # reads nothing, so it waits for nothing
@@ -185,6 +185,7 @@ def on_device(function: F) -> F:
     def place(*args, **kwargs):
         if current_device() is not None:  # work that runs on a device has plain arrays
             return function(*args, **kwargs)
+        args, kwargs = _map(lambda leaf: int(leaf) if isinstance(leaf, np.integer) else leaf, (args, kwargs))
         device = first_device((args, kwargs))
         if device is None:
             args, kwargs = _map(functools.partial(as_numpy, f"{function.__name__}: an argument"), (args, kwargs))

@@ -9,7 +9,7 @@ GPUs on which that has been tested.
 import copyreg
 import re
 
-from ..arguments import check_list, check_name, check_whole, is_number, shown
+from ..arguments import as_numpy, as_whole, check_list, check_name, check_whole, is_number, plain, shown
 from .cpu import CPU
 from .device import Device
 from .discovery import find_gpus
@@ -26,10 +26,16 @@ MOST_DEVICES = 2**12
 _devices = {}
 
 
+def _index(index):
+    """The index of a device as an int."""
+    number = as_whole(index)
+    if number is None or not 0 <= number < MOST_DEVICES:
+        raise DeviceError(f"a device's index is a whole number from 0 to {MOST_DEVICES - 1:,}, not {shown(index)}")
+    return number
+
+
 def _device(kind, index, *args, admit=lambda device: None):
     """The device of this kind and index. A new device is kept for later calls if ``admit`` raises nothing."""
-    if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < MOST_DEVICES:
-        raise DeviceError(f"a device's index is a whole number from 0 to {MOST_DEVICES - 1:,}, not {shown(index)}")
     known = _devices.get((kind, index))
     if known is None:
         admit(made := kind(index, *args).set_up())
@@ -39,7 +45,7 @@ def _device(kind, index, *args, admit=lambda device: None):
 
 def cpu(i: int = 0) -> Device:
     """Virtual device number ``i`` on the CPU. There may be more of them than cores."""
-    return _device(CPU, i)
+    return _device(CPU, _index(i))
 
 
 def gpu(i: int = 0) -> Device:
@@ -51,7 +57,8 @@ def gpu(i: int = 0) -> Device:
     if cards == 0:
         i = shown(i)
         raise DeviceError(f"gpu({i}): {reason}. Use cpu({i}), or try_gpu({i}) to fall back to it.")
-    return _device(GPU, i, i % cards if isinstance(i, int) else 0, admit=_admit)
+    i = _index(i)
+    return _device(GPU, i, i % cards, admit=_admit)
 
 
 def _admit(gpu):
@@ -101,9 +108,8 @@ def choose_devices(environment="auto", devices=None) -> tuple[str, list[Device]]
 
     Raises ValueError for a request that makes no sense and DeviceError for one that this machine cannot satisfy.
     """
-    if isinstance(devices, str):
-        devices = parse_devices(devices)
-    if isinstance(devices, (list, tuple)) and any(isinstance(name, str) for name in devices):
+    devices = parse_devices(devices) if isinstance(devices, str) else plain(as_numpy("devices", devices))
+    if isinstance(devices, list) and any(isinstance(name, str) for name in devices):
         return _named(environment, devices)
     environment, indices = choose_indices(environment, devices)
     make = cpu if environment == "cpu" else gpu
@@ -184,7 +190,8 @@ def check_devices(devices):
 
 def are_asked_for(devices):
     """Whether ``devices`` is a request for `choose_devices`: a number, indices or names."""
-    if isinstance(devices, (list, tuple)) and devices:
+    devices = plain(as_numpy("devices", devices))
+    if isinstance(devices, list) and devices:
         return all(type(device) in (int, str) for device in devices)
     return is_number(devices) or isinstance(devices, str)
 
@@ -199,9 +206,8 @@ def synchronize(devices=None):
 
 def _indices(devices):
     if is_number(devices):
-        check_whole("devices: the number of them", devices, most=MOST_DEVICES)
-        return range(devices)
-    indices = check_list("devices", devices, of="indices from 0, such as [0, 2]")
+        return range(check_whole("devices: the number of them", devices, most=MOST_DEVICES))
+    indices = plain(check_list("devices", devices, of="indices from 0, such as [0, 2]"))
     if not indices or any(type(i) is not int or i < 0 for i in indices):
         raise ValueError(f"devices: {shown(devices)} should be a list of indices from 0, such as [0, 2]")
     if len(set(indices)) < len(indices):

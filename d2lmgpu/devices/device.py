@@ -64,8 +64,8 @@ class Device(Queue):
         are MemoryErrors. On a virtual device, the kernels' scratch memory is not counted.
         """
         if nbytes is not None:
-            check_whole("a limit in bytes", nbytes, most=MOST_BYTES)
-        self._limit_memory(None if nbytes is None else int(nbytes))
+            nbytes = check_whole("a limit in bytes", nbytes, most=MOST_BYTES)
+        self._limit_memory(nbytes)
 
     def buffer(self, name, size, dtype):
         """A plain array of ``size`` elements in this device's memory, for results that are soon no longer needed.

@@ -10,7 +10,7 @@ check("allreduce", allreduce)
 import os
 from pathlib import Path
 
-from ..arguments import check_text
+from ..arguments import check_text, plain
 from ..output import write_json
 from .answers import judge_file as judge_file
 from .checking import Verdict as Verdict, judge
@@ -63,4 +63,4 @@ def save_data(name, data):
     if not os.environ.get("D2LMGPU_QUICK"):
         folder = Path("data")
         folder.mkdir(exist_ok=True)
-        write_json(folder / f"{name}.json", data)
+        write_json(folder / f"{name}.json", plain(data))

@@ -54,11 +54,9 @@ def grade(
     worth = dict.fromkeys(names, 1) | (points or {})
     for name, number in worth.items():
         find(name)
-        check_number(f"points: {name}", number, least=0)
-    for limit in (seconds, student_seconds):
-        check_seconds(limit)
-    if seed is not None:
-        check_seed(seed)
+        worth[name] = check_number(f"points: {name}", number, least=0)
+    seconds, student_seconds = map(check_seconds, (seconds, student_seconds))
+    seed = None if seed is None else check_seed(seed)
     return _each(_Grader(names, worth, seconds, student_seconds, seed, isolate), find_students(folder))
 
 

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 
-from ..arguments import is_number, shown
+from ..arguments import is_number, plain, shown
 from ..in_a_tab import IN_A_TAB
 
 SECONDS = 60.0
@@ -23,7 +23,7 @@ def check_seconds(seconds):
     """Return ``seconds``. Raises ValueError unless this can be a limit: more than 0, and at most a day."""
     if not is_number(seconds) or not 0 < seconds <= 86_400:
         raise ValueError(f"a limit of {shown(seconds)} seconds; it should be more than 0, and 86400 (a day) at most")
-    return seconds
+    return plain(seconds)
 
 
 @contextlib.contextmanager

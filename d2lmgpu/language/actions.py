@@ -18,6 +18,8 @@ import functools
 import itertools
 from typing import NamedTuple
 
+from ..arguments import plain, plain_numbers
+
 MOST_ELEMENTS = 2**50
 """The most elements that an array may have; they would take petabytes."""
 
@@ -43,7 +45,7 @@ class Transfer(NamedTuple):
     @property
     def size(self):
         """The number of elements that are sent."""
-        return self.stop - self.start
+        return int(self.stop - self.start)
 
     def __repr__(self):
         """As for any named tuple, but without the value and the target if they have their defaults."""
@@ -65,6 +67,7 @@ def name_of(value):
     return f"{kind} of stage {s}" + "".join(f", {'round' if kind == 'grads' else 'micro-batch'} {i}" for i in rest)
 
 
+@plain_numbers
 def chunk_bounds(n, k) -> list[tuple[int, int]]:
     """Split n elements into k chunks whose sizes differ by at most one: k pairs (start, stop).
 
@@ -75,14 +78,15 @@ def chunk_bounds(n, k) -> list[tuple[int, int]]:
 
 def chunk_bound(n, k, chunk):
     """The (start, stop) of one of the chunks of `chunk_bounds`."""
-    size, rest = divmod(n, k)
+    size, rest = divmod(int(n), int(k))
     start = chunk * size + min(chunk, rest)
     return start, start + size + (chunk < rest)
 
 
 def place(schedule, members, start=0, value=ALONE):
     """The schedule for other devices: device i becomes ``members[i]``, element e becomes ``start + e`` of ``value``."""
-    members, moved = list(members), functools.cache(lambda element: start + element)  # each number is created only once
+    members, start = plain(list(members)), plain(start)
+    moved = functools.cache(lambda element: start + int(element))  # each number is created only once
     return [
         [
             Transfer(members[source], members[destination], moved(first), moved(last), op, value)

@@ -3,7 +3,7 @@
 Whether a plan does what it should is another question, which prove_plan.py answers.
 """
 
-from ..arguments import check_list, check_whole, shown
+from ..arguments import as_whole, check_list, check_whole, scalar, shown
 from ..networks import Network
 from .moves import Wrong, check_moves, moves_of
 from .plan import COMPUTES, MOST_DEVICES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, Stage, norms_of, stage_of
@@ -47,7 +47,8 @@ def check_plan(plan):
     sizes, columns = Sizes(plan), []
     for number, step in enumerate(check_list("the plan's steps", plan.steps, of="lists of actions"), 1):
         step = check_list(f"step {number}", step, of="Transfer and Compute")
-        computes = [action for action in step if type(action) is Compute] if Compute in {*map(type, step)} else []
+        has_computes = Compute in {*map(type, step)}
+        computes = [Compute(*map(scalar, each)) for each in step if type(each) is Compute] if has_computes else []
         try:
             moves = moves_of([action for action in step if not isinstance(action, Compute)] if computes else step)
             check_moves(moves, plan.k, sizes.of)
@@ -129,7 +130,7 @@ def ends_with_norm(stage, plan):
 
 
 def _is_index(number, count):
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < count
+    return as_whole(number) is not None and 0 <= number < count
 
 
 def _are_bounds(bounds, n):

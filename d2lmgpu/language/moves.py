@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import check_list, shown
+from ..arguments import as_whole, check_list, shown
 from .actions import MOST_ELEMENTS, Transfer
 
 
@@ -64,17 +64,22 @@ def moves_of(transfers):
 
 def _is_transfer(t):
     named = type(t) is Transfer and all(isinstance(field, (str, tuple, type(None))) for field in t[4:])
-    return named and all(isinstance(number, (int, np.integer)) and abs(number) <= MOST_ELEMENTS for number in t[:4])
+    return named and None not in (whole := [*map(as_whole, t[:4])]) and max(map(abs, whole)) <= MOST_ELEMENTS
 
 
 def check_steps(schedule):
-    """Yield each step of a schedule as lists of transfers and of `Moves`. Raises ValueError if a step is wrong."""
+    """Yield each step of a schedule as lists of transfers and of `Moves`, with numbers as Python's own.
+
+    Raises ValueError if a step is wrong.
+    """
     for number, step in enumerate(check_list("schedule", schedule, of="steps, which are lists of transfers"), 1):
         step = check_list(f"schedule: step {number}", step, of="transfers")
         try:
             moves = moves_of(step)
         except ValueError as error:
             raise ValueError(f"step {number}: {error}") from None
+        if not {int}.issuperset(map(type, itertools.chain.from_iterable(t[:4] for t in step))):
+            step = [each.transfer(i) for each in moves for i in range(len(each.source))]
         yield step, moves
 
 

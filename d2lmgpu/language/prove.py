@@ -47,8 +47,8 @@ def prove(schedule, k, n, goal="allreduce", root=0):
     one of the devices.
     """
     check_name("goal", goal, GOALS)
-    steps, columns = check_form(schedule, k, n)
-    check_whole("root", root, least=0, most=k - 1)
+    k, n, steps, columns = check_form(schedule, k, n)
+    root = check_whole("root", root, least=0, most=k - 1)
     wanted = GOALS[goal](k, n, root)
     cuts = cuts_of(columns, {0, n}.union(*((start, stop) for _, start, stop, _ in wanted)))
     replay = Replay(k, lambda value: cuts)
@@ -71,13 +71,13 @@ def prove(schedule, k, n, goal="allreduce", root=0):
 
 
 def check_form(schedule, k, n):
-    """Return the steps of a schedule as lists of transfers, and as lists of `Moves`.
+    """Return k and n as ints, and the steps of a schedule as lists of transfers, and as lists of `Moves`.
 
     Raises ScheduleError unless all transfers are between two of k devices, of elements 0 to n of one value, and add or
     copy; ValueError for anything but a schedule, or for invalid numbers of devices or elements.
     """
-    check_whole("k, the number of devices,", k, most=MOST_DEVICES)
-    check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)
+    k = check_whole("k, the number of devices,", k, most=MOST_DEVICES)
+    n = check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)
     steps, columns = [], []
     for step, moves in check_steps(schedule):
         try:
@@ -86,4 +86,4 @@ def check_form(schedule, k, n):
             raise ScheduleError(f"step {len(steps) + 1}: {wrong}") from None
         steps.append(step)
         columns.append(moves)
-    return steps, columns
+    return k, n, steps, columns

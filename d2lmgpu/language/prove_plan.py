@@ -9,7 +9,7 @@ The proof also reports the plan's cost: memory (memory.py) and the bytes that ar
 
 from dataclasses import dataclass, field
 
-from ..arguments import check_list, check_name, check_whole
+from ..arguments import check_list, check_name, check_whole, plain
 from ..optimizers import OPTIMIZERS
 from .check import check_plan
 from .memory import held_in_steps, unit_bytes
@@ -47,7 +47,7 @@ def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective
     Raises PlanError, which names step, device and micro-batch, if the plan is wrong; ValueError for anything else.
     """
     replay = replayed(plan)
-    check_minibatch(plan, batch_size, optimizer, dtype)
+    batch_size = check_minibatch(plan, batch_size, optimizer, dtype)
     batch_size = whole_granules(batch_size, plan.micro_batches) if exact else batch_size
     how = batch_size, OPTIMIZERS[optimizer].states, dtype, objective, kernels, exact
     held = held_in_steps(plan, replay.columns, *how)
@@ -68,12 +68,10 @@ def replayed(plan):
 
 
 def check_minibatch(plan, batch_size, optimizer, dtype):
-    """Raise ValueError unless memory can be counted for these arguments."""
-    if isinstance(batch_size, tuple):
-        check_list("batch_size", batch_size, of="numbers, one for each micro-batch", length=plan.micro_batches)
-        for size in batch_size:
-            check_whole("batch_size", size, least=0)
-    else:
-        check_whole("batch_size", batch_size)
+    """``batch_size`` as an int or a tuple of ints. ValueError unless memory can be counted for these arguments."""
     check_name("optimizer", optimizer, OPTIMIZERS)
     check_name("dtype", dtype, ("float32", "float64"))
+    if not isinstance(plain(batch_size), list):
+        return check_whole("batch_size", batch_size)
+    sizes = check_list("batch_size", batch_size, of="numbers, one for each micro-batch", length=plan.micro_batches)
+    return tuple(check_whole("batch_size", size, least=0) for size in sizes)

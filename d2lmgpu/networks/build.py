@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, ParamSpec
 import numpy as np
 
 from .. import layers
-from ..arguments import check_list, check_number, check_whole, shown
+from ..arguments import check_list, check_number, check_whole, plain, shown
 from ..devices.errors import message_of
 from ..words import several
 
@@ -58,8 +58,16 @@ class Network(tuple[Layer, ...]):
     recipes: tuple
 
     def __new__(cls, layers, input_shape, classes, recipes=()):
+        layers = [  # their numbers as Python's own
+            layer._replace(shapes=tuple(tuple(plain(shape)) for shape in layer.shapes), channels=plain(layer.channels))
+            for layer in layers
+        ]
         network = super().__new__(cls, layers)
-        network.input_shape, network.classes, network.recipes = tuple(input_shape), classes, tuple(recipes)
+        network.input_shape, network.classes, network.recipes = (
+            tuple(plain(input_shape)),
+            plain(classes),
+            tuple(recipes),
+        )
         return network
 
     def __getnewargs__(self):  # for pickle and copy
@@ -110,9 +118,12 @@ def _recipe(function: Callable[P, Any]) -> Callable[P, Recipe]:
         arguments = inspect.signature(function).bind(*args, **named)
         arguments.apply_defaults()
         for name, value in arguments.arguments.items():
+            what = f"{function.__name__}: {name}"
             if name in MOST_OF:
-                check_whole(f"{function.__name__}: {name}", value, int(name != "padding"), MOST_OF[name])
-        return Recipe(function.__name__, dict(arguments.arguments), function(*args, **named))
+                arguments.arguments[name] = check_whole(what, value, int(name != "padding"), MOST_OF[name])
+            else:  # the p of dropout
+                arguments.arguments[name] = check_number(what, value, least=0, below=1)
+        return Recipe(function.__name__, dict(arguments.arguments), function(*arguments.args))
 
     RECIPES[function.__name__] = call
     return call
@@ -136,7 +147,7 @@ def composed(input_shape, recipes, shapes=None):
 
     Other shapes raise ValueError. They are compared before memory is allocated for a layer.
     """
-    check_input_shape(input_shape)
+    input_shape = check_input_shape(input_shape)
     x = np.zeros((1, *input_shape), np.float32)
     network = []
     for number, recipe in enumerate(recipes, start=1):
@@ -157,10 +168,9 @@ def composed(input_shape, recipes, shapes=None):
 
 
 def check_input_shape(input_shape):
-    """Raise ValueError unless ``input_shape`` can be a shape of images, (C, H, W)."""
+    """``input_shape`` as a tuple of ints. Raises ValueError unless it can be a shape of images, (C, H, W)."""
     sides = check_list("input_shape", input_shape, of="numbers (C, H, W)", length=3)
-    for side in sides:
-        check_whole("input_shape: a number of (C, H, W)", side, most=2**16)
+    return tuple(check_whole("input_shape: a number of (C, H, W)", side, most=2**16) for side in sides)
 
 
 @_recipe
@@ -206,7 +216,6 @@ def MaxPool2d(size=2):  # noqa: N802
 @_recipe
 def Dropout(p):  # noqa: N802
     """Dropout of each input with probability ``p``, in training."""
-    check_number("Dropout: p", p, least=0, below=1)
     return lambda shape: Layer(functools.partial(layers.dropout, p=p), layers.dropout_grad, random=True)
 
 

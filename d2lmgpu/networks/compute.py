@@ -94,7 +94,7 @@ def loss_and_grads(
     check_array("loss_and_grads: y", y)
     if out is not None and exact is None:
         check_params("loss_and_grads: out", out, network)
-    check_number("loss_and_grads: scale", scale, above=0)
+    scale = check_number("loss_and_grads: scale", scale, above=0)
     if not isinstance(exact, (ExactSums, NoneType)):
         raise ValueError(f"loss_and_grads: exact is {shown(exact)}; give an ExactSums, or None")
     loss.check(y, len(X), getattr(network, "classes", None))

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ..arguments import check_list, check_whole, plain, shown
+from ..arguments import check_list, check_whole, shown
 from ..kernels.stages import function_of, output_shapes
 from .build import RECIPES, Recipe, check_input_shape, composed
 
@@ -22,9 +22,7 @@ def described(network):
     """The `Network` as data for JSON; None if one of its layers was not made by a recipe of build.py."""
     if not network.recipes or not all(isinstance(recipe, Recipe) for recipe in network.recipes):
         return None
-    layers = [
-        [recipe.name, {name: plain(value) for name, value in recipe.arguments.items()}] for recipe in network.recipes
-    ]
+    layers = [[recipe.name, dict(recipe.arguments)] for recipe in network.recipes]
     return {"input_shape": list(network.input_shape), "layers": layers}
 
 
@@ -37,9 +35,8 @@ def restored(description, shapes=None):
     if not isinstance(description, dict) or set(description) != {"input_shape", "layers"}:
         raise ValueError(f"{shown(description)} is not a description of a network, with input_shape and layers")
     layers = check_list("the network's layers", description["layers"], of="layers, [name, arguments]")
-    input_shape = description["input_shape"]
     check_whole("the network's number of layers", len(layers), most=MOST_LAYERS)
-    check_input_shape(input_shape)
+    input_shape = check_input_shape(description["input_shape"])
     check_whole("the network's input_shape: how many numbers it has in all", math.prod(input_shape), most=LARGEST_IMAGE)
     rest = None if shapes is None else iter(shapes)
     network = composed(input_shape, [_recipe(layer) for layer in layers], rest)

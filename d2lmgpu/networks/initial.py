@@ -24,8 +24,7 @@ def init_params(seed=0, scale=0.01, init="normal", dtype: Any = np.float32, netw
     Raises ValueError for an unknown ``init``, and for an invalid seed, scale, dtype or network.
     """
     check_name("init", init, INITS)
-    check_seed(seed)
-    check_number("scale", scale, least=0)
+    seed, scale = check_seed(seed), check_number("scale", scale, least=0)
     check_layers(network)
     dtype = check_dtype(dtype)
     rng = np.random.default_rng(seed)

@@ -14,8 +14,8 @@ MOST_WIDTH = 100
 
 
 def check_width(width):
-    """Raise ValueError unless ``width`` is from 1/20, which leaves LeNet one channel, to `MOST_WIDTH`."""
-    check_number("width", width, least=1 / 20, most=MOST_WIDTH)
+    """``width`` as a number. ValueError unless it is from 1/20, which leaves LeNet one channel, to `MOST_WIDTH`."""
+    return check_number("width", width, least=1 / 20, most=MOST_WIDTH)
 
 
 def lenet_network(width=1.0, batch_norm=False, input_shape=FASHION_MNIST, classes=10):
@@ -62,7 +62,7 @@ def deep_network(input_shape=FASHION_MNIST, classes=10, width=1.0):
 
 
 def _widened(width, *channels):
-    return [round(number * width) for number in channels]
+    return [round(number * float(width)) for number in channels]
 
 
 _MAKERS = {
@@ -80,8 +80,7 @@ def known_network(name, classes=10, input_shape=FASHION_MNIST, width=1.0):
     width, and images that are too small.
     """
     check_name("network", name, _MAKERS)
-    check_width(width)
-    return _MAKERS[name](width=width, classes=classes, input_shape=input_shape)
+    return _MAKERS[name](width=check_width(width), classes=classes, input_shape=input_shape)
 
 
 NETWORKS = {name: make() for name, make in _MAKERS.items()}

@@ -10,6 +10,7 @@ import functools
 
 import numpy as np
 
+from ..arguments import check_whole
 from ..data import to_float
 from ..layers import Draws
 from ..measuring import repeated, seconds_of, take_rounds
@@ -40,7 +41,7 @@ def measure_loads(X, y, params, devices, batch_size, network=LENET, loss=CROSS_E
     ``params``: host arrays, as from `init_params`. The loads are equal unless others save more than `GAIN` of a step's
     time. A device's share is at least one example per minibatch; without any, the device could not be measured again.
     """
-    k = len(devices)
+    k, batch_size = len(devices), check_whole("batch_size", batch_size)
     copies = [get_params(params, device) for device in devices]
     batch = to_float(X[:batch_size]), y[:batch_size]
     n = len(batch[1])

@@ -112,7 +112,8 @@ def train_batch(
     X, y = as_numpy("train_batch: X", X), as_numpy("train_batch: y", y)
     devices, loss = as_cluster(devices), find_loss(loss)
     replicas = _replicas(devices.mine, device_params, network, optimizer, statistics)
-    _check_step(X, y, devices, replicas, lr, algorithm, flat, network, loss, draws)
+    lr, flat = check_number("lr", lr), check_flag("flat", flat)
+    _check_step(X, y, devices, replicas, algorithm, network, loss, draws)
     granule = granule_of(sums)
     if granule > 1 and channels(network):
         raise ValueError(
@@ -222,11 +223,9 @@ def _on_each(devices, what, lists, check, network):
     return lists
 
 
-def _check_step(X, y, everybody, replicas, lr, algorithm, flat, network, loss, draws):
+def _check_step(X, y, everybody, replicas, algorithm, network, loss, draws):
     if everybody.size == 1 or str(algorithm) != "mpi":
         check_algorithm(algorithm, training=True)
-    check_number("lr", lr)
-    check_flag("flat", flat)
     check_drawing(network, draws)
     for replica in replicas:
         check_images("train_batch: X", X, replica.params, network)

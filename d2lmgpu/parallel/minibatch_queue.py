@@ -10,7 +10,7 @@ The devices work on a minibatch while the host program prepares the next.
 
 import numpy as np
 
-from ..arguments import as_numpy, shown
+from ..arguments import as_numpy, check_flag, check_seed, check_whole, shown
 from ..cluster import as_cluster
 from ..data import batch_rng, epoch_order, epoch_size, to_float
 from ..devices import DeviceArray
@@ -63,7 +63,9 @@ class MinibatchQueue:
         self.everybody = as_cluster(devices)
         self.X, self.y, self.devices = np.ascontiguousarray(X), np.ascontiguousarray(y), self.everybody.mine
         check_targets(self.y, len(self.X), any_shape=True)
-        self.batch_size, self.seed, self.drop_last, self.granule = batch_size, seed, drop_last, granule_of(sums)
+        batch_size = check_whole("batch_size", batch_size)
+        self.batch_size, self.seed = batch_size, check_seed(seed)
+        self.drop_last, self.granule = check_flag("drop_last", drop_last), granule_of(sums)
         self.preprocess = find_transform(preprocess)
         self.loads = None if loads is None else check_loads(loads, len(self.everybody))
         self.largest = None if self.y.dtype.kind == "f" else self.y.max()  # the largest label
@@ -79,7 +81,7 @@ class MinibatchQueue:
     def start_epoch(self, order, epoch=0, done=0):
         """Like `shuffle`, with an ``order`` of examples, indices (M,); ``epoch`` decides what `preprocess` draws."""
         self._order = order[: epoch_size(len(order), self.batch_size, self.drop_last)]
-        self._epoch, self._number = epoch, done
+        self._epoch, self._number = check_whole("epoch", epoch, least=0), check_whole("done", done, least=0)
 
     @property
     def hasdata(self) -> bool:

@@ -33,6 +33,7 @@ multi-billion parameter language models using model parallelism".
 
 import itertools
 
+from ..arguments import plain_numbers
 from ..collectives.sharded import gather_at_hubs, spread_from_hubs
 from ..language.actions import chunk_bounds, place, together
 from ..language.plan import Compute, Part, Plan, all_of, stage_of
@@ -75,6 +76,7 @@ def pairs(network):
 STAGES = {"channels": columns, "channel-pairs": pairs}
 
 
+@plain_numbers
 def by_channels(name, copies, k, micro_batches, network, algorithm="ring"):
     """The plan ``name`` from `STAGES` for ``copies`` times k devices; each copy has ``micro_batches`` micro-batches.
 

@@ -12,7 +12,7 @@ Each device does the next item on its list as soon as it can. Items that are don
 import itertools
 import math
 
-from ..arguments import check_list, check_name, check_text, check_whole, shown
+from ..arguments import as_whole, check_list, check_name, check_text, check_whole, shown
 from ..collectives import ALGORITHMS, schedules_of
 from ..language.actions import Transfer, place
 from ..language.check import check_stages
@@ -37,7 +37,7 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     check_text("name", name)
     if not callable(algorithm):
         check_name("algorithm", algorithm, ALGORITHMS)
-    check_whole("micro_batches", micro_batches, most=MOST_MICRO_BATCHES)
+    micro_batches = check_whole("micro_batches", micro_batches, most=MOST_MICRO_BATCHES)
     devices = [
         [_computation(short, device) for short in check_list(f"device {device}", todo, of="computations")]
         for device, todo in enumerate(check_list("computations", computations, of="lists, one for each device"))
@@ -126,8 +126,8 @@ def _deadlock(first):
 
 def _computation(short, device):
     """The `Compute` for a tuple (what, stage, micro_batch)."""
-    short = tuple(check_list(f"device {device}: a computation", short, of="what, stage and micro-batch", length=3))
-    numbers = all(isinstance(number, int) and number >= 0 for number in short[1:])
-    if not isinstance(short[0], str) or short[0] not in COMPUTES or not numbers:
+    what, *numbers = check_list(f"device {device}: a computation", short, of="what, stage and micro-batch", length=3)
+    whole = [*map(as_whole, numbers)]
+    if not isinstance(what, str) or what not in COMPUTES or None in whole or min(whole) < 0:
         raise ValueError(f"device {device}: {shown(short)} is not a computation; write ('F', stage, micro_batch)")
-    return Compute(short[0], device, *short[1:])
+    return Compute(str(what), device, *whole)

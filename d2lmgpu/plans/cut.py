@@ -7,6 +7,7 @@ as many stages as it has layers with parameters; for LeNet these are four.
 
 import itertools
 
+from ..arguments import plain_numbers
 from ..language.plan import stage_of
 from ..networks import layer_rows
 
@@ -22,6 +23,7 @@ def blocks(network, begins=lambda layer: layer.shapes):
     return [0, *[i for i, layer in enumerate(network) if begins(layer)][1:]]
 
 
+@plain_numbers
 def cut(network, count, costs=None):
     """The network in ``count`` stages, such that the most expensive stage is as cheap as possible.
 

@@ -15,11 +15,13 @@ Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server"
 
 from collections.abc import Callable
 
+from ..arguments import plain_numbers
 from ..networks import LENET
 from .compose import compose
 from .cut import cut, in_buckets
 
 
+@plain_numbers
 def data(k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring", buckets=False, flat=True):
     """The plan for k devices with ``micro_batches`` each; ``algorithm``: a name in `collectives.ALGORITHMS`.
 

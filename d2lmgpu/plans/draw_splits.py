@@ -5,6 +5,7 @@ the micro-batches from left to right, each in the colour of the device that comp
 same layer for the same micro-batch, their colours are side by side, with the channels of each device.
 """
 
+from ..arguments import plain_numbers
 from ..collectives.draw import COLOURS, figure_of
 from ..language.actions import Transfer
 from ..language.check import check_plan
@@ -31,6 +32,7 @@ MOST_NAMED = 3
 WORDS = {"ha": "center", "va": "center", "fontsize": 7, "zorder": 4}
 
 
+@plain_numbers
 def draw_splits(plans, batch_size=256, dtype="float32"):
     """A matplotlib figure with a panel for each of ``plans``, a dict from titles to plans of one network.
 

@@ -10,7 +10,7 @@ import itertools
 
 import numpy as np
 
-from ..arguments import shown
+from ..arguments import plain, shown
 from ..cluster import Cluster, as_cluster, gather, unite
 from ..cluster.staging import endpoint
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
@@ -139,7 +139,8 @@ class Execution:
         """
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
-        examples = examples or (whole_granules(len(y), self.plan.micro_batches) if self.exact else len(y))
+        given = tuple(plain(list(examples or ())))
+        examples = given or (whole_granules(len(y), self.plan.micro_batches) if self.exact else len(y))
         return self.submit_placed(self._place_examples(X, y, draws, examples), lr, tell)
 
     def submit_placed(self, minibatch, lr, tell=0.0):
@@ -149,7 +150,7 @@ class Execution:
         self._raise_error()  # if a step that is still running has failed
         if self.across is not None:
             self.across.compare()
-        step = self.make_step(self, minibatch, lr, tell)
+        step = self.make_step(self, minibatch, plain(lr), tell)
         self.begun += 1
         step.batch.commit()
         return step

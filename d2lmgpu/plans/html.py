@@ -38,7 +38,7 @@ def play(schedule_or_plan, network=None, height=None, **options):
     `PlanError`, both of them ValueErrors, for a wrong schedule or plan.
     """
     if height is not None:
-        check_whole("height", height, most=MOST_PIXELS)
+        height = check_whole("height", height, most=MOST_PIXELS)
     if isinstance(schedule_or_plan, Plan):
         what, make, told = "plan", film_of, simulate
     else:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..arguments import check_whole, plain
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, virtual_devices
 from ..devices import count_cores, put
 from ..language.check import check_plan
@@ -70,6 +71,7 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
 
     Raises ValueError for a plan with split stages in which device 0 sends or receives messages.
     """
+    batch_size, rounds = plain(batch_size), check_whole("rounds", rounds)
     in_each = (whole_granules if exact else examples_in_each)(batch_size, plan.micro_batches)
     alone = _Alone(plan, max(in_each), optimizer, dtype, exact)
     runs = alone.run(devices[:1], rounds)

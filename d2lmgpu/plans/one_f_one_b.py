@@ -15,11 +15,13 @@ Source: Narayanan et al. 2019, "PipeDream: generalized pipeline parallelism for 
 at the end, as in Narayanan et al. 2021 ("PipeDream-Flush").
 """
 
+from ..arguments import plain_numbers
 from ..networks import LENET
 from .compose import compose
 from .cut import cut
 
 
+@plain_numbers
 def one_f_one_b(k, micro_batches=4, network=LENET, costs=None):
     """The plan for k devices. ``costs``: those of the layers (see `cut`). Raises ValueError for too few layers."""
     return compose(one_f_one_b_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "1f1b")

@@ -17,7 +17,7 @@ calls such groups of devices the data, pipeline and tensor parallel groups.
 
 from collections.abc import Callable
 
-from ..arguments import check_name
+from ..arguments import check_name, plain_numbers
 from ..networks import LENET
 from .channels import STAGES, by_channels
 from .compose import compose
@@ -36,6 +36,7 @@ ORDERS = {
 """The pipelines that can be copied: for each name, a function that lists the devices' computations in order."""
 
 
+@plain_numbers
 def copies_of(name, copies, k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring"):
     """The plan for ``copies`` times k devices; each copy is the plan ``name`` with ``micro_batches`` micro-batches.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import shown
+from ..arguments import plain, plain_numbers, shown
 from ..collectives.clock import Clock
 from ..language.memory import held_in_steps, joined_values, unit_bytes
 from ..language.moves import sent_by
@@ -85,11 +85,12 @@ def simulate(
     Raises PlanError for a wrong plan, and ValueError for costs or a network that do not fit.
     """
     columns = replayed(plan).columns
-    check_minibatch(plan, batch_size, optimizer, dtype)
+    batch_size = check_minibatch(plan, batch_size, optimizer, dtype)
     batch_size = whole_granules(batch_size, plan.micro_batches) if exact else batch_size
     costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype, exact)
     timed = functools.partial(_timed, plan, columns, network, costs, bytes_of)
-    factors = {} if tuple(contention) == (1,) else slowed(lambda factors: timed(factors)[1], contention)
+    contention = plain(contention)
+    factors = {} if list(contention) == [1] else slowed(lambda factors: timed(factors)[1], contention)
     clock, events, moved = timed(factors)
     busy = np.zeros(plan.k)
     for event in events:
@@ -134,7 +135,7 @@ def _cost(plan, costs, compute, synchronised):
 
 def check_costs(costs, plan):
     """A list with a dict of costs for each stage. Raises ValueError for costs that do not fit the plan."""
-    given = EQUAL if costs is None else costs
+    given = EQUAL if costs is None else plain(costs)
     each = [given] * len(plan.stages) if isinstance(given, dict) else given
     if len(each) != len(plan.stages) or not all(cost.keys() <= EQUAL.keys() for cost in each):
         n = len(plan.stages)
@@ -142,6 +143,7 @@ def check_costs(costs, plan):
     return each
 
 
+@plain_numbers
 def estimate_costs(plan, batch_size=256, speed=1e12):
     """Costs of each stage for `simulate`, in seconds: for the products of forward, and as many for each gradient.
 

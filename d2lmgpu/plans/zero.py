@@ -20,6 +20,7 @@ Source: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training tri
 zero3 "fully sharded data parallel".
 """
 
+from ..arguments import plain
 from ..collectives import all_gather, reduce_scatter
 from ..language.actions import Transfer, chunk_bound, place
 from ..language.plan import Compute, Part, Plan, all_of
@@ -33,74 +34,75 @@ def zero1(k, micro_batches=1, network=LENET, buckets=False):
 
     ``buckets``: exchange gradients in buckets, as in data.py.
     """
-    zero = _Zero(k, in_buckets(network) if buckets else cut(network, 1))
-    for j in range(micro_batches):
+    zero = _Zero(k, micro_batches, in_buckets(network) if buckets else cut(network, 1))
+    for j in range(zero.micro_batches):
         for what, order in ("F", zero.each), ("B", reversed(zero.each)):
             for s in order:
-                zero.compute(what, s, j, micro_batches)
+                zero.compute(what, s, j)
     for s in reversed(zero.each):
         zero.collective(reduce_scatter, ("grads", s))
         zero.update(s)
         zero.collective(all_gather, ("params", s))
-    return zero.plan("zero1", network, micro_batches, lambda whole, own: (whole, own))
+    return zero.plan("zero1", network, lambda whole, own: (whole, own))
 
 
 def zero2(k, micro_batches=1, network=LENET):
     """The plan for k devices with ``micro_batches`` each, and sharded optimiser state and gradients."""
-    zero = _Zero(k, by_largest(network))
-    for j in range(micro_batches):
+    zero = _Zero(k, micro_batches, by_largest(network))
+    for j in range(zero.micro_batches):
         for s in zero.each:
-            zero.compute("F", s, j, micro_batches)
+            zero.compute("F", s, j)
         for s in reversed(zero.each):
             zero.backward_and_reduce(s, j, micro_batches)
     for s in zero.each:
         zero.update(s)
     for s in zero.each:
         zero.collective(all_gather, ("params", s))
-    return zero.plan("zero2", network, micro_batches, lambda whole, own: (whole, own))
+    return zero.plan("zero2", network, lambda whole, own: (whole, own))
 
 
 def zero3(k, micro_batches=1, network=LENET):
     """The plan for k devices with ``micro_batches`` each, and sharded optimiser state, gradients and parameters."""
-    zero = _Zero(k, by_largest(network))
-    for j in range(micro_batches):
+    zero = _Zero(k, micro_batches, by_largest(network))
+    for j in range(zero.micro_batches):
         for s in zero.each:
             zero.collective(all_gather, ("params", s))
-            zero.compute("F", s, j, micro_batches)
+            zero.compute("F", s, j)
         for s in reversed(zero.each):
             zero.collective(all_gather, ("params", s))
             zero.backward_and_reduce(s, j, micro_batches)
     for s in zero.each:
         zero.update(s)
-    return zero.plan("zero3", network, micro_batches, lambda whole, own: (own, own))
+    return zero.plan("zero3", network, lambda whole, own: (own, own))
 
 
 class _Zero:
     """An unfinished plan for k devices, which all do the same at the same time, each with its own micro-batches."""
 
-    def __init__(self, k, stages):
-        self.k, self.stages, self.each, self.steps = k, stages, range(len(stages)), []
+    def __init__(self, k, micro_batches, stages):
+        self.k, self.micro_batches = plain((k, micro_batches))
+        self.stages, self.each, self.steps = stages, range(len(stages)), []
 
     def own(self, s, device):
         """The elements of stage s that a device owns."""
         return chunk_bound(self.stages[s].params, self.k, device)
 
-    def compute(self, what, s, j, micro_batches, into=None):
+    def compute(self, what, s, j, into=None):
         """Add F or B of every device's micro-batch number j."""
-        self.steps.append([Compute(what, i, s, i * micro_batches + j, into) for i in range(self.k)])
+        self.steps.append([Compute(what, i, s, i * self.micro_batches + j, into) for i in range(self.k)])
 
     def collective(self, algorithm, value):
         """Add a collective in which all k devices exchange all elements of a value."""
         n = self.stages[value[1]].params
         self.steps += without_nothing(place(algorithm(self.k, n), range(self.k), value=value))
 
-    def backward_and_reduce(self, s, j, micro_batches):
+    def backward_and_reduce(self, s, j):
         """Add B and a reduce-scatter. Each device adds its part of the sum to its own gradients, and frees the rest."""
         if self.k == 1:
-            self.compute("B", s, j, micro_batches)
+            self.compute("B", s, j)
             return
         whole = "grads", s, j
-        self.compute("B", s, j, micro_batches, whole)
+        self.compute("B", s, j, whole)
         self.collective(reduce_scatter, whole)
         kept = [Transfer(i, i, *self.own(s, i), "add", whole, ("grads", s)) for i in range(self.k)]
         self.steps += without_nothing([kept])
@@ -110,10 +112,10 @@ class _Zero:
         owners = [i for i in range(self.k) if self.own(s, i)[0] < self.own(s, i)[1]]
         self.steps.append([Compute("update", i, s) for i in owners])
 
-    def plan(self, name, network, micro_batches, held):
+    def plan(self, name, network, held):
         """The finished plan; ``held(whole, own)``: the params and state that a device holds between steps."""
         layout = tuple(
             tuple(Part(s, *held(all_of(stage), self.own(s, i))) for s, stage in enumerate(self.stages))
             for i in range(self.k)
         )
-        return Plan(name, network, self.stages, self.k * micro_batches, layout, self.steps)
+        return Plan(name, network, self.stages, self.k * self.micro_batches, layout, self.steps)

@@ -32,8 +32,7 @@ def measure_cluster_scaling(cluster, more=MORE, steps=20, algorithm="ring", **wh
     with different numbers of devices.
     """
     d, per_host = _shape(cluster)
-    for number in more:
-        check_whole("times as many processes", number)
+    more = [check_whole("times as many processes", number) for number in more]
     check_predictable(algorithm)
     scaling, data, network = begin(cluster.mine, algorithm, **what)
     k, mode, batch_size, repeats = len(cluster), scaling.mode, scaling.batch_size, scaling.rounds

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..arguments import shown
+from ..arguments import plain_numbers, shown
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, simulate, virtual_devices
 from .setup import batch_sizes
 
@@ -67,6 +67,7 @@ class Prediction:
     as_dict = asdict
 
 
+@plain_numbers
 def predict_scaling(compute, counts, batch_size, elements, network, mode="strong", algorithm="ring", places=None):
     """A `Prediction` for each number of devices in ``counts``.
 
@@ -95,6 +96,7 @@ def check_predictable(algorithm):
         )
 
 
+@plain_numbers
 def fit_messages(devices, counts, algorithm, places):
     """Time messages of `MESSAGES` bytes on the first k devices for all k in ``counts``, and fit a network to the times.
 

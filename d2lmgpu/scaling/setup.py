@@ -6,7 +6,7 @@ from datetime import date
 
 import numpy as np
 
-from ..arguments import check_list, check_name, check_whole, shown
+from ..arguments import as_whole, check_list, check_name, check_whole, plain, shown
 from ..data import check_parts
 from ..devices import count_cores, device_table
 from ..fashion_mnist import load_fashion_mnist
@@ -94,6 +94,7 @@ def begin(
     Raises ValueError if these do not fit together, DeviceError if the devices do not support them.
     """
     settings, usual = settings or Settings(), Settings()
+    width, batch_size, repeats = plain((width, batch_size, repeats))
     data, name, network = find_subject(data, network, width, settings.batch_statistics)
     check_precision(settings.precision, devices)
     what = {"mode": mode, "network": name, "width": width, "batch_size": batch_size, "allreduce": algorithm}
@@ -105,19 +106,20 @@ def begin(
 def check_counts(counts, devices=None):
     """The numbers of devices, ascending. Raises ValueError unless they can be compared, on ``devices`` if given."""
     counts = check_list("devices", counts, of="different whole numbers, such as 1,2,4")
-    if any(not isinstance(k, (int, np.integer)) or k < 1 for k in counts) or len(set(counts)) < len(counts):
+    whole = [*map(as_whole, counts)]
+    if None in whole or min(whole, default=1) < 1 or len({*whole}) < len(whole):
         raise ValueError(f"devices are {shown(counts)}; they should be different whole numbers, such as 1,2,4")
     if 1 not in counts:
         raise ValueError(f"devices are {shown(counts)}; 1 should be among them, for comparison")
     if devices is not None and max(counts) > len(devices):
         raise ValueError(f"devices are {shown(counts)}, but only {len(devices)} were given")
-    return sorted(counts)
+    return sorted(whole)
 
 
 def batch_sizes(mode, counts, batch_size):
     """Examples in a minibatch, for each number of devices. Raises ValueError for a wrong mode or batch size."""
     check_name("mode", mode, MODES)
-    check_whole("batch_size", batch_size)
+    batch_size = check_whole("batch_size", batch_size)
     return {k: batch_size * k if mode == "weak" else batch_size for k in counts}
 
 
@@ -126,8 +128,7 @@ def check_steps(steps, repeats, batches, examples):
 
     Raises ValueError for numbers below 1, and for minibatches larger than the data set.
     """
-    check_whole("steps", steps)
-    check_whole("repeats", repeats)
+    steps, _ = check_whole("steps", steps), check_whole("repeats", repeats)
     largest = max(batches.values())
     if largest > examples:
         raise ValueError(f"a minibatch of {largest} examples is more than the {examples} there are; give a smaller one")

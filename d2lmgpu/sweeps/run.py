@@ -63,6 +63,7 @@ def sweep(
     machine does not have; OSError if the file or the folder cannot be written, another sweep uses it, or no process can
     be started.
     """
+    workers = None if workers is None else check_whole("workers", workers)
     _check_ways(executor, mode, workers)
     trials = complete_trials(trials, mode if executor is None else None)
     _check_data(data, trials)
@@ -92,8 +93,6 @@ def sweep(
 
 def _check_ways(executor, mode, workers):
     check_name("mode", mode, MODES)
-    if workers is not None:
-        check_whole("workers", workers)
     if workers is not None and mode == "sequential":
         raise ValueError("mode 'sequential' trains in this process; leave out workers")
     if executor is not None and (mode == "sequential" or workers is not None):

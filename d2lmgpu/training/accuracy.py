@@ -4,7 +4,7 @@ from typing import overload
 
 import numpy as np
 
-from ..arguments import as_array, as_numpy, check_list
+from ..arguments import as_array, as_numpy, check_list, check_whole
 from ..cluster import as_cluster, gather
 from ..data import to_float
 from ..devices import put, to_host
@@ -188,7 +188,7 @@ def confusion_matrix(y, predicted, classes) -> np.ndarray:
 
     Raises ValueError unless ``y`` and ``predicted`` are labels below ``classes``.
     """
-    y, predicted = as_numpy("labels", y), as_numpy("labels", predicted)
+    y, predicted, classes = as_numpy("labels", y), as_numpy("labels", predicted), check_whole("classes", classes)
     check_labels(y, len(y), classes)
     check_labels(predicted, len(y), classes)
     cells = np.asarray(y, np.intp) * classes + np.asarray(predicted, np.intp)

@@ -75,10 +75,10 @@ def train(settings, ways) -> Result:
     up, OSError for a file that cannot be read or written, DriftError if ``check_every`` finds devices with different
     parameters.
     """
-    check_ways(ways)
+    ways = check_ways(ways)
     everybody, environment = find_everybody(ways.devices, ways.environment, ways.num_gpus)
-    devices, settings, callbacks = everybody.mine, settings.on(everybody), list(ways.callbacks)
-    checkpoint, resume, invert, metrics = ways.checkpoint, ways.resume, bool(ways.invert), check_metrics(ways.metrics)
+    devices, settings, callbacks = everybody.mine, settings.on(everybody), ways.callbacks
+    checkpoint, resume, invert, metrics = ways.checkpoint, ways.resume, ways.invert, check_metrics(ways.metrics)
     speaks = everybody.rank == 0
     with nothing_left_behind(devices), contextlib.ExitStack() as held:
         if speaks:

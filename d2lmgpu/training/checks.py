@@ -1,6 +1,7 @@
 """Checks of settings and data before the work begins."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -110,8 +111,7 @@ def find_everybody(devices, environment, num_gpus):
     if num_gpus is not None:
         if devices is not None:
             raise ValueError("num_gpus and devices are both given; give one of them")
-        check_whole("num_gpus", num_gpus, least=0, most=MOST_DEVICES)
-        devices = num_gpus or "cpu:0"
+        devices = check_whole("num_gpus", num_gpus, least=0, most=MOST_DEVICES) or "cpu:0"
     if environment is not None and (devices is None or are_asked_for(devices)):
         environment, devices = choose_devices(environment, devices)
     everybody = as_cluster(devices)
@@ -123,10 +123,11 @@ def find_everybody(devices, environment, num_gpus):
 
 
 def check_ways(ways):
-    """Raise ValueError unless `train` can use these `Ways`. Data and devices are checked elsewhere."""
-    check_flag("progress", ways.progress)
-    check_flag("invert", ways.invert)
-    for callback in check_list("callbacks", ways.callbacks, of="monitor.Callback objects"):
+    """These `Ways` in plain form. ValueError unless `train` can use them; data and devices are checked elsewhere."""
+    plainly = {name: check_flag(name, getattr(ways, name)) for name in ("progress", "invert")}
+    plainly["callbacks"] = check_list("callbacks", ways.callbacks, of="monitor.Callback objects")
+    plainly["changed"] = check_list("changed", ways.changed, of=f"some of {', '.join(COMPARED)}")
+    for callback in plainly["callbacks"]:
         if not isinstance(callback, Callback):
             raise ValueError(f"callbacks: {shown(callback)} is not a Callback; derive its class from d2lmgpu.Callback")
     if ways.timeline is not None and not isinstance(ways.timeline, Timeline):
@@ -134,13 +135,13 @@ def check_ways(ways):
     for name in ("checkpoint", "keep_best", "resume"):
         if getattr(ways, name) is not None:
             check_path(name, getattr(ways, name))
-    steps = ways.checkpoint_steps
-    if steps is not None:
-        check_whole("checkpoint_steps", steps)
+    if ways.checkpoint_steps is not None:
+        steps = plainly["checkpoint_steps"] = check_whole("checkpoint_steps", ways.checkpoint_steps)
         if ways.checkpoint is None:
             raise ValueError(f"checkpoint_steps is {steps}, which needs a file; give checkpoint, too")
-    for name in check_list("changed", ways.changed, of=f"some of {', '.join(COMPARED)}"):
+    for name in plainly["changed"]:
         check_name("changed:", name, COMPARED)
+    return replace(ways, **plainly)
 
 
 def check_data(X, y, network, loss):

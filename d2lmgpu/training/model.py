@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import check_list, check_path, check_whole, in_a_clone, is_number, shown
+from ..arguments import check_flag, check_names, check_path, check_whole, in_a_clone, is_number, shown
 from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from ..images import read_images
 from ..networks import Dense, Network, check_network, check_params, init_params, sequential
@@ -34,6 +34,10 @@ class Model:
     classes: list[str] | None = None
     invert: bool = False
     loss: str | tuple[Callable, Callable] = "cross_entropy"
+
+    def __post_init__(self):
+        self.classes = None if self.classes is None else check_names("classes", self.classes)
+        self.invert = check_flag("invert", self.invert)
 
     def __repr__(self):
         size = several(sum(param.size for param in self.params), "parameter")
@@ -66,13 +70,12 @@ class Model:
 
         Raises ValueError unless the last layer is a `Dense` of `networks.sequential`.
         """
-        names = None if is_number(classes) else check_list("classes", classes, of="names")
-        number = classes if names is None else len(names)
-        check_whole("the number of classes", number, least=2)
+        names = None if is_number(classes) else check_names("classes", classes)
+        number = check_whole("the number of classes", classes if names is None else len(names), least=2)
         *others, last = self.network.recipes or [None]
         if getattr(last, "name", None) != Dense.__name__:
             raise ValueError(f"with_classes: the last layer is {shown(last)}; only a Dense layer can be replaced")
-        network = sequential(self.network.input_shape, *others, Dense(int(number)))
+        network = sequential(self.network.input_shape, *others, Dense(number))
         pairs = zip(self.params, init_params(seed, init=init, network=network), strict=True)
         params = [(mine if mine.shape == new.shape else new).copy() for mine, new in pairs]
         return replace(self, network=network, params=params, classes=names)
@@ -198,7 +201,7 @@ def _model(checkpoint, network, loss):
     check_params("params", params, network)
     classes, name = model["classes"], model["loss"]
     if classes is not None:
-        check_list("classes", classes, of="names", length=network.classes)
+        check_names("classes", classes, length=network.classes)
     if loss is not None and loss.name != name:
         raise ValueError(f"it was trained with the loss {name}, not {loss.name}; give that loss, or leave it out")
     loss = name if name in LOSSES else loss or missing_loss(name)

@@ -130,7 +130,7 @@ def plan_of(settings, k, network, everybody=None, graphs=False):
 
     Raises ValueError if the network does not allow such a plan, or if the plan is for another number of devices.
     """
-    check_whole("k, the number of devices,", k, most=MOST_DEVICES)
+    k = check_whole("k, the number of devices,", k, most=MOST_DEVICES)
     check_number_of_devices(settings.split, k)
     mixed, algorithm = settings.precision == "mixed", settings.algorithm
     if algorithm in ("mpi", *LIBRARIES):  # the engine handles these
