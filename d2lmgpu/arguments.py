@@ -68,6 +68,7 @@ def plain(value):
 
     A history, a checkpoint and a sweep's file hold only such values. Anything that is not a number stays as it is.
     """
+    value = as_numpy("an argument", value)
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
     if type(value) in (list, tuple, range):  # but not a `Network`, which is also a tuple
@@ -82,11 +83,10 @@ def plain(value):
 
 def plain_numbers(function: Callable[P, T]) -> Callable[P, T]:
     """Wrap a function of numbers, lists of them and objects, so that it gets them `plain`."""
-    own = functools.partial(as_numpy, f"{function.__name__}: an argument")
 
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> T:
-        return function(*map(plain, map(own, args)), **{name: plain(own(value)) for name, value in named.items()})
+        return function(*map(plain, args), **{name: plain(value) for name, value in named.items()})
 
     return call
 

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from .arguments import as_numpy, check_list, check_names, is_number, plain, shown
+from .arguments import check_list, check_names, is_number, plain, shown
 from .collectives.draw import figure_of
 from .devices.errors import message_of
 from .live_plot import Panel, in_notebook
@@ -150,7 +150,7 @@ class Animator:
 
 def _numbers(name, value):
     """An argument of `add` as a list of Python numbers."""
-    value = plain(as_numpy(f"Animator.add: {name}", value))
+    value = plain(value)
     values = value if isinstance(value, list) or getattr(value, "ndim", 0) == 1 else [value]
     values = [value.item() if getattr(value, "ndim", None) == 0 else value for value in values]
     for value in values:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from ..arguments import plain, plain_numbers
 from ..collectives import Transfer, allreduce, execute, measure
 from ..collectives.network import NO_LINK, Network
 from ..devices import nothing_left_behind, put, synchronize
@@ -45,7 +46,7 @@ def measure_across(cluster, algorithms, sizes):
     """
     k, mean = len(cluster), functools.partial(_mean, cluster)
     across = [(algorithm, cluster.across(algorithm)) for algorithm in algorithms]
-    for nbytes in sizes:
+    for nbytes in plain(sizes):
         for algorithm, ours in across:
 
             def sum_up(data, _, ours=ours):
@@ -89,7 +90,7 @@ def measure_wires(cluster, sizes=SIZES):
 
     All processes call this and get the same result.
     """
-    startups, latency, per_byte = [], {}, {}
+    startups, latency, per_byte, sizes = [], {}, {}, plain(sizes)
     with nothing_left_behind(cluster.mine):
         for level, (i, j) in _pairs(cluster).items():
             tries = [(nbytes, rounds) for nbytes in sizes for rounds in (1, ROUNDS)]
@@ -104,6 +105,7 @@ def measure_wires(cluster, sizes=SIZES):
     return Wires(statistics.median(startups), latency, per_byte, *_mean(cluster, [adding / a.nbytes]))
 
 
+@plain_numbers
 def network_of(wires, devices=1, processes=1):
     """Return a function of k that makes a `Network` of k devices: ``processes`` on a host, ``devices`` in a process.
 

@@ -18,7 +18,7 @@ import itertools
 
 import numpy as np
 
-from ..arguments import check_name, check_whole, plain
+from ..arguments import check_name, check_whole, plain, plain_numbers
 from ..language.actions import MOST_ELEMENTS, Transfer, chunk_bound, chunk_bounds
 from ..language.goals import GOALS
 from ..language.prove import prove
@@ -86,6 +86,7 @@ def invent(network, n, goal="allreduce", itemsize=4, root=0):
 def invented(network):
     """A function of k and n, like those in `ALGORITHMS`, that invents an allreduce for a network of k devices."""
 
+    @plain_numbers
     @functools.cache
     def invented(k, n):
         check_whole(f"k, the number of devices on {network.name},", k, least=network.k, most=network.k)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..arguments import as_numpy, is_foreign
+from ..arguments import as_numpy, is_foreign, scalar
 from ..names import no_attribute
 from .errors import HOST, DeviceMismatchError
 from .records import note_transfer, timed
@@ -90,8 +90,8 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self.device.submit(functools.partial(self.raw.__dlpack__, **how)).result()
 
     def __getitem__(self, index) -> "DeviceArray":
-        parts = index if isinstance(index, tuple) else (index,)
-        if all(part is None or part is ... or isinstance(part, (int, np.integer, slice)) for part in parts):
+        parts = tuple(map(scalar, index if isinstance(index, tuple) else (index,)))
+        if all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts):
             if not any(part is ... for part in parts):
                 parts += (...,)  # makes NumPy return a view, not a scalar, even of one element
             return DeviceArray(self.raw[parts], self.device)  # reads nothing, so it waits for nothing
@@ -185,7 +185,7 @@ def on_device(function: F) -> F:
     def place(*args, **kwargs):
         if current_device() is not None:  # work that runs on a device has plain arrays
             return function(*args, **kwargs)
-        args, kwargs = _map(lambda leaf: int(leaf) if isinstance(leaf, np.integer) else leaf, (args, kwargs))
+        args, kwargs = _map(_plain_int, (args, kwargs))
         device = first_device((args, kwargs))
         if device is None:
             args, kwargs = _map(functools.partial(as_numpy, f"{function.__name__}: an argument"), (args, kwargs))
@@ -193,6 +193,11 @@ def on_device(function: F) -> F:
         return device.run(function, *args, **kwargs).result()
 
     return place
+
+
+def _plain_int(leaf):
+    number = scalar(leaf)
+    return number if type(number) is int else leaf
 
 
 def apply(operation, function, *args, **kwargs):

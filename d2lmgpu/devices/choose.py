@@ -9,7 +9,7 @@ GPUs on which that has been tested.
 import copyreg
 import re
 
-from ..arguments import as_numpy, as_whole, check_list, check_name, check_whole, is_number, plain, shown
+from ..arguments import as_whole, check_list, check_name, check_whole, is_number, plain, shown
 from .cpu import CPU
 from .device import Device
 from .discovery import find_gpus
@@ -108,7 +108,7 @@ def choose_devices(environment="auto", devices=None) -> tuple[str, list[Device]]
 
     Raises ValueError for a request that makes no sense and DeviceError for one that this machine cannot satisfy.
     """
-    devices = parse_devices(devices) if isinstance(devices, str) else plain(as_numpy("devices", devices))
+    devices = parse_devices(devices) if isinstance(devices, str) else plain(devices)
     if isinstance(devices, list) and any(isinstance(name, str) for name in devices):
         return _named(environment, devices)
     environment, indices = choose_indices(environment, devices)
@@ -190,7 +190,7 @@ def check_devices(devices):
 
 def are_asked_for(devices):
     """Whether ``devices`` is a request for `choose_devices`: a number, indices or names."""
-    devices = plain(as_numpy("devices", devices))
+    devices = plain(devices)
     if isinstance(devices, list) and devices:
         return all(type(device) in (int, str) for device in devices)
     return is_number(devices) or isinstance(devices, str)

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ..arguments import plain
 from ..fashion_mnist import FILES
 from .apart import Supervisor
 from .checking import Verdict, judge, not_yet, what_ends
@@ -28,7 +29,7 @@ def judge_file(name, path, seconds=SECONDS):
     if Path(path).is_dir():
         raise ValueError(f"{path} is a folder; give the path of a Python file")
     with open(path, "rb"), contextlib.closing(Supervisor()) as supervisor:  # OSError now if it cannot be read
-        return judged(name, supervisor.run(judge_here, name, str(path), seconds=seconds))
+        return judged(name, supervisor.run(judge_here, name, str(path), seconds=plain(seconds)))
 
 
 def judged(name, outcome):

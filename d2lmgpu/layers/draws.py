@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..arguments import plain
+
 STRIDE = 0x9E3779B97F4A7C15
 """The constant by which the state grows: 2**64 divided by the golden ratio."""
 
@@ -41,7 +43,7 @@ class Draws(NamedTuple):
 
     def after(self, examples):
         """The `Draws` for the part that begins ``examples`` examples later."""
-        return self._replace(first=self.first + examples)
+        return self._replace(first=int(self.first) + int(examples))
 
 
 def random_bits(draws, shape, xp=np):
@@ -50,14 +52,15 @@ def random_bits(draws, shape, xp=np):
     Each number of the sequence gives the bits of two elements.
     """
     if draws.units is not None:  # draw for all units, and take the layer's own
-        start, stop, count = draws.units
+        start, stop, count = plain(draws.units)
         width = shape[1] // (stop - start) if start < stop else 0
         whole = random_bits(draws._replace(units=None), (shape[0], width * count, *shape[2:]), xp)
         return whole[:, width * start : width * stop]
     N, size = shape[0], math.prod(shape[1:])
     pairs = -(-size // 2)
-    key = np.random.SeedSequence(draws.seed, spawn_key=(draws.epoch, draws.step, draws.layer))
-    begin = draws.first * pairs
+    seed, epoch, step, first, layer, _ = plain(list(draws))
+    key = np.random.SeedSequence(seed, spawn_key=(epoch, step, layer))
+    begin = first * pairs
     numbers = splitmix64(int(key.generate_state(1, np.uint64)[0]), xp.arange(begin, begin + N * pairs, dtype=np.uint64))
     return numbers.view(np.uint32).reshape(N, 2 * pairs)[:, :size].reshape(shape)
 

@@ -46,6 +46,11 @@ class Layer(NamedTuple):
     channels: int = 0
     random: bool = False
 
+    def plain(self):
+        """This layer with Python's own numbers."""
+        shapes = tuple(tuple(plain(shape)) for shape in self.shapes)
+        return self._replace(shapes=shapes, channels=plain(self.channels), random=bool(self.random))
+
 
 class Network(tuple[Layer, ...]):
     """A tuple of layers that sorts images of ``input_shape`` (C, H, W) into ``classes`` classes.
@@ -58,16 +63,9 @@ class Network(tuple[Layer, ...]):
     recipes: tuple
 
     def __new__(cls, layers, input_shape, classes, recipes=()):
-        layers = [  # their numbers as Python's own
-            layer._replace(shapes=tuple(tuple(plain(shape)) for shape in layer.shapes), channels=plain(layer.channels))
-            for layer in layers
-        ]
-        network = super().__new__(cls, layers)
-        network.input_shape, network.classes, network.recipes = (
-            tuple(plain(input_shape)),
-            plain(classes),
-            tuple(recipes),
-        )
+        network = super().__new__(cls, [layer.plain() for layer in layers])
+        network.input_shape, network.classes = tuple(plain(input_shape)), plain(classes)
+        network.recipes = tuple(recipes)
         return network
 
     def __getnewargs__(self):  # for pickle and copy

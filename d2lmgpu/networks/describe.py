@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ..arguments import check_list, check_whole, shown
+from ..arguments import check_list, check_whole, plain, shown
 from ..kernels.stages import function_of, output_shapes
 from .build import RECIPES, Recipe, check_input_shape, composed
 
@@ -38,7 +38,7 @@ def restored(description, shapes=None):
     check_whole("the network's number of layers", len(layers), most=MOST_LAYERS)
     input_shape = check_input_shape(description["input_shape"])
     check_whole("the network's input_shape: how many numbers it has in all", math.prod(input_shape), most=LARGEST_IMAGE)
-    rest = None if shapes is None else iter(shapes)
+    rest = None if shapes is None else map(tuple, plain(list(shapes)))
     network = composed(input_shape, [_recipe(layer) for layer in layers], rest)
     if rest is not None and any(True for _ in rest):
         raise ValueError("there are more parameters than the network has")

@@ -139,7 +139,7 @@ class Execution:
         """
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
-        given = tuple(plain(list(examples or ())))
+        given = () if examples is None else tuple(plain(examples))
         examples = given or (whole_granules(len(y), self.plan.micro_batches) if self.exact else len(y))
         return self.submit_placed(self._place_examples(X, y, draws, examples), lr, tell)
 

@@ -53,7 +53,7 @@ def zero2(k, micro_batches=1, network=LENET):
         for s in zero.each:
             zero.compute("F", s, j)
         for s in reversed(zero.each):
-            zero.backward_and_reduce(s, j, micro_batches)
+            zero.backward_and_reduce(s, j)
     for s in zero.each:
         zero.update(s)
     for s in zero.each:
@@ -70,7 +70,7 @@ def zero3(k, micro_batches=1, network=LENET):
             zero.compute("F", s, j)
         for s in reversed(zero.each):
             zero.collective(all_gather, ("params", s))
-            zero.backward_and_reduce(s, j, micro_batches)
+            zero.backward_and_reduce(s, j)
     for s in zero.each:
         zero.update(s)
     return zero.plan("zero3", network, lambda whole, own: (own, own))

@@ -9,6 +9,7 @@ Sources: Amdahl 1967 for the limits of strong scaling, Gustafson 1988 for weak s
 import math
 import statistics
 
+from ..arguments import plain
 from ..collectives import check_algorithm
 from ..devices import check_devices
 from ..measuring import take_rounds
@@ -65,7 +66,7 @@ def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=
     Raises ValueError for settings that make no sense.
     """
     data, _, network = find_subject(data, network, width)
-    sizes = sorted(sizes)
+    sizes = sorted(plain(sizes))
     steps = check_steps(steps, repeats, {1: sizes[-1]}, len(data[0]))
     groups = [[device] for device in devices]
     counts = {n: max(steps, min(MOST_STEPS, steps * sizes[-1] // n)) for n in sizes}

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..arguments import plain_numbers, shown
+from ..arguments import plain, plain_numbers, shown
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, simulate, virtual_devices
 from .setup import batch_sizes
 
@@ -39,8 +39,12 @@ class Compute:
 
     as_dict = asdict
 
+    def __post_init__(self):
+        self.sizes, self.seconds, self.busy = plain((self.sizes, self.seconds, self.busy))
+
     def __call__(self, n):
         """Seconds for n examples."""
+        n = plain(n)
         if len(self.sizes) == 1:
             return self.seconds[0] * n / self.sizes[0]
         i = min(max(int(np.searchsorted(self.sizes, n)), 1), len(self.sizes) - 1)

@@ -10,7 +10,7 @@ import itertools
 import json
 from dataclasses import fields
 
-from ..arguments import as_numpy, check_list, perhaps_meant, plain, shown
+from ..arguments import check_list, perhaps_meant, plain, shown
 from ..data import check_limit
 from ..devices import choose_indices
 from ..networks import Network, described, restored
@@ -46,8 +46,8 @@ def _values(name, value):
         return [_as_data(each, called) if isinstance(each, Network) else each for called, each in value.items()]
     if isinstance(value, Network):  # a tuple of layers
         return [value]
-    value = as_numpy(f"grid: {name}", value)
-    return list(value) if isinstance(value, (list, tuple, range)) or getattr(value, "ndim", 0) else [value]
+    value = plain(value)
+    return value if isinstance(value, list) else [value]
 
 
 def complete_trials(trials, mode=None):

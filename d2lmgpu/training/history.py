@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import plain_numbers
 from ..networks import CROSS_ENTROPY, find_loss
 from ..words import FEW, REACHED, listed, seconds, several
 from .fields import called
@@ -149,6 +150,7 @@ class History:
         return f"{tested}, {speed} on {many}[{listed(self.devices)}]"
 
 
+@plain_numbers
 def why_diverged(losses, network, loss="cross_entropy"):
     """A line that says why training should be given up, or None. ``losses``: the training losses, one per epoch.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from functools import wraps
 from os import PathLike
 
-from ..arguments import MAX_SEED, as_numpy, check_arguments, check_name, plain, shown
+from ..arguments import MAX_SEED, check_arguments, check_name, shown
 from ..cluster import Across, as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
 from ..exact import SUMS
@@ -107,7 +107,6 @@ class Settings:
         "each device's share of every minibatch, in any unit (0: idle); auto measures the devices' speeds",
         "numbers, such as 1,1,0.5, or auto",
         _check_loads,
-        read=lambda loads: plain(as_numpy("loads", loads)),
     )
     batch_statistics: str = setting(
         "local", "the images over which batch norm takes its statistics", tuple(BATCH_STATISTICS), same=True
