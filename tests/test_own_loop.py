@@ -168,7 +168,7 @@ def test_arguments_that_do_not_fit():
     for wrong, message in [
         ({"xlim": [1]}, "Animator: matplotlib does not take these arguments: not enough values to unpack"),
         ({"ylim": [0, np.nan]}, "Animator: matplotlib does not take these arguments: .* NaN or Inf"),
-        ({"legend": "loss"}, "Animator: legend: 'loss' should be a list of names of lines"),
+        ({"legend": "loss"}, "Animator: legend: 'loss' should be a list of names"),
         (
             {"fmts": ["-", "zz"]},
             "Animator: matplotlib does not take these arguments: 'zz' is not a valid format",

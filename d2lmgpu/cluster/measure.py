@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..arguments import plain, plain_numbers
+from ..arguments import plain
 from ..collectives import Transfer, allreduce, execute, measure
 from ..collectives.network import NO_LINK, Network
 from ..devices import nothing_left_behind, put, synchronize
@@ -105,7 +105,6 @@ def measure_wires(cluster, sizes=SIZES):
     return Wires(statistics.median(startups), latency, per_byte, *_mean(cluster, [adding / a.nbytes]))
 
 
-@plain_numbers
 def network_of(wires, devices=1, processes=1):
     """Return a function of k that makes a `Network` of k devices: ``processes`` on a host, ``devices`` in a process.
 
@@ -114,7 +113,7 @@ def network_of(wires, devices=1, processes=1):
     """
 
     def network(k):
-        process = np.arange(k) // devices
+        process = np.arange(int(k)) // devices
         host = process // processes
         levels = [wires.level(name) for name in LEVELS]
         links, bandwidth = [], []

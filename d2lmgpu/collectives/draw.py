@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from ..arguments import check_whole, plain_numbers
+from ..arguments import check_whole, plain, plain_numbers
 from ..language.follow import counted
 from ..language.moves import cuts_of
 from ..language.prove import check_form
@@ -74,7 +74,6 @@ def states_of(schedule, k, n):
     return k, n, schedule, cuts, counted(schedule, k, cuts)
 
 
-@plain_numbers
 def draw_bytes(schedule, k, itemsize=4):
     """Draw a heat map of the bytes that each device (row) sends to every other device (column)."""
     from matplotlib.ticker import EngFormatter
@@ -82,7 +81,7 @@ def draw_bytes(schedule, k, itemsize=4):
     sent = np.zeros((k, k))
     for step in schedule:
         for t in step:
-            sent[t.source, t.destination] += t.size * itemsize
+            sent[t.source, t.destination] += t.size * plain(itemsize)
     figure, axes = figure_of((5.2, 4.4))
     image = axes.imshow(np.where(sent > 0, sent, np.nan), cmap="viridis_r", vmin=0)
     figure.colorbar(image, label="sent", format=EngFormatter("B"))

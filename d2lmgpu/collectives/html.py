@@ -24,7 +24,6 @@ def write_html(schedule, k, n, file, network=None, itemsize=4, title="a schedule
 def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
     """The animation of a schedule, a dict as `player` describes it. Arguments and errors are those of `write_html`."""
     k, n, schedule, cuts, states = states_of(schedule, k, n)
-    itemsize = plain(itemsize)
     simulation = None if network is None else simulate(schedule, network, itemsize)
     begin, each = (0.0, [1.0] * len(schedule)) if network is None else (network.startup, simulation.step_seconds)
     times = [float(time) for time in np.cumsum([begin, *each])]
@@ -33,7 +32,7 @@ def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
         own = [[time] * len(step) for time in times[number : number + 2]]
         own = own if network is None else simulation.times[number]
         for t, start, end in zip(step, *map(list, own), strict=True):
-            size = int(t.size * itemsize)
+            size = int(t.size * plain(itemsize))
             messages.append([t.source, t.destination, t.op, _said(t, number), size, float(start), float(end)])
             sent[t.source].append([float(start), sent[t.source][-1][1] + size])
     total = [line[-1][1] for line in sent]

@@ -138,7 +138,6 @@ def virtual_devices(constants, cores):
     return network
 
 
-@plain_numbers
 def fit_virtual_devices(measurements, algorithms, cores):
     """The `CONSTANTS` of this computer, fitted to `Measurement` rows, as a dict.
 

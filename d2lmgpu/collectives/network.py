@@ -43,7 +43,6 @@ from .wires import (
 )
 
 
-@plain_numbers
 def full_switch(k, bandwidth, latency=0.0):
     """Every device has one wire in and one out, each of ``bandwidth`` bytes/s, to a switch that never blocks."""
     links = [f"out of {i}" for i in range(k)] + [f"into {i}" for i in range(k)]
@@ -106,7 +105,7 @@ TOPOLOGIES = {
     "nvlink_mesh": lambda k: nvlink_mesh(25e9, 2e-6),
     "machines": lambda k: machines(k, 8, 150e9, 12.5e9, 2e-6, 10e-6),
     "torus": lambda k: torus(*_sides(k)),
-    "hypercube": lambda k: hypercube((k - 1).bit_length()),
+    "hypercube": lambda k: hypercube((int(k) - 1).bit_length()),
     "fat_tree": lambda k: fat_tree(k),
     "dragonfly": lambda k: dragonfly(-(-k // 4), 4),
     "ethernet": lambda k: machines(k, 8, 150e9, 1.25e9, 2e-6, 50e-6),
@@ -120,7 +119,6 @@ def _sides(k):
     return side, k // side
 
 
-@plain_numbers
 def topology(name, k):
     """The network of this name with at least k devices. Raises ValueError if it cannot have that many."""
     network = TOPOLOGIES[name](k)

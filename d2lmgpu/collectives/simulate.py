@@ -40,9 +40,8 @@ def simulate(schedule, network, itemsize=4, goal="allreduce", root=0):
     ValueError if the schedule names a device that the network does not have.
     """
     check_network(network)
-    itemsize, root = plain(itemsize), plain(root)
     first, last, named = np.inf, 0, 0
-    clock, ends, times = Clock(network.k, network, lambda value: itemsize), [network.startup], []
+    clock, ends, times = Clock(network.k, network, lambda value: plain(itemsize)), [network.startup], []
     for _, moves in check_steps(schedule):
         ends_of_ways = [end for each in moves for end in (each.source, each.destination)]
         if any(end.min() < 0 or end.max() >= network.k for end in ends_of_ways):

@@ -181,17 +181,14 @@ def nvlink_ring(k, bandwidth, latency=0.0):
     return torus(k, bandwidth=bandwidth, latency=latency, name=f"NVLink ring, {k} devices")
 
 
-@plain_numbers
 def nvlink_mesh(bandwidth=25e9, latency=0.0):
     """Eight devices wired as in a DGX-1; ``bandwidth`` is that of one NVLink, in one direction."""
-    return wired({(a, b): count * bandwidth for a, b, count in MESH_WIRES}, latency, "NVLink mesh, 8 devices")
+    return wired({(a, b): count * plain(bandwidth) for a, b, count in MESH_WIRES}, latency, "NVLink mesh, 8 devices")
 
 
-@plain_numbers
 def torus(*sides, bandwidth=50e9, latency=2e-6, name=None):
     """A grid whose edges are joined, with ``sides`` devices in each dimension, numbered along the last one first."""
-    for side in sides:
-        check_whole("torus: a side", side, most=MOST_DEVICES)
+    sides = [check_whole("torus: a side", side, most=MOST_DEVICES) for side in sides]
     at = np.arange(np.prod(sides, dtype=int)).reshape(sides)
     turned = [np.roll(at, -1, axis) for axis in range(at.ndim)]
     wires = {(int(a), int(b)): bandwidth for each in turned for a, b in zip(at.flat, each.flat, strict=True) if a != b}
@@ -205,11 +202,9 @@ def hypercube(dimensions, bandwidth=50e9, latency=2e-6):
     return torus(*[2] * dimensions, bandwidth=bandwidth, latency=latency, name=f"hypercube of {2**dimensions}")
 
 
-@plain_numbers
 def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
     """Each leaf switch has ``size`` devices, and ``size`` wires of the same ``bandwidth`` to the spine switches."""
-    for name, value in (("k", k), ("size", size)):
-        check_whole(f"fat_tree: {name}", value, most=MOST_DEVICES)
+    k, size = (check_whole(f"fat_tree: {name}", n, most=MOST_DEVICES) for name, n in (("k", k), ("size", size)))
     leaf = [f"leaf {i // size}" for i in range(k)]
     wires = {(i, leaf[i]): bandwidth for i in range(k)}
     wires |= {(each, f"spine {j}"): bandwidth for each in dict.fromkeys(leaf) for j in range(size)}

@@ -26,26 +26,21 @@ MOST_DEVICES = 2**12
 _devices = {}
 
 
-def _index(index):
-    """The index of a device as an int."""
+def _device(kind, index, *args, admit=lambda device: None):
+    """The device of this kind and index. A new device is kept for later calls if ``admit`` raises nothing."""
     number = as_whole(index)
     if number is None or not 0 <= number < MOST_DEVICES:
         raise DeviceError(f"a device's index is a whole number from 0 to {MOST_DEVICES - 1:,}, not {shown(index)}")
-    return number
-
-
-def _device(kind, index, *args, admit=lambda device: None):
-    """The device of this kind and index. A new device is kept for later calls if ``admit`` raises nothing."""
-    known = _devices.get((kind, index))
+    known = _devices.get((kind, number))
     if known is None:
-        admit(made := kind(index, *args).set_up())
-        known = _devices.setdefault((kind, index), made)
+        admit(made := kind(number, *args).set_up())
+        known = _devices.setdefault((kind, number), made)
     return known
 
 
 def cpu(i: int = 0) -> Device:
     """Virtual device number ``i`` on the CPU. There may be more of them than cores."""
-    return _device(CPU, _index(i))
+    return _device(CPU, i)
 
 
 def gpu(i: int = 0) -> Device:
@@ -57,8 +52,7 @@ def gpu(i: int = 0) -> Device:
     if cards == 0:
         i = shown(i)
         raise DeviceError(f"gpu({i}): {reason}. Use cpu({i}), or try_gpu({i}) to fall back to it.")
-    i = _index(i)
-    return _device(GPU, i, i % cards, admit=_admit)
+    return _device(GPU, i, (as_whole(i) or 0) % cards, admit=_admit)
 
 
 def _admit(gpu):

@@ -18,7 +18,7 @@ import functools
 import itertools
 from typing import NamedTuple
 
-from ..arguments import plain, plain_numbers
+from ..arguments import plain
 
 MOST_ELEMENTS = 2**50
 """The most elements that an array may have; they would take petabytes."""
@@ -67,7 +67,6 @@ def name_of(value):
     return f"{kind} of stage {s}" + "".join(f", {'round' if kind == 'grads' else 'micro-batch'} {i}" for i in rest)
 
 
-@plain_numbers
 def chunk_bounds(n, k) -> list[tuple[int, int]]:
     """Split n elements into k chunks whose sizes differ by at most one: k pairs (start, stop).
 

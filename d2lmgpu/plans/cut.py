@@ -7,7 +7,7 @@ as many stages as it has layers with parameters; for LeNet these are four.
 
 import itertools
 
-from ..arguments import plain_numbers
+from ..arguments import plain
 from ..language.plan import stage_of
 from ..networks import layer_rows
 
@@ -23,7 +23,6 @@ def blocks(network, begins=lambda layer: layer.shapes):
     return [0, *[i for i, layer in enumerate(network) if begins(layer)][1:]]
 
 
-@plain_numbers
 def cut(network, count, costs=None):
     """The network in ``count`` stages, such that the most expensive stage is as cheap as possible.
 
@@ -38,7 +37,7 @@ def cut(network, count, costs=None):
         )
     if costs is None:
         costs = [products for *_, products in layer_rows(network)]
-    before, edges = [0, *itertools.accumulate(costs)], [*starts, len(network)]
+    before, edges = [0, *itertools.accumulate(plain(costs))], [*starts, len(network)]
     # {(stages, the edge where they end): (the cost of the most expensive stage, the edge where the last one begins)}
     cheapest = {(1, stop): (before[edges[stop]], 0) for stop in range(1, len(edges))}
     for stages in range(2, count + 1):

@@ -5,7 +5,7 @@ the micro-batches from left to right, each in the colour of the device that comp
 same layer for the same micro-batch, their colours are side by side, with the channels of each device.
 """
 
-from ..arguments import plain_numbers
+from ..arguments import plain
 from ..collectives.draw import COLOURS, figure_of
 from ..language.actions import Transfer
 from ..language.check import check_plan
@@ -32,7 +32,6 @@ MOST_NAMED = 3
 WORDS = {"ha": "center", "va": "center", "fontsize": 7, "zorder": 4}
 
 
-@plain_numbers
 def draw_splits(plans, batch_size=256, dtype="float32"):
     """A matplotlib figure with a panel for each of ``plans``, a dict from titles to plans of one network.
 
@@ -44,6 +43,7 @@ def draw_splits(plans, batch_size=256, dtype="float32"):
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    batch_size = plain(batch_size)
     if len({plan.network for plan in plans.values()}) != 1:
         raise ValueError(f"draw_splits: {several(len(plans), 'plan')}; give plans of one network")
     rows = layer_rows(next(iter(plans.values())).network)

@@ -21,12 +21,12 @@ from .compose import compose
 from .cut import cut
 
 
-@plain_numbers
 def one_f_one_b(k, micro_batches=4, network=LENET, costs=None):
     """The plan for k devices. ``costs``: those of the layers (see `cut`). Raises ValueError for too few layers."""
     return compose(one_f_one_b_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "1f1b")
 
 
+@plain_numbers
 def one_f_one_b_order(k, micro_batches):
     """For each device, its computations in order."""
     orders = []

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import plain, plain_numbers, shown
+from ..arguments import plain, shown
 from ..collectives.clock import Clock
 from ..language.memory import held_in_steps, joined_values, unit_bytes
 from ..language.moves import sent_by
@@ -143,7 +143,6 @@ def check_costs(costs, plan):
     return each
 
 
-@plain_numbers
 def estimate_costs(plan, batch_size=256, speed=1e12):
     """Costs of each stage for `simulate`, in seconds: for the products of forward, and as many for each gradient.
 
@@ -154,7 +153,9 @@ def estimate_costs(plan, batch_size=256, speed=1e12):
     computes = [action for step in plan.steps for action in step if isinstance(action, Compute)]
     for s, stage in enumerate(plan.stages):
         together = len({c.device for c in computes if c[:1] + c[2:4] == ("F", s, 0)})
-        seconds = batch_size / plan.micro_batches / speed / max(1, together)  # for one product of an image
+        seconds = float(
+            batch_size / plan.micro_batches / plain(speed) / max(1, together)
+        )  # for one product of an image
         whole = sum(products[stage.first : stage.stop])
         first = next(filter(None, products), 0) if stage.first == 0 else 0
         F, I, W = (number * seconds for number in (whole, whole - first, whole))  # noqa: E741, N806

@@ -15,14 +15,12 @@ keeps for W.
 Source: ZB-H1 in Qi et al. 2023, "Zero bubble pipeline parallelism".
 """
 
-from ..arguments import plain_numbers
 from ..networks import LENET
 from .compose import compose
 from .cut import cut
 from .one_f_one_b import one_f_one_b_order
 
 
-@plain_numbers
 def zero_bubble(k, micro_batches=4, network=LENET, costs=None):
     """The plan for k devices. ``costs``: those of the layers (see `cut`). Raises ValueError for too few layers."""
     return compose(zero_bubble_order(k, micro_batches), micro_batches, network, cut(network, k, costs), "zero-bubble")

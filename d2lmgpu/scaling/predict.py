@@ -39,16 +39,13 @@ class Compute:
 
     as_dict = asdict
 
-    def __post_init__(self):
-        self.sizes, self.seconds, self.busy = plain((self.sizes, self.seconds, self.busy))
-
     def __call__(self, n):
         """Seconds for n examples."""
-        n = plain(n)
-        if len(self.sizes) == 1:
-            return self.seconds[0] * n / self.sizes[0]
-        i = min(max(int(np.searchsorted(self.sizes, n)), 1), len(self.sizes) - 1)
-        (n0, n1), (t0, t1) = self.sizes[i - 1 : i + 1], self.seconds[i - 1 : i + 1]
+        n, sizes, seconds = plain((n, self.sizes, self.seconds))
+        if len(sizes) == 1:
+            return seconds[0] * n / sizes[0]
+        i = min(max(int(np.searchsorted(sizes, n)), 1), len(sizes) - 1)
+        (n0, n1), (t0, t1) = sizes[i - 1 : i + 1], seconds[i - 1 : i + 1]
         return max(0.0, t0 + (t1 - t0) * (n - n0) / (n1 - n0))
 
     def faster(self, times):
@@ -100,7 +97,6 @@ def check_predictable(algorithm):
         )
 
 
-@plain_numbers
 def fit_messages(devices, counts, algorithm, places):
     """Time messages of `MESSAGES` bytes on the first k devices for all k in ``counts``, and fit a network to the times.
 

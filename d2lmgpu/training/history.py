@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import plain_numbers
 from ..networks import CROSS_ENTROPY, find_loss
 from ..words import FEW, REACHED, listed, seconds, several
 from .fields import called
@@ -150,14 +149,13 @@ class History:
         return f"{tested}, {speed} on {many}[{listed(self.devices)}]"
 
 
-@plain_numbers
 def why_diverged(losses, network, loss="cross_entropy"):
     """A line that says why training should be given up, or None. ``losses``: the training losses, one per epoch.
 
     The loss of guessing is known only for cross_entropy; with another ``loss``, training is given up only if a value is
     not finite.
     """
-    guessing, advice = math.inf, f"; {TRY}"  # the loss of a network that knows nothing
+    losses, guessing, advice = list(losses), math.inf, f"; {TRY}"  # the loss of a network that knows nothing
     if find_loss(loss) is CROSS_ENTROPY:
         guessing = math.log(network.classes)
         advice = f", where guessing gives {guessing:.3g}; {TRY}"
