@@ -6,7 +6,8 @@ The functions you start with (`train` and `Settings`, `evaluate`, `predict`, the
 functions, `load_...`) check their arguments. Each error message says in one line what was given and what is allowed:
 ValueError for arguments that make no sense, DeviceMismatchError for arrays on different devices, DeviceError for
 devices that do not exist or are misused, OSError for files. A function's own docstring names any other errors. Layers
-and other inner functions leave it to NumPy to reject wrong arguments.
+and other inner functions leave it to NumPy to reject wrong arguments. Numbers and flags may be Python's or NumPy's, and
+a list of numbers or names may also be a tuple, an array, or a column of a table.
 """
 
 from . import blas as blas  # before NumPy: its BLAS may read its number of threads when it is imported

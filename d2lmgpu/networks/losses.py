@@ -163,8 +163,7 @@ def called(name, function, *arguments):
 
 def number(what, value, wanted, finite=True):
     """The ``value``, a number or a 0-d array, as a float. Raises ValueError for any other object."""
-    is_array = hasattr(value, "dtype") and value.shape == () and value.dtype.kind in "iuf"
-    if not is_array and not is_number(value):
+    if not is_number(on_host(value)):
         raise ValueError(f"{what} {shown(value)}; it should be a number: {wanted}")
     value = float(on_host(value))
     if finite and not np.isfinite(value):

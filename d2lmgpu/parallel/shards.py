@@ -1,10 +1,8 @@
 """How many examples each device gets: equal parts, or parts in proportion to loads."""
 
-import contextlib
-
 import numpy as np
 
-from ..arguments import check_name, plain, shown
+from ..arguments import check_name, is_number, plain, shown
 from ..collectives import chunk_bounds
 from ..devices import put
 from ..exact import SUMS
@@ -45,14 +43,11 @@ def put_parts(array, bounds, devices):
 
 def check_loads(loads, k):
     """The loads as k floats. Raises ValueError if one is negative, or if their sum is not finite or not above 0."""
-    numbers = np.full(k, np.nan)
-    with contextlib.suppress(TypeError, ValueError, OverflowError):
-        numbers = np.asarray(loads, float)
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = numbers.sum()
-    if numbers.shape != (k,) or not 0 < total < np.inf or (numbers < 0).any():
+    numbers = plain(loads)
+    fit = type(numbers) is list and len(numbers) == k and all(is_number(load) and load >= 0 for load in numbers)
+    if not fit or not 0 < sum(map(float, numbers)) < np.inf:
         raise ValueError(
-            f"loads {shown(plain(loads))}: give {k} numbers, one for each device, none below 0 and not all 0, "
+            f"loads {shown(numbers)}: give {k} numbers, one for each device, none below 0 and not all 0, "
             "with a finite sum"
         )
-    return numbers
+    return np.array(numbers, float)

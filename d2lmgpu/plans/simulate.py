@@ -90,7 +90,7 @@ def simulate(
     costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype, exact)
     timed = functools.partial(_timed, plan, columns, network, costs, bytes_of)
     contention = plain(contention)
-    factors = {} if list(contention) == [1] else slowed(lambda factors: timed(factors)[1], contention)
+    factors = {} if contention == [1] else slowed(lambda factors: timed(factors)[1], contention)
     clock, events, moved = timed(factors)
     busy = np.zeros(plan.k)
     for event in events:
