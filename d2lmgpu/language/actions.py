@@ -18,7 +18,7 @@ import functools
 import itertools
 from typing import NamedTuple
 
-from ..arguments import plain
+from ..arguments import plain, scalar
 
 MOST_ELEMENTS = 2**50
 """The most elements that an array may have; they would take petabytes."""
@@ -50,7 +50,7 @@ class Transfer(NamedTuple):
     def __repr__(self):
         """As for any named tuple, but without the value and the target if they have their defaults."""
         fields = zip(self._fields, self, strict=True)
-        said = [f"{name}={field!r}" for name, field in fields if field != self._field_defaults.get(name, "")]
+        said = [f"{name}={scalar(field)!r}" for name, field in fields if field != self._field_defaults.get(name, "")]
         return f"Transfer({', '.join(said)})"
 
     def __str__(self):
