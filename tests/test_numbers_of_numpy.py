@@ -33,6 +33,7 @@ from d2lmgpu import (
     sweeps,
     training,
 )
+from d2lmgpu.arguments import check_whole
 from d2lmgpu.collectives import network as wiring
 from d2lmgpu.exercises.grading import grade
 from d2lmgpu.networks import Dense, Flatten, sequential
@@ -58,7 +59,7 @@ cluster.Cluster cluster.Place cluster.Wires
 """Classes of what the package itself returns."""
 
 INNER = """
-collectives.check_algorithm collectives.compile_algorithm cluster.add_gather cluster.agree cluster.choose
+collectives.check_algorithm collectives.compile_algorithm cluster.add_gather cluster.agree
 cluster.measure_across scaling.measure_cluster_scaling devices.Task sweeps.document exercises.write_json
 """.split()
 """Functions that the package calls, with its own numbers, or that need several processes."""
@@ -136,7 +137,7 @@ CALLS = {
     ),
     "cluster.measure_wires": (
         shrink(cluster.measure_wires),
-        lambda folder: {"cluster": cluster.as_cluster([0, 1]), "sizes": [4096, 8192], "hosts": False},
+        lambda folder: {"cluster": cluster.as_cluster([0, 1]), "sizes": [4096, 8192]},
     ),
     "minibatches": (d2l.minibatches, given(X=images(300, (1, 2, 2)), y=labels(300), batch_size=200, seed=3, epoch=2)),
     "choose_devices": (d2l.choose_devices, given(environment="cpu", devices=[0, 2])),
@@ -721,3 +722,16 @@ def test_every_public_function_has_such_a_call():
 def parameters(function):
     """The names of a function's parameters, or of a class's own constructor."""
     return [] if function.__init__ is object.__init__ else inspect.signature(function).parameters
+
+
+@pytest.mark.parametrize("value", [True, np.bool_(True), np.array(True), 2.0, np.float64(2), np.array([2]), "2", None])
+def test_what_is_no_whole_number_of_any_library(value):
+    with pytest.raises(ValueError, match="n is .*; it should be a whole number, at least 1"):
+        check_whole("n", value)
+    with pytest.raises(d2l.DeviceError, match="a device's index is a whole number from 0 to 4,095, not "):
+        d2l.cpu(value)
+
+
+@pytest.mark.parametrize("names", [("cat", "dog"), {"cat": 1, "dog": 2}.keys(), map(str, ["cat", "dog"])])
+def test_names_of_classes_may_be_anything_that_lists_them(names):
+    assert d2l.Model(TINY, tiny_params()).with_classes(names).classes == ["cat", "dog"]

@@ -8,14 +8,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..arguments import plain
 from ..fashion_mnist import FILES
 from .apart import Supervisor
 from .checking import Verdict, judge, not_yet, what_ends
 from .jobs import SPOKE
 from .mine import FILE
 from .results import in_words
-from .time_limit import SECONDS
+from .time_limit import SECONDS, check_seconds
 
 
 def judge_file(name, path, seconds=SECONDS):
@@ -29,7 +28,7 @@ def judge_file(name, path, seconds=SECONDS):
     if Path(path).is_dir():
         raise ValueError(f"{path} is a folder; give the path of a Python file")
     with open(path, "rb"), contextlib.closing(Supervisor()) as supervisor:  # OSError now if it cannot be read
-        return judged(name, supervisor.run(judge_here, name, str(path), seconds=plain(seconds)))
+        return judged(name, supervisor.run(judge_here, name, str(path), seconds=check_seconds(seconds)))
 
 
 def judged(name, outcome):
