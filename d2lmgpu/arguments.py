@@ -269,20 +269,12 @@ def check_array(name, value, ndim=None, shape="", kinds="biuf"):
 def as_array(name, value, kinds="biuf"):
     """Like `check_array`, but ``value`` may also be a list that NumPy can convert to an array."""
     if not hasattr(value, "dtype") and not is_foreign(value):
-        try:
-            value = np.asarray(value)
-        except (TypeError, ValueError, OverflowError):  # a ragged list, or a number beyond all dtypes
-            raise ValueError(f"{name} is {shown(value)}; it should be an array") from None
+        with contextlib.suppress(TypeError, ValueError, OverflowError):  # a ragged list, a number beyond all dtypes
+            converted = np.asarray(value)
+            if converted.dtype.kind in kinds:
+                return converted
+        raise ValueError(f"{name} is {shown(value)}; it should be an array of numbers")
     return check_array(name, value, kinds=kinds)
-
-
-def check_sized(name, value):
-    """``value`` after `as_numpy`. Raises ValueError unless it has a length and can be indexed."""
-    value = as_numpy(name, value)
-    single = isinstance(value, (str, bytes, dict)) or getattr(value, "ndim", 1) == 0
-    if single or not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
-        raise ValueError(f"{name} is {shown(value)}; it should be an array or a list")
-    return value
 
 
 def check_path(name, value):

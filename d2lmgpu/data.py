@@ -15,12 +15,27 @@ def minibatches(X, y, batch_size, seed, epoch) -> Iterator[tuple[np.ndarray, np.
     The order depends only on ``seed`` and ``epoch``: it differs from epoch to epoch,
     and any epoch can be repeated. The last minibatch holds the remaining examples
     (60000 mod 256 = 96).
+
+    Raises ValueError, at once, if X and y differ in length or have no examples, and for invalid numbers.
     """
-    X, y = as_numpy("minibatches: X", X), as_numpy("minibatches: y", y)
+    X, y = check_examples("minibatches", X, y, least=1)
     batch_size = check_whole("batch_size", batch_size)
     order = epoch_order(len(X), seed, epoch)
     parts = (order[start : start + batch_size] for start in range(0, len(X), batch_size))
     return ((to_float(X[chosen]), y[chosen]) for chosen in parts)
+
+
+def check_examples(function, X, y, least=0):
+    """``X`` and ``y``, arguments of a ``function``, as arrays.
+
+    Raises ValueError unless each example in X has a label in y, and unless there are ``least`` examples (0 or 1).
+    """
+    X, y = as_array(f"{function}: X", X), as_array(f"{function}: y", y)
+    if not X.ndim or X.shape[:1] != y.shape[:1]:
+        raise ValueError(f"{function}: X of shape {X.shape} and y of shape {y.shape}; each example needs a label")
+    if len(X) < least:
+        raise ValueError(f"{function}: there are no examples; it needs at least one")
+    return X, y
 
 
 def first_examples(data, limit):
@@ -28,13 +43,14 @@ def first_examples(data, limit):
 
     If the examples are sorted by class, as those from folders are, they are taken evenly from all classes.
 
-    Raises ValueError unless ``limit`` is a whole number of at least 1.
+    Raises ValueError unless ``limit`` is a whole number of at least 1, and each training example has a label.
     """
     limit = check_limit(limit)
     X_train, y_train, *rest = check_parts(data)
+    X_train, y_train = check_examples("data", X_train, y_train)
     chosen = slice(limit)
     ordered = isinstance(y_train, np.ndarray) and y_train.ndim == 1 and np.all(y_train[:-1] <= y_train[1:])
-    if ordered and limit is not None and limit < len(y_train) == len(X_train):
+    if ordered and limit is not None and limit < len(y_train):
         chosen = np.arange(limit) * len(y_train) // limit
     return X_train[chosen], y_train[chosen], *rest
 
@@ -58,7 +74,7 @@ def check_limit(limit):
 
 
 def epoch_order(n, seed, epoch):
-    """A permutation of 0..n-1: the order of the examples in an epoch."""
+    """A permutation of 0..n-1: the order of the examples in an epoch. Raises ValueError for invalid numbers."""
     # A spawned sequence, because [seed, 0] would be the same stream as seed, which the weights are drawn from.
     sequence = np.random.SeedSequence(check_seed(seed), spawn_key=(check_whole("epoch", epoch, least=0),))
     return np.random.default_rng(sequence).permutation(n)

@@ -28,7 +28,7 @@ def sgd(params, grads, lr, batch_size):
 
     Raises ValueError if the gradients do not match the parameters, the rate is not finite, or the batch size is 0.
     """
-    lr, batch_size = _checked(params, grads, lr, batch_size)
+    lr, batch_size = _checked(params, lr, batch_size, grads=grads)
     xp = array_module(params[0])
     with span("update"):
         for param, grad, change in _pieces(params, grads):
@@ -39,8 +39,9 @@ def sgd(params, grads, lr, batch_size):
 def momentum(params, grads, velocities, lr, batch_size, decay=0.9):
     """SGD with momentum (Polyak 1964), as in PyTorch: velocity = decay · velocity + g; param -= lr · velocity.
 
-    ``velocities``: arrays like ``params``, initially zero.
+    ``velocities``: arrays like ``params``, initially zero. Raises ValueError as `sgd` does.
     """
+    lr, batch_size = _checked(params, lr, batch_size, grads=grads, velocities=velocities)
     xp = array_module(params[0])
     with span("update"):
         for param, grad, velocity, change in _pieces(params, grads, velocities):
@@ -55,8 +56,9 @@ def adam(params, grads, means, squares, step, lr, batch_size, beta1=0.9, beta2=0
     """Adam (Kingma and Ba 2015): running means of g and g², both corrected for their start at zero.
 
     ``means`` and ``squares``: arrays like ``params``, initially zero. ``step`` counts from 1. param -= lr · m / (√v +
-    epsilon), where m = mean / (1 - beta1^step) and v = square / (1 - beta2^step).
+    epsilon), where m = mean / (1 - beta1^step) and v = square / (1 - beta2^step). Raises ValueError as `sgd` does.
     """
+    lr, batch_size = _checked(params, lr, batch_size, grads=grads, means=means, squares=squares)
     xp = array_module(params[0])
     with span("update"):
         for param, grad, mean, square, change in _pieces(params, grads, means, squares):
@@ -170,11 +172,12 @@ def _pieces(*lists):
             yield *pieces, memory[: len(pieces[0])]
 
 
-def _checked(params, grads, lr, batch_size):
-    """The numbers as Python's. ValueError unless they are valid and ``grads`` is a list of arrays like ``params``."""
+def _checked(params, lr, batch_size, **lists):
+    """The numbers as Python's. ValueError unless they are valid, and these are ``lists`` of arrays like ``params``."""
     if not isinstance(params, (list, tuple)) or not params:
         raise ValueError(f"params: {shown(params)} should be a list of arrays")
     for i, param in enumerate(params):
         check_array(f"params: number {i}", param, kinds="f")
-    check_shapes("grads", grads, [param.shape for param in params], "params")
+    for name, arrays in lists.items():
+        check_shapes(name, arrays, [param.shape for param in params], "params")
     return check_number("lr", lr), check_number("batch_size", batch_size, above=0)

@@ -11,6 +11,7 @@ from PIL import Image
 import d2lmgpu as d2l
 from d2lmgpu import exercises, networks, plans, sweeps, training
 from d2lmgpu.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from d2lmgpu.parallel import measure_loads
 
 TINY = networks.sequential((1, 4, 4), networks.Flatten(), networks.Dense(3))
 rng = np.random.default_rng(5)
@@ -86,10 +87,16 @@ def make_files(folder):
 
 
 SCHEDULE = d2l.collectives.ring(3, 12)
+QUEUE = d2l.MinibatchQueue(images(), labels(), two(), 4)
 
 DOORS = {
     "Animator": (d2l.Animator, lambda folder: with_defaults(d2l.Animator, legend=["one", "other"])),
     "Animator.add": (d2l.Animator(legend=["one", "other"]).add, lambda folder: {"x": 1, "y": [0.5, None]}),
+    "MinibatchQueue": (
+        d2l.MinibatchQueue,
+        lambda folder: with_defaults(d2l.MinibatchQueue, X=images(), y=labels(), devices=two(), batch_size=4),
+    ),
+    "MinibatchQueue.shuffle": (QUEUE.shuffle, lambda folder: {"epoch": 1, "done": 1}),
     "Settings": (training.Settings, lambda folder: with_defaults(training.Settings)),
     "allreduce": (
         d2l.allreduce,
@@ -114,6 +121,10 @@ DOORS = {
             "name": "mine",
             "algorithm": "ring",
         },
+    ),
+    "confusion_matrix": (
+        d2l.confusion_matrix,
+        lambda folder: {"y": labels(), "predicted": labels(), "classes": 3},
     ),
     "cpu": (d2l.cpu, lambda folder: {"i": 0}),
     "evaluate": (
@@ -149,6 +160,16 @@ DOORS = {
     "loss_and_grads": (
         d2l.loss_and_grads,
         lambda folder: with_defaults(d2l.loss_and_grads, X=images(), y=labels(), params=tiny_params(), network=TINY),
+    ),
+    "measure_loads": (
+        measure_loads,
+        lambda folder: with_defaults(
+            measure_loads, X=images(), y=labels(), params=tiny_params(), devices=two(), batch_size=4, network=TINY
+        ),
+    ),
+    "minibatches": (
+        d2l.minibatches,
+        lambda folder: {"X": images(), "y": labels(), "batch_size": 4, "seed": 0, "epoch": 0},
     ),
     "plans.prove": (
         plans.prove,

@@ -154,7 +154,7 @@ def test_arguments_that_do_not_fit(make_devices):
     X, y = np.zeros((4, 1, 28, 28), np.float32), np.zeros(4, int)
     device_params = [d2l.get_params(d2l.init_params(), device) for device in devices]
     cases = [
-        (lambda: d2l.split_batch(X, y[:3], devices), "4 examples in X and 3 labels"),
+        (lambda: d2l.split_batch(X, y[:3], devices), r"y of shape \(3,\); each example needs a label"),
         (lambda: d2l.split_batch(X, y, []), "empty"),
         (lambda: d2l.split_batch(X, y, [devices[0]] * 2), "twice"),
         (lambda: d2l.split_batch(X, y, ["cpu0"]), "a name such as cpu:0"),

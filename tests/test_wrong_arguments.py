@@ -14,10 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from front_doors import DOORS, make_files
+from front_doors import DOORS, TINY, images, labels, make_files, tiny_params, two
 
 import d2lmgpu as d2l
 from d2lmgpu.arguments import check_number, check_seed, check_whole
+from d2lmgpu.data import first_examples
+from d2lmgpu.optimizers import adam, momentum
+from d2lmgpu.parallel import measure_loads
 
 PACKAGE = str(Path(d2l.__file__).parent)
 DOCUMENTED = (ValueError, d2l.DeviceError, OSError)  # in the package's docstring; others in the function's own
@@ -69,11 +72,13 @@ def complaint(function, arguments):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = function(**arguments)
-            if hasattr(result, "__next__"):
-                list(result)
             d2l.synchronize([d2l.cpu(0), d2l.cpu(1), d2l.cpu(7)])
     except Exception as error:
         return complaint_of(error, function)
+    try:
+        list(result if hasattr(result, "__next__") else [])
+    except Exception as error:
+        return f"not raised at the call, but later: {error!r}"
     return None
 
 
@@ -120,6 +125,66 @@ def test_wrong_arguments(name, folder, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     found = list(findings(name, folder))
     assert not found, "\n" + "\n".join(found)
+
+
+TRAINED = d2l.Model(TINY, tiny_params())
+ON_TWO = [d2l.get_params(tiny_params(), device) for device in two()]
+TAKE_LABELS = {
+    "minibatches": lambda X, y: d2l.minibatches(X, y, 4, 0, 0),
+    "MinibatchQueue": lambda X, y: d2l.MinibatchQueue(X, y, two(), 4),
+    "split_batch": lambda X, y: d2l.split_batch(X, y, two()),
+    "train_batch": lambda X, y: d2l.train_batch(X, y, ON_TWO, two(), 0.1, network=TINY),
+    "measure_loads": lambda X, y: measure_loads(X, y, tiny_params(), two(), 4, TINY),
+    "loss_and_grads": lambda X, y: d2l.loss_and_grads(X, y, tiny_params(), TINY),
+    "evaluate": lambda X, y: d2l.evaluate(tiny_params(), X, y, two(), TINY),
+    "Model.evaluate": TRAINED.evaluate,
+    "train": lambda X, y: d2l.train(two(), data=(X, y, X[:2], y[:2]), network=TINY, progress=False),
+    "train, test set": lambda X, y: d2l.train(two(), data=(X[:2], y[:2], X, y), network=TINY, progress=False),
+    "sweep": lambda X, y: d2l.sweep([{}], data=(X, y, X[:2], y[:2]), mode="sequential", progress=False),
+    "--limit": lambda X, y: first_examples((X, y, X, y), 2),
+    "confusion_matrix": lambda X, y: d2l.confusion_matrix(labels(len(X)), y, 3),
+    "softmax_cross_entropy": lambda X, y: d2l.softmax_cross_entropy(X[:, 0, 0], y),
+    "squared_error": lambda X, y: d2l.squared_error(X[:, 0, 0], y),
+}
+
+
+@pytest.mark.parametrize("few", [0, 4, 9])
+@pytest.mark.parametrize("name", TAKE_LABELS)
+def test_each_example_needs_a_label(name, few):
+    """Otherwise examples get wrong labels, or are left out, silently."""
+    with pytest.raises(ValueError, match="needs? (one|a label)|at least one|of shape"):
+        TAKE_LABELS[name](images(6), labels(few))
+
+
+@pytest.mark.parametrize("wrong", [-1, 2.5, None, "1", True])
+@pytest.mark.parametrize("name", ["batch_size", "seed", "epoch"])
+def test_minibatches_check_their_numbers_at_the_call(name, wrong):
+    X, y, numbers = images(), labels(), {"batch_size": 4, "seed": 0, "epoch": 0} | {name: wrong}
+    with pytest.raises(ValueError, match=f"{name} is .*; it should be a whole number, at least [01]"):
+        d2l.minibatches(X, y, **numbers)
+    epoch = numbers.pop("epoch")
+    with pytest.raises(ValueError, match=f"{name} is .*; it should be a whole number, at least [01]"):
+        d2l.MinibatchQueue(X, y, two(), **numbers).shuffle(epoch)
+
+
+def test_there_is_an_example():
+    for function in (TAKE_LABELS["minibatches"], TAKE_LABELS["MinibatchQueue"], TAKE_LABELS["measure_loads"]):
+        with pytest.raises(ValueError, match="there are no examples; it needs at least one"):
+            function(images(0), labels(0))
+    with pytest.raises(ValueError, match="batch_size is 0; it should be a whole number, at least 1"):
+        d2l.minibatches(images(), labels(), 0, 0, 0)
+
+
+def test_optimizers_take_lists_like_the_parameters():
+    params, fewer = tiny_params(), tiny_params()[:1]
+    for call in (
+        lambda: d2l.sgd(params, fewer, 0.1, 4),
+        lambda: momentum(params, fewer, params, 0.1, 4),
+        lambda: momentum(params, params, fewer, 0.1, 4),
+        lambda: adam(params, params, fewer, params, 1, 0.1, 4),
+    ):
+        with pytest.raises(ValueError, match="there should be a list of 2 arrays, as from params"):
+            call()
 
 
 def test_numbers_of_other_libraries():

@@ -15,9 +15,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..arguments import as_numpy, check_array, check_flag, check_list, check_number, check_sized, shown
+from ..arguments import as_numpy, check_array, check_flag, check_list, check_number, shown
 from ..cluster import as_cluster, gather
 from ..collectives import allreduce, check_algorithm
+from ..data import check_examples
 from ..devices import Batch, DeviceArray, DeviceMismatchError, parts_of, put, to_host
 from ..devices.errors import HOST
 from ..devices.transfer import result_to_host
@@ -64,9 +65,7 @@ def split_batch(X, y, devices, loads=None, sums="float") -> tuple[list[DeviceArr
     Raises ValueError if X and y differ in length, and for invalid devices or loads.
     """
     everybody = as_cluster(devices)
-    X, y = check_sized("split_batch: X", X), check_sized("split_batch: y", y)
-    if len(X) != len(y):
-        raise ValueError(f"split_batch: {len(X)} examples in X and {len(y)} labels in y; each example needs one")
+    X, y = check_examples("split_batch", X, y)
     if loads is not None:
         loads = check_loads(loads, len(everybody))
     bounds = everybody.part(shard_bounds(len(X), len(everybody), loads, granule_of(sums)))

@@ -10,9 +10,9 @@ The devices work on a minibatch while the host program prepares the next.
 
 import numpy as np
 
-from ..arguments import as_numpy, check_flag, check_seed, check_whole, shown
+from ..arguments import check_flag, check_seed, check_whole, shown
 from ..cluster import as_cluster
-from ..data import batch_rng, epoch_order, epoch_size, to_float
+from ..data import batch_rng, check_examples, epoch_order, epoch_size, to_float
 from ..devices import DeviceArray
 from ..devices.errors import HOST
 from ..devices.records import note_transfer, timed
@@ -53,13 +53,11 @@ class MinibatchQueue:
     before the last one, but only after the devices have finished all work that they were given before that last one was
     requested. Copy the arrays that you want to keep.
 
-    Raises ValueError for invalid labels or loads, and for settings that leave no minibatch.
+    Raises ValueError for invalid labels, numbers or loads, and for settings that leave no minibatch.
     """
 
     def __init__(self, X, y, devices, batch_size, seed=0, loads=None, preprocess=None, drop_last=False, sums="float"):
-        X, y = as_numpy("MinibatchQueue: X", X), as_numpy("MinibatchQueue: y", y)
-        if len(X) == 0:
-            raise ValueError("MinibatchQueue: there are no examples; it needs at least one")
+        X, y = check_examples("MinibatchQueue", X, y, least=1)
         self.everybody = as_cluster(devices)
         self.X, self.y, self.devices = np.ascontiguousarray(X), np.ascontiguousarray(y), self.everybody.mine
         check_targets(self.y, len(self.X), any_shape=True)

@@ -188,9 +188,10 @@ def confusion_matrix(y, predicted, classes) -> np.ndarray:
 
     Raises ValueError unless ``y`` and ``predicted`` are labels below ``classes``.
     """
-    y, predicted, classes = as_numpy("labels", y), as_numpy("labels", predicted), check_whole("classes", classes)
-    check_labels(y, len(y), classes)
-    check_labels(predicted, len(y), classes)
+    y, predicted = as_array("labels", y), as_array("predicted labels", predicted)
+    classes = check_whole("classes", classes)
+    check_labels(y, y.size, classes)
+    check_labels(predicted, y.size, classes)
     cells = np.asarray(y, np.intp) * classes + np.asarray(predicted, np.intp)
     return np.bincount(cells, minlength=classes**2).reshape(classes, classes)
 
