@@ -193,12 +193,12 @@ def check_function(name, value):
         raise ValueError(f"{name} is {shown(value)}; it should be a function")
 
 
-def check_list(name, value, of, length=None):
+def check_list(name, value, of, length=None, one=()):
     """``value`` as a list; it may be any iterable but a string or a dict, or an array with one axis, of any library.
 
-    ``of`` says what it should hold.
+    ``of`` says what it should hold. A value of the type ``one``, or of one of these types, becomes a list of one.
     """
-    value = as_numpy(name, value)
+    value = [value] if isinstance(value, one) else as_numpy(name, value)
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable) or hasattr(value, "dtype"):
@@ -210,8 +210,8 @@ def check_list(name, value, of, length=None):
 
 
 def check_names(name, value, length=None):
-    """``value``, names in any form that `check_list` takes, as a list of strings."""
-    return [str(each) for each in check_list(name, value, of="names", length=length)]
+    """``value``, names in any form that `check_list` takes, or one name, as a list of strings."""
+    return [str(each) for each in check_list(name, value, of="names", length=length, one=str)]
 
 
 def is_foreign(value):

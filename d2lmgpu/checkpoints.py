@@ -39,8 +39,9 @@ class Checkpoint(NamedTuple):
 def save_checkpoint(path, checkpoint):
     """Write a `Checkpoint`. If this fails, or the machine stops in the meantime, an older file stays as it was.
 
-    Raises OSError if the file cannot be written.
+    Raises OSError if the file cannot be written, ValueError unless ``path`` is a name.
     """
+    check_path("path", path)
     named = {f"{name}.{i}": array for name, arrays in checkpoint.arrays.items() for i, array in enumerate(arrays)}
     buffer = io.BytesIO()
     np.savez(buffer, state=np.frombuffer(json.dumps(checkpoint.state).encode(), np.uint8), **named)

@@ -4,12 +4,14 @@ Training and prediction both use `read_images`, so they read pictures in the sam
 """
 
 import contextlib
+import io
+import os
 import warnings
 from pathlib import Path
 
 import numpy as np
 
-from .arguments import check_flag, check_path
+from .arguments import check_flag, check_list, check_path
 from .idx import find_idx, read_idx
 from .networks.build import check_input_shape
 
@@ -31,8 +33,10 @@ def read_images(paths, input_shape, invert=False):
     ``invert``: black becomes white and white black, as the last step, so that transparent
     parts become black. (Fashion-MNIST's items are bright on black, unlike most pictures.)
 
-    Raises ValueError for a file that is not a complete picture, is too large, or has 32 bits per pixel, and for a C
-    other than 1 and 3; OSError for a file that cannot be read.
+    ``paths``: the names of the files, or of one.
+
+    Raises ValueError for a file that is not a complete picture, is too large, or has 32 bits per pixel, for a folder,
+    for no files, and for a C other than 1 and 3; OSError for a file that cannot be read.
     """
     from PIL import Image, ImageOps
 
@@ -40,6 +44,9 @@ def read_images(paths, input_shape, invert=False):
     modes = {1: "L", 3: "RGB"}
     if C not in modes:
         raise ValueError(f"read_images: the network takes {C} channels; pictures have 1 (grey) or 3 (colour)")
+    paths = check_list("read_images: paths", paths, of="names of pictures", one=(str, bytes, os.PathLike, io.IOBase))
+    if not paths:
+        raise ValueError("read_images: the list of paths is empty; give at least one picture")
     images = np.empty((len(paths), C, H, W), np.uint8)
     for image, path in zip(images, paths, strict=True):
         with _opened(path) as picture:  # made upright, opaque, and grey or coloured
@@ -54,6 +61,9 @@ def _opened(path):
     """The Pillow image in a file, for a ``with`` block in which Pillow's errors become a ValueError."""
     from PIL import Image
 
+    check_path("picture", path)
+    if Path(path).is_dir():
+        raise ValueError(f"{path} is a folder; give the names of the pictures in it")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of files that it can read nevertheless

@@ -78,7 +78,7 @@ class Animator:
         figsize=(3.5, 2.5),
     ):
         self._names = check_names("Animator: legend", [] if legend is None else legend)
-        self._fmts = check_list("Animator: fmts", fmts, of="matplotlib's formats, such as 'm--'") or ["-"]
+        self._fmts = check_list("Animator: fmts", fmts, of="matplotlib's formats, such as 'm--'", one=str) or ["-"]
         given = {"xlabel": xlabel, "ylabel": ylabel, "xlim": xlim, "ylim": ylim, "xscale": xscale, "yscale": yscale}
         given = plain(given)
         self._how = {name: value for name, value in given.items() if value is not None and not _same(value)}

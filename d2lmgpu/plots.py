@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from .arguments import shown
 from .collectives.draw import BLUE, COLOURS, ORANGE, figure_of
 from .timing import rows_of
 from .words import listed, several
@@ -17,8 +18,12 @@ def plot_history(history, losses=()):
 
     There is one value per epoch, and the plots are side by side. Returns the figure.
 
-    ``losses``: pairs of a time in epochs and the loss of the epoch so far, for a line within the epochs.
+    ``history``: a `History`, or a `Result` of `train`; anything else raises ValueError. ``losses``: pairs of a time in
+    epochs and the loss of the epoch so far, for a line within the epochs.
     """
+    history = getattr(history, "history", history)
+    if not hasattr(history, "train_loss"):
+        raise ValueError(f"plot_history: {shown(history)} should be a history, as train returns it")
     columns = 2 + len(history.metrics)
     figure, (tested, *metrics, loss) = figure_of((4.5 * columns, 3.6), 1, columns)
     epochs = range(1, len(history.train_loss) + 1)

@@ -87,6 +87,7 @@ def make_files(folder):
 
 
 SCHEDULE = d2l.collectives.ring(3, 12)
+MODEL = d2l.Model(TINY, tiny_params())
 QUEUE = d2l.MinibatchQueue(images(), labels(), two(), 4)
 
 DOORS = {
@@ -97,6 +98,9 @@ DOORS = {
         lambda folder: with_defaults(d2l.MinibatchQueue, X=images(), y=labels(), devices=two(), batch_size=4),
     ),
     "MinibatchQueue.shuffle": (QUEUE.shuffle, lambda folder: {"epoch": 1, "done": 1}),
+    "Model.export": (MODEL.export, lambda folder: {"path": folder / "model.npz"}),
+    "Model.read": (MODEL.read, lambda folder: {"paths": [folder / "pictures" / "test" / "dog" / "1.png"]}),
+    "Model.save": (MODEL.save, lambda folder: {"path": folder / "model"}),
     "Settings": (training.Settings, lambda folder: with_defaults(training.Settings)),
     "allreduce": (
         d2l.allreduce,
@@ -161,6 +165,10 @@ DOORS = {
         d2l.loss_and_grads,
         lambda folder: with_defaults(d2l.loss_and_grads, X=images(), y=labels(), params=tiny_params(), network=TINY),
     ),
+    "measure_allreduce": (
+        d2l.collectives.measure_allreduce,
+        lambda folder: {"devices": two(), "algorithms": ["ring"], "sizes": [64]},
+    ),
     "measure_loads": (
         measure_loads,
         lambda folder: with_defaults(
@@ -179,6 +187,11 @@ DOORS = {
             "optimizer": "adam",
             "dtype": "float32",
         },
+    ),
+    "plot_history": (d2l.plot_history, lambda folder: {"history": d2l.train(**short_training())[0]}),
+    "plot_sweep": (
+        d2l.plot_sweep,
+        lambda folder: with_defaults(d2l.plot_sweep, rows=sweeps.load_sweep(folder / "rows.json")),
     ),
     "play": (d2l.play, lambda folder: {"schedule_or_plan": SCHEDULE, "network": None, "height": 400}),
     "predict": (d2l.predict, lambda folder: {"params_or_device_params": tiny_params(), "X": images()} | of_tiny()),

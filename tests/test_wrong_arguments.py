@@ -6,6 +6,7 @@ an index inside a function does not say what was given.
 """
 
 import linecache
+import os
 import re
 import traceback
 import warnings
@@ -15,10 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from front_doors import DOORS, TINY, images, labels, make_files, tiny_params, two
+from PIL import Image
 
 import d2lmgpu as d2l
 from d2lmgpu.arguments import check_number, check_seed, check_whole
 from d2lmgpu.data import first_examples
+from d2lmgpu.exercises.grading import grade
 from d2lmgpu.optimizers import adam, momentum
 from d2lmgpu.parallel import measure_loads
 
@@ -185,6 +188,55 @@ def test_optimizers_take_lists_like_the_parameters():
     ):
         with pytest.raises(ValueError, match="there should be a list of 2 arrays, as from params"):
             call()
+
+
+class Counts(d2l.Callback):
+    def __init__(self):
+        self.epochs = 0
+
+    def on_epoch(self, history):
+        self.epochs += 1
+
+
+def test_one_picture_is_a_list_of_one(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    path = "pictures/train/cat/1.png"
+    for one in (path, Path(path), iter([path]), {path}, os.scandir("pictures/train/cat")):
+        np.testing.assert_array_equal(TRAINED.read(one), TRAINED.read([path]))
+    with open(path, "rb") as file, Image.open(path) as picture:
+        for wrong in (file, picture, [file], [picture], images(), None, 3, b"1.png", [None], [3], ""):
+            with pytest.raises(
+                ValueError, match="it should be the name of a file|should be a list of names of pictures"
+            ):
+                TRAINED.read(wrong)
+    with pytest.raises(ValueError, match="pictures is a folder; give the names of the pictures in it"):
+        TRAINED.read("pictures")
+    with pytest.raises(ValueError, match="the list of paths is empty"):
+        TRAINED.read(Path().glob("*.jpg"))
+    with pytest.raises(OSError, match="No such file or directory: 'none.png'"):
+        TRAINED.read("none.png")
+    with pytest.raises(ValueError, match="images are a str; .*; Model.read makes one of files"):
+        TRAINED.predict(path)
+    with pytest.raises(ValueError, match=r"for one image, give X\[None\]"):
+        TRAINED.predict(images()[0])
+
+
+def test_one_is_a_list_of_one(folder, tmp_path):
+    data, counts = (images(), labels(), images(), labels()), Counts()
+    result = d2l.train(d2l.cpu(0), data=data, network=TINY, epochs=2, callbacks=counts, changed="loss", progress=False)
+    assert counts.epochs == 2
+    d2l.plot_history(result)
+    rows = d2l.sweep({"network": TINY, "num_epochs": 1}, data=data, mode="sequential", progress=False)
+    assert [row["status"] for row in rows] == ["done"]
+    d2l.plot_sweep(rows[0]), d2l.plot_curves(rows[0])
+    (found,) = d2l.collectives.measure_allreduce(d2l.cpu(0), "ring", 4096)
+    assert (found.algorithm, found.bytes) == ("ring", 4096)
+    d2l.Animator(legend="loss", fmts="m--").add(1, 0.5)
+    d2l.synchronize("cpu:0")
+    (tmp_path / "ada").mkdir()
+    (tmp_path / "ada" / "mine.py").write_text("")
+    ((mark,),) = grade(tmp_path, "ring")
+    assert (mark.student, mark.exercise) == ("ada", "ring")
 
 
 def test_numbers_of_other_libraries():

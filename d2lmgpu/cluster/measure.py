@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..arguments import plain
-from ..collectives import Transfer, allreduce, execute, measure
+from ..collectives import Transfer, allreduce, check_measured, execute, measure
 from ..collectives.network import NO_LINK, Network
 from ..devices import nothing_left_behind, put, synchronize
 from ..measuring import fit, repeated, seconds_of
@@ -38,22 +38,22 @@ LEVELS = ("process", "host", "hosts")
 
 
 def measure_across(cluster, algorithms, sizes):
-    """Time allreduces over all devices of a `Cluster`: yield a `Measurement` for each size in bytes and algorithm.
+    """Time allreduces over all devices of a `Cluster`: like `measure_allreduce`, with its errors.
 
     All processes call this and get the same measurements. A time is the mean over all devices.
-
-    Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
     """
+    algorithms, sizes = check_measured(algorithms, sizes)
     k, mean = len(cluster), functools.partial(_mean, cluster)
     across = [(algorithm, cluster.across(algorithm)) for algorithm in algorithms]
-    for nbytes in plain(sizes):
-        for algorithm, ours in across:
 
-            def sum_up(data, _, ours=ours):
-                allreduce(data, ours)
+    def timed(nbytes, algorithm, ours):
+        def sum_up(data, _):
+            allreduce(data, ours)
 
-            schedule = ours.schedules(k, nbytes // 4) if ours.schedules else None
-            yield measure(sum_up, cluster.mine, algorithm, nbytes, schedule, first=cluster.first, k=k, mean=mean)
+        schedule = ours.schedules(k, nbytes // 4) if ours.schedules else None
+        return measure(sum_up, cluster.mine, algorithm, nbytes, schedule, first=cluster.first, k=k, mean=mean)
+
+    return (timed(nbytes, *pair) for nbytes in sizes for pair in across)
 
 
 def _mean(cluster, numbers):

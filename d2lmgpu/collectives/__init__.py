@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from ..arguments import check_list, check_name, plain, shown
+from ..arguments import check_name, shown
 from ..devices import Batch, check_devices
 from ..language.actions import Transfer as Transfer, chunk_bounds as chunk_bounds, place as place, together as together
 from ..language.prove import Proof as Proof, ScheduleError as ScheduleError, prove as prove
@@ -27,6 +27,7 @@ from .invent import Invented as Invented, invent as invent, invented as invented
 from .library import LIBRARIES
 from .measure import (
     Measurement as Measurement,
+    check_measured as check_measured,
     fit_virtual_devices as fit_virtual_devices,
     measure as measure,
     parse_size as parse_size,
@@ -110,16 +111,18 @@ def allreduce(data, algorithm: Any = "naive", batch=None):
 
 
 def measure_allreduce(devices, algorithms, sizes):
-    """Time allreduces: yield a `Measurement` for each size in bytes and each algorithm (a name or a function).
+    """Time allreduces: an iterator over a `Measurement` for each size in bytes and algorithm (a name or a function).
 
-    Raises ValueError for unknown algorithms, RuntimeError for a wrong sum.
+    Raises ValueError, at once, for unknown algorithms and for sizes that are not whole numbers of at least 4;
+    RuntimeError for a wrong sum.
     """
-    devices, sizes = check_devices(devices), check_list("sizes", sizes, of="bytes")
-    algorithms = check_list("algorithms", algorithms, of="names or functions")
+    devices, (algorithms, sizes) = check_devices(devices), check_measured(algorithms, sizes)
     for algorithm in algorithms:
         check_algorithm(algorithm)
-    for nbytes in plain(sizes):
-        for algorithm in algorithms:
-            ours = callable(algorithm) or algorithm in ALGORITHMS
-            schedule = schedules_of(algorithm)(len(devices), nbytes // 4) if ours else None
-            yield measure(allreduce, devices, algorithm, nbytes, schedule)
+
+    def timed(nbytes, algorithm):
+        ours = callable(algorithm) or algorithm in ALGORITHMS
+        schedule = schedules_of(algorithm)(len(devices), nbytes // 4) if ours else None
+        return measure(allreduce, devices, algorithm, nbytes, schedule)
+
+    return (timed(nbytes, algorithm) for nbytes in sizes for algorithm in algorithms)

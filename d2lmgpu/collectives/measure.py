@@ -11,13 +11,15 @@ constants are fitted by least squares, and judged by how well they predict the t
 Source: NCCL-tests, "Performance reported by NCCL tests".
 """
 
+import numbers
 import re
 import statistics
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from ..arguments import plain, plain_numbers, shown
+from ..arguments import check_list, check_whole, plain, plain_numbers, shown
 from ..devices import nothing_left_behind, put, synchronize, to_host
 from ..devices.device import MOST_BYTES
 from ..measuring import fit, repeated, repeats_in, seconds_of
@@ -100,6 +102,13 @@ def measure(allreduce, devices, algorithm, nbytes, schedule=None, budget=0.3, fi
         steps=steps,
         correct=None if algorithm == "none" else True,
     )
+
+
+def check_measured(algorithms, sizes):
+    """The allreduces (names or functions) and the sizes in bytes to measure, as lists; either may be a single one."""
+    algorithms = check_list("algorithms", algorithms, of="names, or functions of k and n", one=(str, Callable))
+    sizes = check_list("sizes", sizes, of="numbers of bytes", one=numbers.Real)
+    return algorithms, [check_whole("size", nbytes, least=4, most=MOST_BYTES) for nbytes in sizes]
 
 
 def value_of(i, n):

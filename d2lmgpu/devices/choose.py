@@ -170,8 +170,7 @@ def check_devices(devices):
     """
     if are_asked_for(devices):
         return choose_devices(devices=devices)[1]
-    devices = [devices] if isinstance(devices, Device) else devices
-    devices = check_list("devices", devices, of="devices, such as [cpu(0), cpu(1)]")
+    devices = check_list("devices", devices, of="devices, such as [cpu(0), cpu(1)]", one=Device)
     strangers = [device for device in devices if not isinstance(device, Device)]
     if strangers:
         raise ValueError(f"devices: {shown(strangers[0])} is not a device; make one with cpu(i), gpu(i) or try_gpu(i)")
@@ -193,9 +192,9 @@ def are_asked_for(devices):
 def synchronize(devices=None):
     """Wait until every device has done all its work; raise the first error not yet raised, and forget the others.
 
-    ``devices``: by default all devices that the program has used.
+    ``devices``: by default all devices that the program has used. Raises the errors of `check_devices`, too.
     """
-    finish(list(_devices.values()) if devices is None else devices)
+    finish(list(_devices.values()) if devices is None else check_devices(devices))
 
 
 def _indices(devices):

@@ -4,9 +4,10 @@ import os
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
+from types import NoneType
 from typing import NamedTuple
 
-from ..arguments import check_number, check_seed
+from ..arguments import check_flag, check_list, check_number, check_path, check_seed, shown
 from ..devices import count_cores
 from .answers import judge_a_copy, judged, temporary_folder
 from .apart import Supervisor
@@ -50,7 +51,12 @@ def grade(
     Raises ValueError for a folder without students or answers, for unknown exercises, and for invalid limits or
     points; OSError if the folder cannot be read.
     """
-    names = list(EXERCISES) if exercises is None else list(dict.fromkeys(exercises))
+    check_path("folder", folder)
+    check_flag("isolate", isolate)
+    exercises = EXERCISES if exercises is None else check_list("exercises", exercises, of="names", one=str)
+    if not isinstance(points, (dict, NoneType)):
+        raise ValueError(f"points are {shown(points)}; give a dict such as {{'ring': 2}}")
+    names = list(dict.fromkeys(exercises))
     worth = dict.fromkeys(names, 1) | (points or {})
     for name, number in worth.items():
         find(name)

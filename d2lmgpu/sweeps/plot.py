@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..arguments import check_name
+from ..arguments import check_list, check_name, shown
 from ..collectives.draw import COLOURS, MARKERS, figure_of
 from ..plots import show_epochs
 from ..words import several
@@ -53,14 +53,24 @@ def check_axes(x, y, by):
         raise ValueError(f"x and by are both {x!r}; choose another setting for one of them")
 
 
+def _checked(rows):
+    """The ``rows`` as a list, which may be one row. Raises ValueError unless they are rows as from `sweep`."""
+    rows = check_list("rows", rows, of="rows, as from sweep", one=dict)
+    if not rows or not all(isinstance(row, dict) and "settings" in row for row in rows):
+        raise ValueError(f"rows are {shown(rows)}; give at least one row, as from sweep")
+    return rows
+
+
 def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
     """Plot a measure of trials against setting ``x``, one line per value of setting ``by``; return a matplotlib figure.
 
     ``rows``: from `sweep`; ``y``: one of `MEASURES`. If trials also differ in other settings, such as the seed, each
     trial is a dot, the line goes through the medians, and bars go from the lowest to the highest result; the lines are
     then drawn side by side, as the title says. Trials without a result, because they diverged, failed or were
-    interrupted, are marked at the bottom.
+    interrupted, are marked at the bottom. Raises ValueError for anything but rows, and as `check_axes` does.
     """
+    rows = _checked(rows)
+    check_axes(x, y, by)
     lost = [status for status in LOST if any(row["status"] == status for row in rows)]
     heights = [4.0, 0.3 * len(lost)] if lost else [4.0]
     figure, panels = figure_of((8, 1 + sum(heights)), len(heights), sharex=True, squeeze=False, height_ratios=heights)
@@ -177,8 +187,9 @@ def plot_curves(rows):
     """Plot test accuracy and training loss by epoch, one line per trial; return the matplotlib figure.
 
     ``rows``: from `sweep`, as passed to ``watch``, or from `load_sweep`. Lines of trials that have not ended are
-    dashed.
+    dashed. Raises ValueError for anything but rows.
     """
+    rows = _checked(rows)
     longest = max(row["settings"]["num_epochs"] for row in rows)
     names = varying([row["settings"] for row in rows]) or ["devices", "lr"]
     rows = [row for row in rows if row["history"]]  # failed trials have none

@@ -59,7 +59,7 @@ def complete_trials(trials, mode=None):
     on this machine.
     """
     complete, identities = [], []
-    for number, trial in enumerate(check_list("trials", trials, of="dicts of settings"), 1):
+    for number, trial in enumerate(check_list("trials", trials, of="dicts of settings", one=dict), 1):
         try:
             settings = complete_trial(trial)
             _check_devices(settings, mode)

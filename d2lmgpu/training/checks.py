@@ -123,10 +123,13 @@ def find_everybody(devices, environment, num_gpus):
 
 
 def check_ways(ways):
-    """These `Ways` in plain form. ValueError unless `train` can use them; data and devices are checked elsewhere."""
+    """These `Ways` in plain form, with lists of one where one is given. Raises ValueError unless `train` can use them.
+
+    Data and devices are checked elsewhere.
+    """
     plainly = {name: check_flag(name, getattr(ways, name)) for name in ("progress", "invert")}
-    plainly["callbacks"] = check_list("callbacks", ways.callbacks, of="monitor.Callback objects")
-    plainly["changed"] = check_list("changed", ways.changed, of=f"some of {', '.join(COMPARED)}")
+    plainly["callbacks"] = check_list("callbacks", ways.callbacks, of="monitor.Callback objects", one=Callback)
+    plainly["changed"] = check_list("changed", ways.changed, of=f"some of {', '.join(COMPARED)}", one=str)
     for callback in plainly["callbacks"]:
         if not isinstance(callback, Callback):
             raise ValueError(f"callbacks: {shown(callback)} is not a Callback; derive its class from d2lmgpu.Callback")
@@ -166,9 +169,11 @@ def check_image_data(X, network):
     """Raise ValueError unless images have the network's input shape and are uint8, or float32 like the parameters."""
     check_network(network)
     if not hasattr(X, "dtype"):
-        raise ValueError(f"images are a {type(X).__name__}; they should be an array (N, C, H, W)")
+        advice = "; Model.read makes one of files" * isinstance(X, (str, os.PathLike))
+        raise ValueError(f"images are a {type(X).__name__}; they should be an array (N, C, H, W){advice}")
     if X.ndim == 0 or X.shape[1:] != network.input_shape:
-        raise ValueError(f"images of shape {X.shape[1:]}; the network takes {network.input_shape}")
+        advice = "; for one image, give X[None]" * (X.shape == network.input_shape)
+        raise ValueError(f"images of shape {X.shape[1:]}; the network takes {network.input_shape}{advice}")
     if X.dtype not in (np.uint8, np.float32):
         advice = "; give X.astype(np.float32)" if X.dtype.kind == "f" else ""
         raise ValueError(f"images of type {X.dtype}; they should be uint8, 0 to 255, or float32, 0 to 1{advice}")

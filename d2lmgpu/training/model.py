@@ -81,7 +81,10 @@ class Model:
         return replace(self, network=network, params=params, classes=names)
 
     def read(self, paths) -> np.ndarray:
-        """Read pictures from files for `predict`: uint8 (N, C, H, W). Raises the errors of `images.read_images`."""
+        """Read pictures from files for `predict`: uint8 (N, C, H, W). Raises the errors of `images.read_images`.
+
+        ``paths``: the names of the files, or of one.
+        """
         return read_images(paths, self.network.input_shape, self.invert)
 
     def summary(self) -> str:
@@ -89,7 +92,10 @@ class Model:
         return layer_table(self.network)
 
     def save(self, path):
-        """Write the model to a file, for `load_model`. Raises OSError if it cannot be written."""
+        """Write the model to a file, for `load_model`.
+
+        Raises OSError if it cannot be written, ValueError if there is not a name for each class.
+        """
         arrays = {"params": self.params, "statistics of 0": self.statistics}
         model = model_state(self.network, self.classes, self.invert, self.loss)
         save_checkpoint(path, Checkpoint({"model": model}, arrays))
@@ -159,7 +165,9 @@ class Result(tuple[History, list[np.ndarray]]):
 
 
 def model_state(network, classes, invert, loss):
-    """What a checkpoint stores about a model besides its arrays."""
+    """What a checkpoint stores about a model besides its arrays. Raises ValueError for wrong ``classes``."""
+    if classes is not None:
+        classes = check_names("classes", classes, network.classes)
     return {"network": described(network), "classes": classes, "invert": invert, "loss": find_loss(loss).name}
 
 
