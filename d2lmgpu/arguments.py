@@ -12,6 +12,7 @@ import array
 import contextlib
 import difflib
 import functools
+import inspect
 import math
 import numbers
 import operator
@@ -187,10 +188,16 @@ def check_text(name, value):
         raise ValueError(f"{name} is {shown(value)}; it should be a string")
 
 
-def check_function(name, value):
-    """Raise ValueError unless ``value`` can be called."""
-    if not callable(value):
-        raise ValueError(f"{name} is {shown(value)}; it should be a function")
+def check_function(name, value, *arguments):
+    """Raise ValueError unless ``value`` is a function, not a class, of these ``arguments``, given by their names."""
+    try:
+        fits = callable(value) and not isinstance(value, type) and inspect.signature(value).bind(*arguments)
+    except TypeError:
+        fits = False
+    except ValueError:  # not every built-in function has a signature
+        fits = True
+    if not fits:
+        raise ValueError(f"{name} is {shown(value)}; it should be a function of {', '.join(arguments)}")
 
 
 def check_list(name, value, of, length=None, one=()):

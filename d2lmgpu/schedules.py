@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from .arguments import check_name, check_number, is_number, shown
+from .arguments import check_function, check_name, check_number, is_number, shown
 
 SCHEDULES = {
     "constant": lambda progress: 1.0,
@@ -30,7 +30,9 @@ def learning_rates(lr, epoch, steps, num_epochs, warmup=0, schedule="constant"):
     Raises ValueError for an unknown schedule or one that does not return a number, and for a warm-up that is negative
     or takes up all epochs.
     """
-    if not callable(schedule):
+    if callable(schedule):
+        check_function("schedule", schedule, "progress")
+    else:
         check_name("schedule", schedule, SCHEDULES, also=", or give a function")
     factor = SCHEDULES.get(schedule, schedule)
     if not is_number(warmup) or not 0 <= warmup < num_epochs:

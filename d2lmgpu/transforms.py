@@ -10,7 +10,7 @@ Convolutional Neural Networks", section 4.1 (reflections and translations).
 
 import numpy as np
 
-from .arguments import check_name
+from .arguments import check_function, check_name
 
 PIXELS = 2
 """How many pixels an image of Fashion-MNIST's size may move before parts of the item are lost."""
@@ -39,8 +39,10 @@ TRANSFORMS = {"flip": random_flip, "shift": random_shift}
 def find_transform(preprocess):
     """The function for "flip", "shift" or "flip+shift"; a function, or None, is returned unchanged.
 
-    Raises ValueError for other names.
+    Raises ValueError for other names, and for a class or a function of other arguments.
     """
+    if callable(preprocess):
+        check_function("preprocess", preprocess, "X", "y", "rng")
     if preprocess is None or callable(preprocess):
         return preprocess
     names = preprocess.split("+") if isinstance(preprocess, str) else [preprocess]

@@ -14,6 +14,7 @@ from d2lmgpu.networks import (
     Conv2d,
     Dense,
     Flatten,
+    Layer,
     MaxPool2d,
     ReLU,
     init_params,
@@ -23,6 +24,7 @@ from d2lmgpu.networks import (
     logits,
     sequential,
 )
+from d2lmgpu.plans import PLANS
 
 
 def sizes(network):
@@ -91,3 +93,122 @@ def test_logits_with_fixed_statistics_take_each_image_by_itself(rng):
 def test_layers_that_do_not_fit(recipes, message):
     with pytest.raises(ValueError, match=message):
         sequential((2, 6, 6), *recipes)
+
+
+class Linear:
+    """A layer as other libraries have them."""
+
+    def __call__(self, x):
+        return x
+
+    def __repr__(self):
+        return "Linear(4, 3)"
+
+
+def bare(x, weight):
+    return x @ weight, (x, weight)
+
+
+def bare_grad(dy, cache, input_grad=True):
+    x, weight = cache
+    return dy @ weight.T, x.T @ dy
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (Flatten, r"layer 2 is Flatten; write Flatten\(\)"),
+        (MaxPool2d, r"layer 2 is MaxPool2d; write MaxPool2d\(\)"),
+        (Conv2d, r"layer 2 is Conv2d; write Conv2d\(outputs, kernel_size\)"),
+        (Linear(), r"layer 2 is Linear\(4, 3\), of type Linear: .* give recipes, one by one, such as Dense\(10\)"),
+        (Linear, "layer 2 is Linear, of type type: .* give recipes"),
+        (np.maximum, "layer 2 is maximum, of type ufunc: .* give recipes"),
+        (lambda x: x, r"layer 2 is <lambda>, of type function: .* it makes \(1, 6, 6\), not a Layer"),
+        (lambda shape: Layer(None, bare_grad), "layer 2 is <lambda>, of type function"),
+        (lambda shape: Layer(lambda x: 1 / 0, bare_grad), "layer 2 is <lambda>, .* division by zero"),
+        (lambda shape: Layer(lambda x: x, bare_grad), "layer 2 is <lambda>, of type function"),
+        (lambda shape: Layer(bare, bare_grad, shapes=6), "layer 2 is <lambda>, of type function"),
+        (None, "layer 2 is None, of type NoneType: .* give recipes"),
+        ("relu", "layer 2 is 'relu', of type str: .* did you mean ReLU?"),
+        ([ReLU(), Flatten()], "layer 2 is .*, of type list: .* one by one"),
+        (sequential((1, 6, 6), Flatten(), Dense(3)), "layer 2 is <Network: .*, of type Network: .* one by one"),
+    ],
+)
+def test_what_is_not_a_layer_is_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        sequential((1, 6, 6), ReLU(), wrong, Flatten(), Dense(3))
+
+
+def test_a_layer_without_its_arguments():
+    for make, message in (
+        (lambda: Dense(), r"Dense: missing a required argument: 'outputs'; write Dense\(outputs\)"),
+        (lambda: Dense(6, 3), r"Dense: too many positional arguments; write Dense\(outputs\)"),
+        (lambda: Flatten(1), r"Flatten: .*; write Flatten\(\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()
+
+
+def test_a_network_that_cannot_be_trained():
+    X, y, two = np.zeros((4, 1, 2, 2), np.float32), np.arange(4), [d2l.cpu(0), d2l.cpu(1)]
+    network = sequential((1, 2, 2), Flatten(), ReLU())
+    assert d2l.evaluate([], X, y, two, network) == 0.25
+    for use in (
+        lambda: d2l.Settings(network=network),
+        lambda: d2l.train(two, data=(X, y, X, y), network=network),
+        lambda: d2l.train(two, data=(X, y, X, y), network=network, split="layers"),
+        lambda: d2l.sweep(d2l.grid(network=network), data=(X, y, X, y)),
+        lambda: d2l.train_batch(X, y, [[], []], two, 0.1, network=network),
+        lambda: d2l.loss_and_grads(X, y, [], network),
+        *(lambda make=make: make(2, 1, network=network) for make in PLANS.values()),
+    ):
+        with pytest.raises(ValueError, match="the network has no parameters, so there is nothing to train"):
+            use()
+    network = sequential((1, 2, 2), Flatten(), lambda shape: Layer(bare, None, ((4, 4),)))
+    with pytest.raises(ValueError, match="layer 2 cannot be trained: its backward function is None"):
+        d2l.train(two, data=(X, y, X, y), network=network)
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda right: [1], lambda right: [right[:1]], lambda right: [], lambda right: [right, 1]]
+)
+def test_gradients_of_ones_own_layer_are_not_broadcast(wrong):
+    def grad(dy, cache, input_grad=True):
+        dx, dweight = bare_grad(dy, cache)
+        return dx, *wrong(dweight)
+
+    X, network = (
+        np.zeros((2, 1, 2, 2), np.float32),
+        sequential((1, 2, 2), Flatten(), lambda s: Layer(bare, grad, ((4, 3),))),
+    )
+    with pytest.raises(ValueError, match=r"backward function returned gradients of shapes .* be \[\(4, 3\)\]"):
+        d2l.loss_and_grads(X, np.arange(2), init_params(network=network), network)
+
+
+@pytest.mark.parametrize(
+    "network", [None, "lenet", Linear(), [], [Flatten(), Dense(10)], [*LENET], d2l.networks.Network]
+)
+def test_what_is_not_a_network(network):
+    for use in (
+        lambda: d2l.Model(network, []),
+        *(lambda make=make: make(2, 1, network=network) for make in PLANS.values()),
+    ):
+        with pytest.raises(ValueError, match="it should be what networks.sequential makes"):
+            use()
+
+
+class Foreign:
+    """A loss, an optimiser, a schedule, … as other libraries have them."""
+
+    def __init__(self, lr=0.1):
+        pass
+
+
+@pytest.mark.parametrize("given", [Foreign, Foreign(), None, 3, lambda: None])
+def test_settings_of_other_libraries(given):
+    for name in ("optimizer", "loss", "schedule", "preprocess", "algorithm", "init", "split", "network"):
+        if given is not None or name not in ("preprocess", "split"):
+            with pytest.raises(ValueError, match=f"^({'allreduce' if name == 'algorithm' else name}|devices)[ :]"):
+                d2l.Settings(**{name: given})
+    with pytest.raises(ValueError, match="^(loss|the gradient of loss) "):
+        d2l.Settings(loss=(d2l.softmax_cross_entropy, given))

@@ -65,7 +65,10 @@ def broken(change):
         (broken(lambda d: d.update(layers=5)), "the network's layers"),
         (broken(lambda d: d["layers"].append(["exec", {"code": "1"}])), "layer 'exec' is unknown"),
         (broken(lambda d: d["layers"].append(["sequential", {}])), "layer 'sequential' is unknown"),
-        (broken(lambda d: d["layers"].append(["Dense", {"size": 10}])), "layer Dense has no arguments"),
+        (
+            broken(lambda d: d["layers"].append(["Dense", {"size": 10}])),
+            "Dense: missing a required argument: 'outputs'",
+        ),
         (broken(lambda d: d["layers"].append(["Dense", 10])), "layer Dense has no arguments"),
         (broken(lambda d: d["layers"].append(["Dense", {"outputs": "10"}])), "Dense: outputs is '10'"),
         (broken(lambda d: d["layers"].append(["Dense", {"outputs": 10**6}])), "do not have the shapes of those given"),

@@ -3,7 +3,7 @@
 import functools
 from typing import Any
 
-from ..arguments import check_name, shown
+from ..arguments import check_function, check_name, shown
 from ..devices import Batch, check_devices
 from ..language.actions import Transfer as Transfer, chunk_bounds as chunk_bounds, place as place, together as together
 from ..language.prove import Proof as Proof, ScheduleError as ScheduleError, prove as prove
@@ -56,7 +56,9 @@ def check_algorithm(name, training=False):
     """
     if training and isinstance(name, str) and name == "none":
         raise ValueError("allreduce 'none' exchanges nothing, so replicas drift apart; it is for measurements only")
-    if not callable(name) and not hasattr(name, "add_to"):
+    if callable(name):
+        check_function("allreduce", name, "k", "n")
+    elif not hasattr(name, "add_to"):
         known = [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"]
         check_name("allreduce", name, known, also=", or give a function of k and n")
 

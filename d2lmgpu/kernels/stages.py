@@ -74,6 +74,7 @@ class WrittenLayer:
     def compute(self, x, params):
         """Return y."""
         options = {} if self.draws is None else {"draws": self.draws}
+        self.shapes = [param.shape for param in params]
         y, self.cache = self.layer.forward(x, *params, **options)
         return y
 
@@ -82,7 +83,15 @@ class WrittenLayer:
         if not self.layer.shapes:
             return self.layer.backward(dy, self.cache), []
         dx, *grads = self.layer.backward(dy, self.cache, input_grad=self.input_grad)
+        check_grads(grads, self.shapes)
         return dx, grads
+
+
+def check_grads(grads, shapes):
+    """Raise ValueError unless these are the gradients of parameters of these shapes: others might be broadcast."""
+    found = [np.shape(grad) for grad in grads]
+    if found != shapes:
+        raise ValueError(f"a layer's backward function returned gradients of shapes {found}; they should be {shapes}")
 
 
 class Idle:

@@ -21,6 +21,7 @@ from .checks import (
     check_network as check_network,
     check_params as check_params,
     check_running as check_running,
+    check_trainable as check_trainable,
     is_random as is_random,
 )
 from .compute import (

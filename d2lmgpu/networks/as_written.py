@@ -17,7 +17,7 @@ import functools
 import itertools
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
-from ..kernels.stages import function_of, timed, to_the_end
+from ..kernels.stages import check_grads, function_of, timed, to_the_end
 from ..layers.batch_norm import batch_moments, batch_norm, batch_norm_fixed, batch_norm_sums, make_sync_statistics
 from ..layers.convolution import conv2d, conv2d_grad
 from ..layers.dense import dense, dense_grad
@@ -175,5 +175,6 @@ def _with_weight(layer, cache, params):
 
 
 def _add(grads, values):
+    check_grads(values, [grad.shape for grad in grads])
     for grad, value in zip(grads, values, strict=True):
         grad += value

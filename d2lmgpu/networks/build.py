@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, ParamSpec
 import numpy as np
 
 from .. import layers
-from ..arguments import check_list, check_number, check_whole, plain, shown
+from ..arguments import check_array, check_list, check_number, check_whole, perhaps_meant, plain, shown
 from ..devices.errors import message_of
 from ..words import several
 
@@ -113,7 +113,11 @@ def _recipe(function: Callable[P, Any]) -> Callable[P, Recipe]:
 
     @functools.wraps(function)
     def call(*args, **named):
-        arguments = inspect.signature(function).bind(*args, **named)
+        signature = inspect.signature(function)
+        try:
+            arguments = signature.bind(*args, **named)
+        except TypeError as error:
+            raise ValueError(f"{function.__name__}: {error}; write {function.__name__}{signature}") from None
         arguments.apply_defaults()
         for name, value in arguments.arguments.items():
             what = f"{function.__name__}: {name}"
@@ -135,7 +139,7 @@ def channels(network):
 def sequential(input_shape, *recipes) -> Network:
     """The `Network` of these layers, one after the other, for images of ``input_shape`` (C, H, W).
 
-    Raises ValueError, with the number of the layer, if a layer does not fit the layers before it.
+    Raises ValueError, with the number of the layer, if it is not a layer or does not fit the layers before it.
     """
     return composed(input_shape, recipes)
 
@@ -149,20 +153,37 @@ def composed(input_shape, recipes, shapes=None):
     x = np.zeros((1, *input_shape), np.float32)
     network = []
     for number, recipe in enumerate(recipes, start=1):
-        if not callable(recipe):
-            raise ValueError(f"sequential: layer {number} is {shown(recipe)}; give recipes, such as Dense(10)")
         try:
-            layer = recipe(x.shape[1:])
+            layer = recipe(x.shape[1:]) if callable(recipe) else None
+            if not isinstance(layer, Layer):
+                raise ValueError(f"it makes {shown(layer)}, not a Layer")
             if shapes is not None and layer.shapes != tuple(itertools.islice(shapes, len(layer.shapes))):
                 raise ValueError(f"the parameters of {recipe} do not have the shapes of those given")
-            x, _ = layer.forward(x, *(np.zeros(shape, np.float32) for shape in layer.shapes))
-        except (ValueError, IndexError) as error:
-            shape, why = x.shape[1:], message_of(error)
-            raise ValueError(f"sequential: layer {number} does not take images of shape {shape}: {why}") from error
+            y, _ = layer.forward(x, *(np.zeros(shape, np.float32) for shape in layer.shapes))
+            x = check_array("its output", y)
+        except MemoryError:
+            raise
+        except Exception as error:  # a layer of one's own may raise anything
+            raise ValueError(f"sequential: layer {number} {_misfit(recipe, x.shape[1:], message_of(error))}") from error
         network.append(layer)
     if x.ndim != 2:
         raise ValueError(f"sequential: the last layer has outputs {x.shape[1:]}; give one number for each class")
     return Network(network, input_shape, x.shape[1], recipes)
+
+
+def _misfit(recipe, shape, why):
+    """What an error says of a layer that cannot follow outputs of this ``shape``."""
+    name = getattr(recipe, "__name__", shown(recipe))
+    if isinstance(recipe, Recipe):
+        return f"does not take images of shape {shape}: {why}"
+    if name in RECIPES and recipe is RECIPES[name]:
+        needed = [name for name, value in inspect.signature(recipe).parameters.items() if value.default is value.empty]
+        return f"is {name}; write {name}({', '.join(needed)})"
+    meant = perhaps_meant(recipe, RECIPES) if isinstance(recipe, str) else ""
+    return (
+        f"is {name}, of type {type(recipe).__name__}: with images of shape {shape}, {why}; give recipes, one by one, "
+        f"such as Dense(10), or a function of a shape that returns a Layer{meant}"
+    )
 
 
 def check_input_shape(input_shape):

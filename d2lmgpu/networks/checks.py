@@ -17,6 +17,15 @@ def check_layers(network):
         raise ValueError(f"network is {shown(network)}; it should be what networks.sequential makes, or layers of it")
 
 
+def check_trainable(network):
+    """Raise ValueError unless a list of layers has parameters, and each layer a backward function."""
+    if not any(layer.shapes for layer in network):
+        raise ValueError("the network has no parameters, so there is nothing to train; add a layer such as Dense(10)")
+    for number, layer in enumerate(network, start=1):
+        if not callable(layer.backward):
+            raise ValueError(f"layer {number} cannot be trained: its backward function is {shown(layer.backward)}")
+
+
 def check_params(name, params, network):
     """Raise ValueError unless ``params`` is a list of float arrays in the shapes of the network's parameters."""
     check_shapes(name, params, [shape for layer in network for shape in layer.shapes], "init_params")

@@ -17,7 +17,7 @@ from ..kernels.stages import to_the_end
 from ..layers import make_sync_statistics, track_statistics
 from .as_written import as_written, logits_as_written, loss_and_grads_as_written
 from .build import AvgPool2d, Conv2d, Dense, Flatten, ReLU, channels, sequential
-from .checks import check_drawing, check_images, check_layers, check_params, check_running
+from .checks import check_drawing, check_images, check_layers, check_params, check_running, check_trainable
 from .initial import init_params
 from .known import LENET
 from .losses import as_targets, find_loss, on_host
@@ -89,6 +89,7 @@ def loss_and_grads(
     """
     loss = find_loss(loss)
     check_layers(network)
+    check_trainable(network)
     check_params("loss_and_grads: params", params, network)
     check_images("loss_and_grads: X", X, params, network)
     check_array("loss_and_grads: y", y)

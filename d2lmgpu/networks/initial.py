@@ -43,6 +43,7 @@ def init_params(seed=0, scale=0.01, init="normal", dtype: Any = np.float32, netw
 
 def init_statistics(network=LENET, dtype: Any = np.float32):
     """The running mean and variance of each batch norm layer, in one list: host arrays of zeros and of ones."""
+    check_layers(network)
     return [array for C in channels(network) for array in (np.zeros(C, dtype), np.ones(C, dtype))]
 
 

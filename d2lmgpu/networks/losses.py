@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import check_name, is_number, shown
+from ..arguments import check_function, check_name, is_number, shown
 from ..devices import array_module
 from ..devices.errors import one_line
 from ..layers import check_targets, softmax_cross_entropy, softmax_cross_entropy_grad, squared_error, squared_error_grad
@@ -73,6 +73,8 @@ def find_loss(loss):
         return loss if loss.is_own else LOSSES[loss.name]  # the same object, even for a loss from a pickle
     if isinstance(loss, (list, tuple)) and len(loss) == 2 and all(map(callable, loss)):
         name = name_of(loss[0])
+        check_function(f"loss {name}", loss[0], "outputs", "targets")
+        check_function(f"the gradient of loss {name}", loss[1], "cache")
         return Loss(f"own {name}" if name in LOSSES else name, *loss)
     check_name("loss", loss, LOSSES, also=", or give a pair of functions (forward, grad)")
     return LOSSES[loss]

@@ -31,6 +31,7 @@ from ..networks import (
     check_network,
     check_params,
     check_running,
+    check_trainable,
     loss_and_grads,
 )
 from ..networks.losses import find_loss
@@ -188,6 +189,7 @@ class Replica:
 def _replicas(devices, device_params, network, optimizer, statistics):
     """A `Replica` on each device, after checking the parameters and statistics."""
     check_network(network)
+    check_trainable(network)
     params = _on_each(devices, "the parameters", device_params, check_params, network)
     if isinstance(optimizer, str):
         name, optimizer = optimizer, init_optimizer(optimizer, params)

@@ -9,7 +9,7 @@ import itertools
 
 from ..arguments import plain
 from ..language.plan import stage_of
-from ..networks import layer_rows
+from ..networks import check_network, check_trainable, layer_rows
 
 BUCKET = 2**16
 """The least number of gradient elements that are exchanged together: 256 kB of float32."""
@@ -19,7 +19,12 @@ SLACK = 1 / 8
 
 
 def blocks(network, begins=lambda layer: layer.shapes):
-    """The numbers of the layers at which a stage may begin: those with parameters, with 0 in place of the first."""
+    """The numbers of the layers at which a stage may begin: those with parameters, with 0 in place of the first.
+
+    Raises ValueError unless ``network`` is a `Network` that has parameters.
+    """
+    check_network(network)
+    check_trainable(network)
     return [0, *[i for i, layer in enumerate(network) if begins(layer)][1:]]
 
 

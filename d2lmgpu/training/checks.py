@@ -11,7 +11,8 @@ from ..cluster import Cluster, as_cluster
 from ..devices import MOST_DEVICES, choose_devices
 from ..devices.choose import are_asked_for, kinds_of
 from ..monitor import Callback
-from ..networks import CROSS_ENTROPY, FASHION_MNIST, INITS, NETWORKS, Network, channels, check_network, known_network
+from ..networks import CROSS_ENTROPY, FASHION_MNIST, INITS, NETWORKS, Network, channels, known_network
+from ..networks.checks import check_network, check_trainable
 from ..output import check_apart, check_writable, same_file
 from ..timing import Timeline
 from .fingerprint import COMPARED
@@ -26,12 +27,13 @@ def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, w
     A network given by name takes images of ``input_shape`` and has ``width`` times its usual channels. If no class
     names are given, it has ``outputs`` outputs.
 
-    Raises ValueError for an unknown name, a wrong number of classes, a width that is not allowed, or exchanged batch
-    statistics in a network without batch norm.
+    Raises ValueError for an unknown name, a network without parameters, a wrong number of classes, a width that is not
+    allowed, or exchanged batch statistics in a network without batch norm.
     """
     if classes is not None and len(set(classes)) < max(2, len(classes)):
         raise ValueError(f"classes are {', '.join(map(str, classes))}; give at least two, with different names")
     if isinstance(network, Network):
+        check_trainable(network)
         if width != 1:
             raise ValueError(f"width is {shown(width)}, but the network is your own; leave the width at 1")
         if classes is not None and len(classes) != network.classes:

@@ -30,7 +30,7 @@ def check_metrics(metrics):
     for name, function in metrics.items():
         if not isinstance(name, str) or not name.strip() or not name.isprintable() or name in TAKEN:
             raise ValueError(f"{shown(name)} cannot be a metric's name; give a word or two, not {' or '.join(TAKEN)}")
-        check_function(f"metric {name}", function)
+        check_function(f"metric {name}", function, "outputs", "labels")
     return dict(metrics)
 
 

@@ -26,6 +26,7 @@ class Model:
 
     ``classes``: the names of the classes, or None if the data had none. ``invert``: whether pictures are inverted when
     they are read, as the training pictures were. ``loss``: the loss used in training, a name or a pair of functions.
+    Raises ValueError unless ``network`` is a `Network`.
     """
 
     network: Network
@@ -36,6 +37,7 @@ class Model:
     loss: str | tuple[Callable, Callable] = "cross_entropy"
 
     def __post_init__(self):
+        check_network(self.network)
         self.classes = None if self.classes is None else check_names("classes", self.classes)
         self.invert = check_flag("invert", self.invert)
 
