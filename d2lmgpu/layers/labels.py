@@ -34,11 +34,11 @@ def check_labels(y, n, classes=None):
 
 
 def check_targets(y, n, outputs=None, any_shape=False):
-    """``y`` as an array, which has a label for each of n images (see `check_labels`), or floats (n, outputs).
+    """Raise ValueError unless ``y`` has a label for each of n images (see `check_labels`), or floats (n, outputs).
 
     Such floats are one-hot or soft labels, or numbers to be learned. With ``any_shape``, their shape may be (n, ...),
     for your own loss. Without ``outputs``, there may be any number of outputs. For an array on a device, only shape and
-    type are checked, as in `check_labels`. Raises ValueError for anything else.
+    type are checked, as in `check_labels`.
     """
     y = as_array("labels", y)
     of_floats, floats = y.dtype.kind == "f", f"floats of shape ({n}, {'outputs' if outputs is None else outputs})"
@@ -50,7 +50,7 @@ def check_targets(y, n, outputs=None, any_shape=False):
         except ValueError as error:
             fits = len(y) == n if y.ndim else False
             raise ValueError(f"{error}, or {floats}" if fits and (of_floats or y.ndim > 1) else str(error)) from None
-        return y
+        return
     if len(y) != n:
         raise ValueError(f"{n} images and {len(y)} targets; each image needs one")
     if not any_shape and (y.ndim > 2 or outputs not in (None, y.shape[1])):
@@ -59,7 +59,6 @@ def check_targets(y, n, outputs=None, any_shape=False):
         )
     if isinstance(y, np.ndarray) and not np.isfinite(y).all():
         raise ValueError(f"targets of shape {y.shape} that are not all finite; give numbers")
-    return y
 
 
 def classes_of(y):
