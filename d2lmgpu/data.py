@@ -49,7 +49,7 @@ def first_examples(data, limit):
     X_train, y_train, *rest = check_parts(data)
     X_train, y_train = check_examples("data", X_train, y_train)
     chosen = slice(limit)
-    ordered = isinstance(y_train, np.ndarray) and y_train.ndim == 1 and np.all(y_train[:-1] <= y_train[1:])
+    ordered = y_train.ndim == 1 and np.all(y_train[:-1] <= y_train[1:])
     if ordered and limit is not None and limit < len(y_train):
         chosen = np.arange(limit) * len(y_train) // limit
     return X_train[chosen], y_train[chosen], *rest

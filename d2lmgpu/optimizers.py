@@ -39,7 +39,7 @@ def sgd(params, grads, lr, batch_size):
 def momentum(params, grads, velocities, lr, batch_size, decay=0.9):
     """SGD with momentum (Polyak 1964), as in PyTorch: velocity = decay · velocity + g; param -= lr · velocity.
 
-    ``velocities``: arrays like ``params``, initially zero. Raises ValueError as `sgd` does.
+    ``velocities``: arrays like ``params``, initially zero.
     """
     lr, batch_size = _checked(params, lr, batch_size, grads=grads, velocities=velocities)
     xp = array_module(params[0])
@@ -56,7 +56,7 @@ def adam(params, grads, means, squares, step, lr, batch_size, beta1=0.9, beta2=0
     """Adam (Kingma and Ba 2015): running means of g and g², both corrected for their start at zero.
 
     ``means`` and ``squares``: arrays like ``params``, initially zero. ``step`` counts from 1. param -= lr · m / (√v +
-    epsilon), where m = mean / (1 - beta1^step) and v = square / (1 - beta2^step). Raises ValueError as `sgd` does.
+    epsilon), where m = mean / (1 - beta1^step) and v = square / (1 - beta2^step).
     """
     lr, batch_size = _checked(params, lr, batch_size, grads=grads, means=means, squares=squares)
     xp = array_module(params[0])

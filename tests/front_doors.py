@@ -11,7 +11,6 @@ from PIL import Image
 import d2lmgpu as d2l
 from d2lmgpu import exercises, networks, plans, sweeps, training
 from d2lmgpu.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from d2lmgpu.parallel import measure_loads
 
 TINY = networks.sequential((1, 4, 4), networks.Flatten(), networks.Dense(3))
 rng = np.random.default_rng(5)
@@ -168,12 +167,6 @@ DOORS = {
     "measure_allreduce": (
         d2l.collectives.measure_allreduce,
         lambda folder: {"devices": two(), "algorithms": ["ring"], "sizes": [64]},
-    ),
-    "measure_loads": (
-        measure_loads,
-        lambda folder: with_defaults(
-            measure_loads, X=images(), y=labels(), params=tiny_params(), devices=two(), batch_size=4, network=TINY
-        ),
     ),
     "minibatches": (
         d2l.minibatches,

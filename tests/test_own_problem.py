@@ -180,7 +180,7 @@ def test_files_of_networks_with_one_name(squares, tmp_path, capsys):
         (["--data", "FOLDER", "--image-size", "4x4"], "layer 4 does not take images"),
         (["--network", "nothere.py"], "--network nothere.py: there is no such file"),
         (["--network", "empty.py"], "it should define network(input_shape, classes)"),
-        (["--network", "wrong.py"], "network() returned a int; it should be what"),
+        (["--network", "wrong.py"], "network is 5; it should be what networks.sequential makes"),
         (["--network", "broken.py"], "broken.py: ZeroDivisionError: division by zero"),
         (["--metrics", "nothere.py"], "--metrics nothere.py: there is no such file"),
         (["--metrics", "empty.py"], "it should define metrics, a dict of functions of outputs and labels"),

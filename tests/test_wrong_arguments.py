@@ -22,7 +22,6 @@ import d2lmgpu as d2l
 from d2lmgpu.arguments import check_number, check_seed, check_whole
 from d2lmgpu.data import first_examples
 from d2lmgpu.exercises.grading import grade
-from d2lmgpu.optimizers import adam, momentum
 from d2lmgpu.parallel import measure_loads
 
 PACKAGE = str(Path(d2l.__file__).parent)
@@ -176,18 +175,6 @@ def test_there_is_an_example():
             function(images(0), labels(0))
     with pytest.raises(ValueError, match="batch_size is 0; it should be a whole number, at least 1"):
         d2l.minibatches(images(), labels(), 0, 0, 0)
-
-
-def test_optimizers_take_lists_like_the_parameters():
-    params, fewer = tiny_params(), tiny_params()[:1]
-    for call in (
-        lambda: d2l.sgd(params, fewer, 0.1, 4),
-        lambda: momentum(params, fewer, params, 0.1, 4),
-        lambda: momentum(params, params, fewer, 0.1, 4),
-        lambda: adam(params, params, fewer, params, 1, 0.1, 4),
-    ):
-        with pytest.raises(ValueError, match="there should be a list of 2 arrays, as from params"):
-            call()
 
 
 class Counts(d2l.Callback):

@@ -12,22 +12,13 @@ from pathlib import Path
 
 from ..arguments import shown
 from ..cluster import begin_together, cluster, measure_across
-from ..collectives import (
-    ALGORITHMS,
-    NAMES,
-    TRAINING_NAMES,
-    Invented,
-    check_algorithm,
-    invent,
-    measure_allreduce,
-    parse_size,
-    plot_measurements,
-    plot_times,
-    ring_along,
-    simulate,
-    write_html,
-)
+from ..collectives import ALGORITHMS, NAMES, TRAINING_NAMES, Invented, check_algorithm, invent, measure_allreduce
+from ..collectives.along import ring_along
+from ..collectives.draw import plot_measurements, plot_times
+from ..collectives.html import write_html
+from ..collectives.measure import parse_size
 from ..collectives.network import TOPOLOGIES, read_wires, topology
+from ..collectives.simulate import simulate
 from ..devices import MOST_DEVICES
 from ..output import check_plot
 from .options import add_devices, add_option, add_output, declare, find_devices, write_results

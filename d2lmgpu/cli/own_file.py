@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..devices.errors import one_line
 from ..fashion_mnist import CLASSES
-from ..networks import FASHION_MNIST, INITS, NETWORKS, Network
+from ..networks import FASHION_MNIST, INITS, NETWORKS
+from ..networks.checks import check_network
 from ..training.metrics import check_metrics
 from .options import declare
 
@@ -41,9 +42,7 @@ def made_by(path, input_shape, classes):
         if not callable(function):
             raise ValueError("it should define network(input_shape, classes), which returns what sequential makes")
         made = function(input_shape, classes)
-        if not isinstance(made, Network):
-            wanted = "it should be what d2lmgpu.networks.sequential makes"
-            raise ValueError(f"network() returned a {type(made).__name__}; {wanted}")
+        check_network(made)
         return made
 
     return _from_file("--network", path, "network", make)

@@ -11,7 +11,6 @@ constants are fitted by least squares, and judged by how well they predict the t
 Source: NCCL-tests, "Performance reported by NCCL tests".
 """
 
-import numbers
 import re
 import statistics
 from collections.abc import Callable

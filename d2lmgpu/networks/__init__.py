@@ -15,15 +15,6 @@ from .build import (
     channels as channels,
     sequential as sequential,
 )
-from .checks import (
-    check_drawing as check_drawing,
-    check_images as check_images,
-    check_network as check_network,
-    check_params as check_params,
-    check_running as check_running,
-    check_trainable as check_trainable,
-    is_random as is_random,
-)
 from .compute import (
     kernels_work as kernels_work,
     lenet as lenet,

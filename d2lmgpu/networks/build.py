@@ -161,8 +161,6 @@ def composed(input_shape, recipes, shapes=None):
                 raise ValueError(f"the parameters of {recipe} do not have the shapes of those given")
             y, _ = layer.forward(x, *(np.zeros(shape, np.float32) for shape in layer.shapes))
             x = check_array("its output", y)
-        except MemoryError:
-            raise
         except Exception as error:  # a layer of one's own may raise anything
             raise ValueError(f"sequential: layer {number} {_misfit(recipe, x.shape[1:], message_of(error))}") from error
         network.append(layer)

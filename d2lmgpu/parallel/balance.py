@@ -10,9 +10,7 @@ import functools
 
 import numpy as np
 
-from ..arguments import check_whole
 from ..data import check_examples, to_float
-from ..devices import check_devices
 from ..layers import Draws
 from ..measuring import repeated, seconds_of, take_rounds
 from ..networks import CROSS_ENTROPY, LENET, loss_and_grads
@@ -42,7 +40,7 @@ def measure_loads(X, y, params, devices, batch_size, network=LENET, loss=CROSS_E
     ``params``: host arrays, as from `init_params`. The loads are equal unless others save more than `GAIN` of a step's
     time. A device's share is at least one example per minibatch; without any, the device could not be measured again.
 
-    Raises ValueError unless each example has a label, and for invalid devices or batch sizes.
+    Raises ValueError unless each example has a label.
     """
     X, y = check_examples("measure_loads", X, y, least=1)
     batch_size, devices = check_whole("batch_size", batch_size), check_devices(devices)

@@ -23,17 +23,8 @@ from ..devices import Batch, DeviceArray, DeviceMismatchError, parts_of, put, to
 from ..devices.errors import HOST
 from ..devices.transfer import result_to_host
 from ..exact import ExactSums, as_floats
-from ..networks import (
-    LENET,
-    channels,
-    check_drawing,
-    check_images,
-    check_network,
-    check_params,
-    check_running,
-    check_trainable,
-    loss_and_grads,
-)
+from ..networks import LENET, channels, loss_and_grads
+from ..networks.checks import check_drawing, check_images, check_network, check_params, check_running, check_trainable
 from ..networks.losses import find_loss
 from ..optimizers import OPTIMIZERS, DeviceOptimizer, init_optimizer
 from ..timing import span

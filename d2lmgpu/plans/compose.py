@@ -18,7 +18,8 @@ from ..language.actions import Transfer, place
 from ..language.check import check_stages
 from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, all_of, shapes_of, uses_of
 from ..language.split import units_of_outputs
-from ..networks import LENET, check_network
+from ..networks import LENET
+from ..networks.checks import check_network
 from .cut import cut
 
 

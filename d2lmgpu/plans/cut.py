@@ -9,7 +9,8 @@ import itertools
 
 from ..arguments import plain
 from ..language.plan import stage_of
-from ..networks import check_network, check_trainable, layer_rows
+from ..networks import layer_rows
+from ..networks.checks import check_network, check_trainable
 
 BUCKET = 2**16
 """The least number of gradient elements that are exchanged together: 256 kB of float32."""

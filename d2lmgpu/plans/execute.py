@@ -19,7 +19,8 @@ from ..language.prove_plan import replayed
 from ..language.sizes import examples_in_each, examples_of, stage_sizes, whole_granules
 from ..language.split import in_shapes, splits_of, views
 from ..language.ways import Ways
-from ..networks import check_drawing, check_params, find_loss
+from ..networks import find_loss
+from ..networks.checks import check_drawing, check_params
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
 from .lower import actions_of, extents_of

@@ -10,7 +10,8 @@ import numpy as np
 from ..arguments import check_flag, check_names, check_path, check_whole, in_a_clone, is_number, shown
 from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from ..images import read_images
-from ..networks import Dense, Network, check_network, check_params, init_params, sequential
+from ..networks import Dense, Network, init_params, sequential
+from ..networks.checks import check_network, check_params
 from ..networks.describe import described, layer_table, restored
 from ..networks.losses import LOSSES, find_loss, missing_loss
 from ..output import write_file

@@ -21,7 +21,8 @@ from ..exact import SUMS
 from ..language.objective import Objective
 from ..layers import Draws
 from ..monitor import Stop
-from ..networks import LENET, find_loss, is_random
+from ..networks import LENET, find_loss
+from ..networks.checks import is_random
 from ..networks.losses import as_targets
 from ..optimizers import make_optimizer
 from ..parallel import MinibatchQueue

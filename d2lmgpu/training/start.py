@@ -14,7 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..devices import to_host
-from ..networks import INITS, NETWORKS, check_params, described, init_params
+from ..networks import INITS, NETWORKS, described, init_params
+from ..networks.checks import check_params
 from .checks import Given, classes_of, find_network, image_shape, number_of_outputs
 from .model import Model, load_model
 from .settings import Settings
