@@ -77,7 +77,7 @@ class Animator:
         ncols=1,
         figsize=(3.5, 2.5),
     ):
-        self._names = check_names("Animator: legend", [] if legend is None else legend)
+        self._names = check_names("Animator: legend", [] if legend is None else legend, one=str)
         self._fmts = check_list("Animator: fmts", fmts, of="matplotlib's formats, such as 'm--'", one=str) or ["-"]
         given = {"xlabel": xlabel, "ylabel": ylabel, "xlim": xlim, "ylim": ylim, "xscale": xscale, "yscale": yscale}
         given = plain(given)

@@ -59,7 +59,7 @@ cluster.Cluster cluster.Place cluster.Wires
 """Classes of what the package itself returns."""
 
 INNER = """
-collectives.check_algorithm collectives.compile_algorithm cluster.add_gather cluster.agree
+collectives.check_algorithm collectives.check_measured collectives.compile_algorithm cluster.add_gather cluster.agree
 cluster.measure_across scaling.measure_cluster_scaling devices.Task sweeps.document exercises.write_json
 """.split()
 """Functions that the package calls, with its own numbers, or that need several processes."""
@@ -624,7 +624,7 @@ def variants(value, path=""):
                 yield what, type(value)([*value[:i], other, *value[i + 1 :]])
 
 
-TIMED = re.compile("second|phases|utilisation|time|examples_per|sha256_of|_device")
+TIMED = re.compile("second|busbw|algbw|phases|utilisation|time|examples_per|sha256_of|_device")
 
 
 def plainly(value, seen=()):

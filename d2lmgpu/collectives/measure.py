@@ -106,7 +106,7 @@ def measure(allreduce, devices, algorithm, nbytes, schedule=None, budget=0.3, fi
 def check_measured(algorithms, sizes):
     """The allreduces (names or functions) and the sizes in bytes to measure, as lists; either may be a single one."""
     algorithms = check_list("algorithms", algorithms, of="names, or functions of k and n", one=(str, Callable))
-    sizes = check_list("sizes", sizes, of="numbers of bytes", one=numbers.Real)
+    sizes = check_list("sizes", sizes, of="numbers of bytes", one=(int, float, np.number))
     return algorithms, [check_whole("size", nbytes, least=4, most=MOST_BYTES) for nbytes in sizes]
 
 

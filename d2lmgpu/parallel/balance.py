@@ -10,7 +10,9 @@ import functools
 
 import numpy as np
 
+from ..arguments import check_whole
 from ..data import check_examples, to_float
+from ..devices import check_devices
 from ..layers import Draws
 from ..measuring import repeated, seconds_of, take_rounds
 from ..networks import CROSS_ENTROPY, LENET, loss_and_grads
