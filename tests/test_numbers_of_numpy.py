@@ -575,7 +575,7 @@ CALLS = {
     ),
     "grade": (
         lambda folder, **own: list(grade(make_student(folder), exercises=["ring"], **own))[0][0],
-        lambda folder: {"folder": folder, "seconds": 60, "student_seconds": 60, "seed": 3},
+        lambda folder: {"folder": folder, "student_seconds": 60, "seed": 3},
     ),
 }
 
