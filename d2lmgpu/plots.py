@@ -7,6 +7,7 @@ import numpy as np
 
 from .arguments import shown
 from .collectives.draw import BLUE, COLOURS, ORANGE, figure_of
+from .layers.labels import answers
 from .timing import rows_of
 from .words import listed, several
 
@@ -121,7 +122,7 @@ def plot_mistakes(X, y, probabilities, names, count=20):
 
     ``X`` (N, C, H, W) with C 1 or 3, labels ``y`` (N,), ``probabilities`` (N, classes) from `predict`.
     """
-    predicted = probabilities.argmax(axis=1)
+    predicted = answers(probabilities)
     wrong = np.flatnonzero(predicted != y)
     worst = wrong[np.argsort(-probabilities[wrong, predicted[wrong]], kind="stable")][:count]
     columns = 5
@@ -131,8 +132,8 @@ def plot_mistakes(X, y, probabilities, names, count=20):
         axes.axis("off")
         if i is not None:
             axes.imshow(X[i].transpose(1, 2, 0), cmap="gray")
-            said = names[predicted[i]]
-            axes.set_title(f"{said} {probabilities[i, predicted[i]]:.0%}\nis {names[y[i]]}", fontsize=9)
+            said = "no class" if predicted[i] < 0 else f"{names[predicted[i]]} {probabilities[i, predicted[i]]:.0%}"
+            axes.set_title(f"{said}\nis {names[y[i]]}", fontsize=9)
     return figure
 
 

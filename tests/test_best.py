@@ -75,7 +75,7 @@ def test_a_resumed_run_knows_what_was_best(small, tmp_path):
 
 
 def history(**lists):
-    return History(["cpu(0)"], "cpu", {}, train_loss=[1.0] * 4, train_accuracy=[0.5] * 4, **lists)
+    return History(["cpu(0)"], "cpu", {}, **{"train_loss": [1.0] * 4, "train_accuracy": [0.5] * 4} | lists)
 
 
 def test_what_is_best():
@@ -83,7 +83,35 @@ def test_what_is_best():
     assert history(test_accuracy=[0.2, 0.4, 0.4, 0.3]).best["epoch"] == 2
     found = history(test_loss=[3.0, 1.0, 2.0, float("nan")]).best
     assert (found["epoch"], found["test_loss"]) == (2, 1.0) and "test_accuracy" not in found
-    assert history(test_loss=[float("nan"), 1.0, 2.0, 0.5]).best["epoch"] == 4
+    nan, inf = float("nan"), float("inf")
+    assert history(test_loss=[nan, 1.0, 2.0, 0.5]).best["epoch"] == 4
+    assert history(test_loss=[inf, 3.0, 3.0, -inf]).best["epoch"] == 2
+    assert history(test_loss=[nan] * 4).best is history(test_loss=[inf] * 4).best is None
+    assert history(test_accuracy=[0.9, 0.5, 0.6, 0.7], train_loss=[nan, 2.0, 1.0, inf]).best["epoch"] == 3
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("good", [0, 1])
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
+@pytest.mark.parametrize("network, split", [("lenet-bn", None), ("lenet", "layers"), ("lenet", "zero3")])
+def test_what_is_not_finite_is_never_right_and_never_the_best(small, tmp_path, network, split, loss, good):
+    """The weights become NaN after ``good`` epochs. The largest of NaNs would be class 0, which most images are."""
+    X_train, y_train, X_test, y_test = first_examples(small, 100)
+    y_test = np.where(np.arange(len(y_test)) % 8, 0, y_test)
+    data = X_train, y_train, X_test, y_test if loss == "cross_entropy" else np.eye(10, dtype=np.float32)[y_test]
+    own = {"top 3": lambda outputs, y: (outputs.argsort(axis=1)[:, -3:] == 9).sum()}  # NaN is sorted last
+    how = {"network": network, "split": split, "loss": loss, "metrics": own, "keep_best": tmp_path / "best"}
+    rates = {"lr": 1, "schedule": lambda progress: 1e-3 if 3 * progress < good else 1e35, "num_epochs": 3}
+    result = quick(2, data, batch_size=25, **how, **rates)
+    history = result.history
+    assert history.diverged and len(history.train_loss) == good + 1
+    assert np.isnan(history.metrics["top 3"][good])
+    assert history.test_accuracy[good:] == [0] if loss == "cross_entropy" else np.isnan(history.test_loss[good])
+    assert (history.best and history.best["epoch"]) == (good or None)
+    assert (tmp_path / "best").exists() == bool(good)
+    if good:
+        assert np.isfinite(d2l.load_model(tmp_path / "best").predict(X_test)).all()
+    assert result.model.evaluate(X_test, y_test) == 0 or loss != "cross_entropy"
 
 
 def test_files_that_cannot_be(small, tmp_path):

@@ -24,6 +24,7 @@ from d2lmgpu.kernels.cuda import (
 from d2lmgpu.kernels.cuda.dense import dense
 from d2lmgpu.kernels.cuda.head import head
 from d2lmgpu.kernels.cuda.launch import ceil_div
+from d2lmgpu.layers.labels import right_answers
 
 pytestmark = pytest.mark.threads
 
@@ -292,6 +293,33 @@ def test_softmax_of_large_logits_does_not_overflow(machine):
     machine.run(head(3, 3, 1), logits, weight, np.zeros(3, np.float32), one, one, scale, *results, np.int32(1))
     np.testing.assert_array_equal(again, logits)
     assert losses == 2000 and (dlogits == [[1, -1, 0]]).all() and (dx == dlogits).all() and hits == 0
+
+
+NOT_FINITE = np.array([[0, 1, 2], [1, 0, 2], [0, 0, 0], [2, 0, 1], [1, 1, 1], [3, 0, 0]], np.float32)
+NOT_FINITE[[0, 1, 2, 2, 2, 3, 4, 4, 4, 5], [0, 1, 0, 1, 2, 0, 0, 1, 2, 1]] = [np.nan] * 5 + [np.inf] + [-np.inf] * 4
+
+
+@pytest.mark.parametrize("label", range(3))
+@pytest.mark.parametrize("by_head", [False, True])
+def test_what_is_not_finite_is_never_right(machine, label, by_head):
+    """As layers/labels.py counts: of these rows only the last one says a class."""
+    one, scale, zero = np.ones(1, np.int32), np.ones(1, np.float32), np.zeros((1, 1), np.float32)
+    right = 0
+    for logits in NOT_FINITE:
+        again, losses, hits, dlogits = unwritten(1, 3), unwritten(1), unwritten(1, dtype=np.int32), unwritten(1, 3)
+        known = label * one, one, scale
+        if by_head:
+            results = again, losses, hits, dlogits, dlogits, np.int32(1)
+            machine.run(head(1, 3, 1, False), zero, np.zeros((1, 3), np.float32), logits, *known, *results)
+        else:
+            how = launch.softmax_cross_entropy(3, 1)
+            machine.run(how, logits[None], *known, dlogits, losses, hits, np.int32(1))
+        loss, correct = unwritten(1), unwritten(1, dtype=np.int32)
+        epoch = np.zeros(1, np.float32), np.zeros(1, np.int32), np.zeros(1, np.int32)
+        machine.run(launch.softmax_cross_entropy_sum(3, 1), losses, hits, loss, correct, *epoch, np.int32(1))
+        assert (correct, epoch[1]) == (right_answers(logits[None], label * one), correct)
+        right += int(correct[0])
+    assert right == (label == 0)
 
 
 @pytest.mark.parametrize("kind", few([None, *tensor_cores.TYPES], None, "float16"))

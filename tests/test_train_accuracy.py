@@ -35,6 +35,26 @@ def count(X, y, params, network, precision="float32"):
     return int((np.argmax(scores, axis=1) == y).sum())
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("sums, network", [("float", "lenet"), ("float", "lenet-bn"), ("exact", "lenet")])
+def test_only_rows_that_are_not_finite_are_wrong(make_devices, sums, network):
+    """In steps, `evaluate` and `predict`, on any number of devices; all labels are 0, the place of the first NaN."""
+    (X, _), *_ = minibatches(np.float32)
+    params, y, made = init_params(1, init="he", network=NETWORKS[network]), np.zeros(len(X), int), NETWORKS[network]
+    statistics = [np.full(C, fill, np.float32) for C in d2l.networks.channels(made) for fill in (0, 1)]
+    logits = logits_as_written(X, params, made, statistics)
+    params[-1][0] += np.median(logits[:, 1:].max(axis=1) - logits[:, 0])  # now half of the images are taken for 0
+    right = logits_as_written(X, params, made, statistics).argmax(axis=1) == 0
+    X[::5, 0, 3, 4] = np.nan
+    for k in (1, 3):
+        devices = make_devices(k)
+        sums = sums if devices[0].kind == "cpu" else "float"  # exact sums need kernels, which the stand-in has not
+        found = d2l.evaluate(params, X, y, devices, made, statistics, sums=sums)
+        assert found == pytest.approx(np.delete(right, np.s_[::5]).sum() / len(X)) and 0 < found < right.mean()
+        probabilities = d2l.predict(params, X, devices, made, statistics)
+        assert np.isnan(probabilities[::5]).all() and np.isfinite(np.delete(probabilities, np.s_[::5], 0)).all()
+
+
 EAGER = [  # network, precision, loads, settings of the step
     ("lenet", "float32", None, {}),
     ("lenet", "float32", LOADS, {"flat": True}),

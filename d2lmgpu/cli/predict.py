@@ -11,17 +11,22 @@ import numpy as np
 
 from ..checkpoints import load_checkpoint
 from ..devices import ENVIRONMENTS
+from ..devices.trials import tell
 from ..fashion_mnist import CLASSES, load_fashion_mnist
 from ..idx import find_idx, read_idx
 from ..images import class_names, load_image_data, load_image_folder, picture_shape
+from ..layers.labels import answers
 from ..networks import FASHION_MNIST
 from ..output import check_plot
 from ..plots import plot_confusion, plot_mistakes
 from ..training import confusion_matrix, load_model
+from ..words import several
 from .data import add_size, picture_folders
 from .options import add_devices, add_input, add_output, find_devices, write_results
 from .own_file import made_by
 from .ranks import add_ranks
+
+NO_CLASS = "no class: the network's outputs are not finite"
 
 
 def add_to(command):
@@ -107,16 +112,20 @@ def _test_set(options, model, names):
 
 def _say_predictions(files, probabilities, names):
     rows = []
-    for path, row in zip(files, probabilities, strict=True):
-        best = row.argsort()[::-1]
-        print(f"{path}: " + ", ".join(f"{names[i]} {row[i]:.2f}" for i in best[:3]))
+    for path, row, answer in zip(files, probabilities, answers(probabilities), strict=True):
+        best = (-row).argsort(kind="stable")[:3] if answer >= 0 else ()
+        print(f"{path}: " + (", ".join(f"{names[i]} {row[i]:.2f}" for i in best) or NO_CLASS))
         each = dict(zip(names, row.tolist(), strict=True))
-        rows.append({"file": path, "class": names[best[0]], "probabilities": each})
+        rows.append({"file": path, "class": names[answer] if answer >= 0 else None, "probabilities": each})
     return {"predictions": rows}
 
 
 def _say_accuracy(y, probabilities, names):
-    matrix = confusion_matrix(y, probabilities.argmax(axis=1), len(names))
+    said = answers(probabilities)
+    known = said >= 0
+    matrix = confusion_matrix(y[known], said[known], len(names))
     accuracy = float(matrix.trace() / len(y))
     print(f"test acc: {accuracy:.4f}")
+    if not known.all():
+        tell(f"{len(y) - known.sum():,} of {several(len(y), 'image')} have {NO_CLASS}")
     return {"accuracy": accuracy, "classes": names, "confusion": matrix.tolist()}

@@ -66,9 +66,18 @@ def classes_of(y):
     return y if y.ndim == 1 else y.reshape(len(y), math.prod(y.shape[1:])).argmax(axis=1)
 
 
+def answers(outputs):
+    """The class (N,) that each row of plain ``outputs`` (N, K) says: that of the largest number, the first of equals.
+
+    It is -1, no class at all, where the largest number is not finite, as in a row with NaN.
+    """
+    xp = array_module(outputs)
+    return xp.where(xp.isfinite(outputs.max(axis=1)), outputs.argmax(axis=1), -1)
+
+
 def right_answers(logits, y):
-    """In how many rows of plain ``logits`` (N, K) the label's logit is the largest (the first of equals): 0-d."""
-    return (logits.argmax(axis=1) == classes_of(y)).sum()
+    """In how many rows of plain ``logits`` (N, K) the answer is the label: 0-d."""
+    return (answers(logits) == classes_of(y)).sum()
 
 
 def with_right_answers(loss, logits, y):

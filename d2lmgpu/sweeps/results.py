@@ -7,6 +7,7 @@ for Fashion-MNIST; otherwise it holds checksums. While trials run, ``running`` h
 """
 
 import contextlib
+import math
 from pathlib import Path
 
 from ..arguments import check_flag, check_path, shown
@@ -144,5 +145,6 @@ MEASURES = {
 
 
 def measure(row, name):
-    """A measure of a row whose trial has a result, otherwise None."""
-    return MEASURES[name](row["history"]) if row["status"] == "done" else None
+    """A measure of a row whose trial has a result, otherwise None; also if it is not finite."""
+    value = MEASURES[name](row["history"]) if row["status"] == "done" else None
+    return None if value is None or not math.isfinite(value) else value

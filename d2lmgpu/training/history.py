@@ -115,12 +115,14 @@ class History:
         """A dict of the epoch (from 1) that did best on the test set and its results; None before the first epoch ends.
 
         The best epoch has the highest ``test_accuracy``, or the lowest ``test_loss``; of several equal ones, it is the
-        first.
+        first. An epoch whose results are not all finite is never the best; if there is no other, this is None.
         """
-        reached = self.test_accuracy or [-math.inf if math.isnan(loss) else -loss for loss in self.test_loss]
-        if not reached:
+        reached = zip(self.test_accuracy or [-loss for loss in self.test_loss], self.train_loss, strict=False)
+        ranks = [tested if math.isfinite(tested + loss) else -math.inf for tested, loss in reached]
+        most = max(ranks, default=-math.inf)
+        if most == -math.inf:
             return None
-        number = reached.index(max(reached))
+        number = ranks.index(most)
         return {"epoch": number + 1} | {name: getattr(self, name)[number] for name in REACHED if getattr(self, name)}
 
     def balance(self) -> str:

@@ -5,13 +5,17 @@
         return (best == labels[:, None]).sum()                     a number: summed over the n images
 
 A metric gets plain NumPy or CuPy arrays for as many images as a device evaluates at a time, and returns a *sum* over
-these images. The sums from all devices are added up, and the total is divided once by the number of images.
+these images. The sums from all devices are added up, and the total is divided once by the number of images. If outputs
+are not finite, metrics are not called; they are NaN.
 """
+
+import math
 
 import numpy as np
 
 from ..arguments import check_function, shown
 from ..devices import array_module
+from ..layers.labels import answers
 from ..networks.losses import as_targets, called, number
 
 EXAMPLES, TOLERANCE = 7, 1e-3
@@ -54,10 +58,13 @@ def try_metrics(metrics, y, outputs):
 def sum_metrics(metrics, outputs, y, finite=False):
     """A list of the metrics, as floats, for plain arrays ``outputs`` (n, K) and targets ``y`` (n, ...), n above 0.
 
+    Of outputs that are not finite, metrics are NaN: top_3 would take NaN for the largest of numbers.
+
     Raises ValueError, with the metric's name, if a metric fails or does not return a number.
     """
     y, sums = as_targets(y, outputs.dtype), []
+    finite_outputs = bool(metrics) and bool((answers(outputs) >= 0).all())
     for name, function in metrics.items():
-        value = called(f"metric {name}", function, outputs, y)
+        value = called(f"metric {name}", function, outputs, y) if finite_outputs else math.nan
         sums.append(number(f"metric {name} returned", value, "the sum over images", finite))
     return sums

@@ -2,6 +2,7 @@
 
 from ..checkpoints import Checkpoint, save_checkpoint
 from ..devices import to_host
+from ..parallel.loss_scale import are_finite
 
 
 class Saver:
@@ -26,11 +27,15 @@ class Saver:
             self.keep_best()
 
     def keep_best(self):
-        """After an epoch, write the model for `load_model` if it is the best so far. All processes call it."""
-        if self.best is None or self.history.best["epoch"] < len(self.history.train_loss):
+        """After an epoch, write the model for `load_model` if it is the best so far. All processes call it.
+
+        A model that is not finite is never the best: the last update of a good epoch may have made it so.
+        """
+        best = self.best and self.history.best
+        if not best or best["epoch"] < len(self.history.train_loss):
             return
         model = self.model()  # processes may hold parts of it
-        if self.everybody.rank == 0:
+        if self.everybody.rank == 0 and are_finite([*model.params, *model.statistics]):
             model.save(self.best)
 
     def _checkpoint(self, position):
