@@ -11,7 +11,6 @@ import argparse
 import functools
 import importlib
 import io
-import json
 import os
 import time
 from pathlib import Path
@@ -21,6 +20,8 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before NumPy is imported
 import numpy as np
 from compare_splits import circumstances
 from contenders import import_from
+
+from d2lmgpu.output import write_json
 
 IMAGES, TESTED = 256, 1024
 
@@ -94,7 +95,7 @@ def main():
         times = f"{row['before']:9.2f} → {row['after']:9.2f} ms"
         print(f"{name:40s} {times}: {median:.2f} ({low:.2f} to {high:.2f})", flush=True)
     if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+        write_json(options.json, result)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ processes of others sleep, but for a look around twenty times a second.
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -24,6 +23,7 @@ import numpy as np
 from contenders import BATCH, DDP, LR, Ours, Worker
 
 import d2lmgpu as d2l
+from d2lmgpu.output import as_json, write_json
 
 ADDRESS = "D2LMGPU_BENCHMARK"
 """The environment variable by which the processes know where they get their work from."""
@@ -108,9 +108,9 @@ def main():
     steps = compare_pytorch.EXAMPLES // BATCH // options.part
     seconds, rates = compare_pytorch.race(workers, steps, options)
     result = compare_pytorch.report(options, steps, seconds, rates, RATIOS, failed)
-    print(json.dumps(result, indent=2))
+    print(as_json(result, indent=2))
     if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=2) + "\n")
+        write_json(options.json, result)
     if options.plot:
         compare_pytorch.plot(result).savefig(options.plot, dpi=150)
 

@@ -10,7 +10,6 @@
 """
 
 import argparse
-import json
 import multiprocessing
 import os
 import statistics
@@ -18,7 +17,6 @@ import sys
 import threading
 import time
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 
@@ -26,6 +24,7 @@ import d2lmgpu as d2l
 from d2lmgpu import collectives
 from d2lmgpu.devices import count_cores
 from d2lmgpu.devices.discovery import processor_name
+from d2lmgpu.output import as_json, write_json
 
 N = 129_068
 SHORT = sys.modules["d2lmgpu.collectives.execute"].SHORT
@@ -152,9 +151,9 @@ def main():
         "64_MB_two_devices": beside_copies(),
         "simulator": simulation,
     }
-    print(json.dumps(result, indent=2))
+    print(as_json(result, indent=2))
     if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=2) + "\n")
+        write_json(options.json, result)
     if options.plot:
         collectives.plot_predictions(judged, predicted).savefig(options.plot, dpi=110)
 

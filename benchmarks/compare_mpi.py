@@ -10,7 +10,6 @@ Quoted are milliseconds of one call, medians with quartiles, and factors of the 
 
 import argparse
 import functools
-import json
 import time
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from compare_splits import circumstances
 from mpi4py import MPI
 
 import d2lmgpu as d2l
+from d2lmgpu.output import write_json
 
 N = 129_068
 """Numbers, float32, of LeNet's gradients."""
@@ -81,7 +81,7 @@ def main():
             f"{result['factors'][name]['median']:.2f} times the raw call's (quartiles {low:.2f} to {high:.2f})"
         )
     if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+        write_json(options.json, result)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ losses are compared: a race counts only if all run the same course.
 """
 
 import argparse
-import json
 import platform
 import statistics
 import subprocess
@@ -27,6 +26,7 @@ from contenders import BATCH, DDP, SGEMM, Before, Copy, Ours, PyTorch, Worker
 
 import d2lmgpu as d2l
 from d2lmgpu.devices.discovery import processor_name
+from d2lmgpu.output import as_json, write_json
 
 PART = {"cpu": 10, "gpu": 1}  # a round is an epoch's whole minibatches over this
 TOLERANCE = {"float32": 1e-4, "tf32": 2e-3, "mixed": 2e-2}  # of losses; PyTorch's mixed precision is with bfloat16
@@ -107,9 +107,9 @@ def main():
     steps = EXAMPLES // options.batch // PART[options.environment]
     seconds, rates = race(workers, steps, options)
     result = report(options, steps, seconds, rates, ratios, failed)
-    print(json.dumps(result, indent=2))
+    print(as_json(result, indent=2))
     if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=2) + "\n")
+        write_json(options.json, result)
     if options.plot:
         plot(result).savefig(options.plot, dpi=150)
 

@@ -9,7 +9,6 @@ those that `prove` tells, and that tests find to be what is sent and held.
 """
 
 import argparse
-import json
 import platform
 import time
 from datetime import date
@@ -22,6 +21,7 @@ import d2lmgpu as d2l
 from d2lmgpu import plans
 from d2lmgpu.collectives.draw import COLOURS
 from d2lmgpu.networks.known import NETWORKS, lenet_network
+from d2lmgpu.output import write_json
 
 BATCH, OPTIMIZER = 256, "adam"
 DEVICES = (2, 4)
@@ -66,7 +66,7 @@ def main():
             result["rows"] += [{"network": name, "devices": k, **row} for row in rows]
             print(table(result["rows"][-len(rows) :], name, k), flush=True)
     if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+        write_json(options.json, result, indent=1)
     if options.plot:
         plot(result).savefig(options.plot, dpi=110)
     if options.page:

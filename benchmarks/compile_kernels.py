@@ -27,6 +27,8 @@ from pathlib import Path
 from gpu_model import multiprocessor, sass
 from gpu_model.every_launch import every_module, jobs
 
+from d2lmgpu.output import as_json
+
 TABLE = Path(__file__).parent / "results" / "compiled_kernels.json"
 NOISE = 8
 """Registers, the granule in which they are given out: NVRTC takes a few more or less for one and the same source."""
@@ -173,8 +175,8 @@ def dump(whole):
     """JSON with a line for each launch, in alphabetical order, so that differences can be read."""
     parts = []
     for version, table in sorted(whole.items()):
-        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(table[key], sort_keys=True)}" for key in sorted(table))
-        parts.append(f" {json.dumps(version)}: {{\n{lines}\n }}")
+        lines = ",\n".join(f"  {as_json(key)}: {as_json(table[key], sort_keys=True)}" for key in sorted(table))
+        parts.append(f" {as_json(version)}: {{\n{lines}\n }}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 

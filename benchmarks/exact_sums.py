@@ -17,6 +17,7 @@ from compare_splits import circumstances
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import init_params
+from d2lmgpu.output import write_json
 from d2lmgpu.training.plan_step import PlanStep
 
 SUMS = "float", "exact"
@@ -73,7 +74,7 @@ def main():
         result["accuracy"] = [accuracy(seed, options.epochs) for seed in range(5)]
     if options.json:
         earlier = json.loads(options.json.read_text()) if options.json.exists() else {}
-        options.json.write_text(json.dumps(earlier | result, indent=1) + "\n")
+        write_json(options.json, earlier | result, indent=1)
 
 
 if __name__ == "__main__":

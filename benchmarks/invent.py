@@ -6,9 +6,7 @@ All times are simulated, which no other work on the machine changes; only how lo
 """
 
 import argparse
-import json
 import time
-from pathlib import Path
 
 from compare_splits import circumstances, fill
 
@@ -24,6 +22,7 @@ from d2lmgpu.collectives.network import (
     rewired,
     torus,
 )
+from d2lmgpu.output import write_json
 
 DGX = nvlink_mesh(25e9, 2e-6)
 NETWORKS = {
@@ -107,7 +106,7 @@ def main():
     print(f"\nslower than the best known: {len(slower)} of {len(rows)}")
     print(f"symmetric, 1 GB, more than 10% above the bound: {[row['network'] for row in far if row['size'] == '1 GB']}")
     if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+        write_json(options.json, result, indent=1)
     if options.page:
         fill(options.page, "invented", table(result))
 

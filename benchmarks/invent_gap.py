@@ -8,7 +8,6 @@ proves that one fewer is too few.
 """
 
 import argparse
-import json
 import random
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from d2lmgpu.collectives.bounds import cuts_of
 from d2lmgpu.collectives.search import Search, forwards
 from d2lmgpu.collectives.wires import wired
 from d2lmgpu.language.actions import chunk_bounds
+from d2lmgpu.output import as_json
 
 KINDS = {
     "equal wires": {"devices": (3, 6), "widths": [1], "parts": 1},
@@ -102,10 +102,10 @@ def main():
                 bar = "#" * -(-60 * count // len(rows))
                 print(f"  {what:14} {steps} steps above the fewest: {count:4d} {bar}", flush=True)
         result["kinds"][name] = {**kind, "networks": len(rows), "above_the_fewest": above, "seconds": seconds}
-        lines += [json.dumps({"kind": name, **row}) for row in rows]
+        lines += [as_json({"kind": name, **row}) for row in rows]
     if options.json:
         rows = ",\n  ".join(lines)
-        options.json.write_text(json.dumps(result, indent=1)[:-2] + f',\n "rows": [\n  {rows}\n ]\n}}\n')
+        options.json.write_text(as_json(result, indent=1)[:-2] + f',\n "rows": [\n  {rows}\n ]\n}}\n')
 
 
 if __name__ == "__main__":

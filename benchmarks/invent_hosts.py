@@ -10,10 +10,8 @@ machine that has nothing else to do.
 
 import argparse
 import itertools
-import json
 import math
 import statistics
-from pathlib import Path
 
 from compare_splits import circumstances, fill
 from hosts import Hosts, told_by
@@ -23,6 +21,7 @@ from d2lmgpu.cluster import gather, measure_across, measure_wires
 from d2lmgpu.cluster.measure import LEVELS, ROUNDS as MESSAGES, time_messages
 from d2lmgpu.collectives import bound, invented, simulate
 from d2lmgpu.collectives.network import read_wires
+from d2lmgpu.output import as_json, write_json
 
 BANDWIDTHS = 100, 100, 100, 10
 """Mbit/s, of each host's wire."""
@@ -88,7 +87,7 @@ def measure(devices, rounds):
         row = {"algorithm": algorithm, "bytes": nbytes, "measured_seconds": measured, "simulated_seconds": simulated}
         rows.append(row | {"bound_seconds": statistics.median(bounds)})
     if cluster.rank == 0:
-        print(json.dumps({"wiring": wiring, "devices_per_host": devices, "rows": rows}))
+        print(as_json({"wiring": wiring, "devices_per_host": devices, "rows": rows}))
 
 
 def across(devices, rounds):
@@ -134,7 +133,7 @@ def main():
     result = circumstances(options.note) | across(options.devices, options.rounds)
     print(table(result))
     if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+        write_json(options.json, result, indent=1)
     if options.page:
         fill(options.page, "invented-hosts", table(result))
 

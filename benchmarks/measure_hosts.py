@@ -8,9 +8,7 @@ are medians. It takes about two minutes, and wants a machine that has nothing el
 """
 
 import argparse
-import json
 import statistics
-from pathlib import Path
 
 from compare_splits import circumstances, fill
 from hosts import Hosts, told_by
@@ -18,6 +16,7 @@ from hosts import Hosts, told_by
 import d2lmgpu as d2l
 from d2lmgpu.cluster import measure_across, measure_wires, network_of
 from d2lmgpu.collectives import simulate
+from d2lmgpu.output import as_json, write_json
 
 BANDWIDTHS = (100, 1000)
 """Mbit/s."""
@@ -58,7 +57,7 @@ def measure(devices, rounds):
             }
         )
     if cluster.rank == 0:
-        print(json.dumps(result))
+        print(as_json(result))
 
 
 def across(bandwidth, rounds):
@@ -101,7 +100,7 @@ def main():
     }
     print(table(result))
     if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+        write_json(options.json, result, indent=1)
     if options.page:
         fill(options.page, "hosts", table(result))
 

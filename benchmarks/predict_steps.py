@@ -12,16 +12,15 @@ the rounds' seconds and of their errors.
 """
 
 import argparse
-import json
 import statistics
 import time
-from pathlib import Path
 
 import numpy as np
 from compare_splits import PIPELINES, circumstances, fill, networks
 
 import d2lmgpu as d2l
 from d2lmgpu import plans
+from d2lmgpu.output import write_json
 
 BATCH, STEPS = 256, 7
 DEVICES = [d2l.cpu(0), d2l.cpu(1)]
@@ -58,7 +57,7 @@ def main():
             break
     print("\n" + tables(result))
     if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+        write_json(options.json, result, indent=1)
     if options.page:
         fill(options.page, "predicted steps", tables(result))
 

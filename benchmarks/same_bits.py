@@ -18,6 +18,7 @@ from pathlib import Path
 import d2lmgpu as d2l
 from d2lmgpu.collectives import ALGORITHMS, chunk_bounds
 from d2lmgpu.networks import Conv2d, Dense, Dropout, Flatten, MaxPool2d, ReLU, sequential
+from d2lmgpu.output import as_json, write_json
 
 DROPPING = sequential(
     (1, 28, 28), Conv2d(6, 5), ReLU(), MaxPool2d(), Dropout(0.2), Flatten(), Dense(40), ReLU(), Dropout(0.5), Dense(10)
@@ -98,8 +99,8 @@ def name_of(way):
 def written(result, rows):
     """JSON: the result, and a line for each row, without the accuracies."""
     names = ["processes", "run", "sums", "devices", "way", "checksum", "train_loss"]
-    lines = ",\n  ".join(json.dumps([*row[:5], row[5][:16], row[6]]) for row in [names, *rows])
-    return json.dumps(result, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n'
+    lines = ",\n  ".join(as_json([*row[:5], row[5][:16], row[6]]) for row in [names, *rows])
+    return as_json(result, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n'
 
 
 def main():
@@ -113,7 +114,7 @@ def main():
 
         rows = table(int(options.of[0]), MPI.COMM_WORLD.rank, options.most)
         if MPI.COMM_WORLD.rank == 0:
-            Path(options.of[1]).write_text(json.dumps(rows))
+            write_json(options.of[1], rows, indent=None)
         return
     from compare_splits import circumstances
 

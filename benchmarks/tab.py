@@ -24,6 +24,8 @@ from compare_splits import circumstances, fill  # noqa: E402
 from test_tab_in_browser import run, try_it  # noqa: E402
 from website import serving  # noqa: E402
 
+from d2lmgpu.output import write_json  # noqa: E402
+
 ROUNDS = 5
 PAGE = "notebooks/06_better_allreduce.html"
 TIMES = """import time
@@ -111,7 +113,7 @@ def main():
         "bytes of Fashion-MNIST": sum(size for name, size in sizes.items() if name.startswith("data/")),
         **measured(options.site),
     }
-    Path(options.json).write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+    write_json(options.json, result)
     if options.page:
         fill(options.page, "measured", table(result))
     print(table(result))

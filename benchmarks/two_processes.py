@@ -17,6 +17,8 @@ from pathlib import Path
 
 from compare_splits import circumstances
 
+from d2lmgpu.output import write_json
+
 EPOCHS = 3
 """Of which the fastest counts, but not the first."""
 
@@ -60,7 +62,7 @@ def main():
         low, high = result[name]["quartiles"]
         print(f"{name}: {result[name]['median']:.2f} times one device's work (quartiles {low:.2f} to {high:.2f})")
     if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+        write_json(options.json, result)
 
 
 if __name__ == "__main__":

@@ -8,17 +8,16 @@ times, and of each variant's ratio to the one it is compared with, round by roun
 """
 
 import argparse
-import json
 import platform
 import time
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 from compare_pytorch import git, machine, spread
 
 import d2lmgpu as d2l
 from d2lmgpu.kernels.cpu import ladder, program
+from d2lmgpu.output import as_json, write_json
 from d2lmgpu.training.plan_step import PlanStep
 
 STEPS, BATCH = 12, 256
@@ -38,9 +37,9 @@ def main():
     }
     for name, (variants, against) in groups().items():
         result[name] = race(variants, against, options.rounds)
-        print(name, json.dumps(result[name], indent=1), flush=True)
+        print(name, as_json(result[name], indent=1), flush=True)
     if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=2) + "\n")
+        write_json(options.json, result)
 
 
 def groups():

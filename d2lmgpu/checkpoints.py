@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .arguments import check_path
-from .output import read_json, write_file
+from .output import as_json, read_json, write_file
 
 FORMAT = "d2lmgpu checkpoint"
 VERSION = 1
@@ -30,7 +30,10 @@ class CheckpointError(ValueError):
 
 
 class Checkpoint(NamedTuple):
-    """``state``: a dict of numbers, strings, lists and dicts. ``arrays``: lists of NumPy arrays by name."""
+    """``state``: a dict of numbers, strings, lists and dicts. ``arrays``: lists of NumPy arrays by name.
+
+    In the file, a number in the state that is not finite is null, as in any JSON.
+    """
 
     state: dict
     arrays: dict
@@ -44,10 +47,10 @@ def save_checkpoint(path, checkpoint):
     check_path("path", path)
     named = {f"{name}.{i}": array for name, arrays in checkpoint.arrays.items() for i, array in enumerate(arrays)}
     buffer = io.BytesIO()
-    np.savez(buffer, state=np.frombuffer(json.dumps(checkpoint.state).encode(), np.uint8), **named)
+    np.savez(buffer, state=np.frombuffer(as_json(checkpoint.state).encode(), np.uint8), **named)
     content = buffer.getvalue()
     header = {"format": FORMAT, "version": VERSION, "bytes": len(content), "sha256": _sha256(content)}
-    write_file(path, lambda file: file.write(json.dumps(header).encode() + b"\n" + content))
+    write_file(path, lambda file: file.write(as_json(header).encode() + b"\n" + content))
 
 
 def load_checkpoint(path):

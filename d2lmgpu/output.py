@@ -7,11 +7,14 @@ While a file ``NAME`` is being written, its lock (locks.py) and ``.NAME.part`` a
 import contextlib
 import itertools
 import json
+import math
 import os
 import shutil
 from pathlib import Path
 
-from .arguments import shown
+import numpy as np
+
+from .arguments import plain, shown
 from .locks import PATIENCE, beside, holding, is_stream, naming, target
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
@@ -129,12 +132,42 @@ def each_output():
         raise errors[0]
 
 
-def write_json(path, value, indent=2):
-    """Write ``value`` as JSON, indented unless only machines read it. Raises ValueError if JSON cannot represent it."""
+def as_json(value, **how):
+    """``value`` as JSON: the text that every file and page gets. ``how``: as for ``json.dumps``.
+
+    JSON has no numbers that are not finite; they become null. NumPy's numbers and arrays become plain ones, and paths
+    strings. A lone surrogate, in a name that is not UTF-8, is escaped, so that the name can be read back. Raises
+    ValueError if JSON cannot represent the value.
+    """
     try:
-        text = json.dumps(value, indent=indent, allow_nan=True) + "\n"
+        return json.dumps(_finite(value), allow_nan=False, **how)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{shown(value)} cannot be written to {path} as JSON: {error}") from None
+        raise ValueError(f"{shown(value)} cannot be written as JSON: {error}") from None
+
+
+def _finite(value):
+    """``value`` in Python's own types, with None in place of numbers that are not finite."""
+    if isinstance(value, dict):
+        return {plain(name): _finite(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_finite(part) for part in value]
+    value = os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_json_in_html(value):
+    """JSON in which nothing ends a script element, whatever the texts contain."""
+    text = as_json(value, separators=(",", ":"))
+    for mark in "<>&":
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    return text
+
+
+def write_json(path, value, indent=2):
+    """Write ``value`` as JSON (see `as_json`), indented unless only machines read it. Raises ValueError, OSError."""
+    text = as_json(value, indent=indent) + "\n"
     write_file(path, lambda file: file.write(text.encode()))
 
 

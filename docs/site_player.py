@@ -1,11 +1,11 @@
 """The pages of the website's player: each algorithm and plan for a few numbers of devices and networks."""
 
 import html
-import json
 from pathlib import Path
 
 from d2lmgpu import collectives, plans
 from d2lmgpu.collectives.network import topology
+from d2lmgpu.output import as_json_in_html
 from d2lmgpu.plans import estimate_costs
 
 PARAMETERS = 129_068
@@ -53,8 +53,8 @@ def file_of(choice):
 
 def chooser():
     """The HTML with which one of them is chosen, and shown in a frame."""
-    pages = json.dumps({"schedule": SCHEDULES, "plan": PLANS}).replace("<", "\\u003c")
-    names = html.escape(json.dumps(NETWORKS))
+    pages = as_json_in_html({"schedule": SCHEDULES, "plan": PLANS})
+    names = html.escape(as_json_in_html(NETWORKS))
     return CHOOSER.replace("PAGES", pages).replace("NAMES", names)
 
 

@@ -16,6 +16,8 @@ import site_front
 import site_player
 import tables
 
+from d2lmgpu.output import as_json
+
 REPOSITORY = Path(__file__).parent.parent
 
 GROUPS = {
@@ -85,7 +87,7 @@ def notebook(text, docname):
         cell["metadata"]["mystnb"] = {"image": {"alt": alt}}
         if '"gray"' in cell_text:  # images of the data set: site.css leaves them as they are in the dark
             cell["metadata"]["mystnb"]["image"]["classes"] = "of-data"
-    return json.dumps(content)
+    return as_json(content)
 
 
 def described(code, heading):

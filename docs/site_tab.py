@@ -17,7 +17,6 @@ import hashlib
 import html
 import importlib.util
 import io
-import json
 import re
 import shutil
 import tarfile
@@ -27,6 +26,8 @@ from pathlib import Path
 
 import tab_cells
 import tab_playground
+
+from d2lmgpu.output import as_json_in_html, write_json
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
@@ -83,7 +84,7 @@ def write(folder):
     shutil.copytree(given / "LICENSES", tab / "LICENSES")
     sizes = {path.relative_to(tab).as_posix(): path.stat().st_size for path in sorted(tab.rglob("*.gz"))}
     version = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(tab.rglob("*.gz")))).hexdigest()[:12]
-    (tab / "files.json").write_text(json.dumps({"version": version, "sizes": sizes}))
+    write_json(tab / "files.json", {"version": version, "sizes": sizes}, indent=None)
     script = (HERE / "site" / "tab" / "sw.js").read_text("utf-8")
     (Path(folder) / "sw.js").write_text(script.replace("{{VERSION}}", version), "utf-8")
 
@@ -171,7 +172,7 @@ def playground():
     with tab_cells.heard() as told:
         tab_playground.look(tab_playground.WIRING, tab_playground.CODE)
     first = {"wiring": tab_playground.WIRING, "code": tab_playground.CODE, "told": told}
-    text = json.dumps(first).replace("<", "\\u003c")
+    text = as_json_in_html(first)
     return PLAYGROUND.format(html.escape(first["code"]), html.escape(told[0]["verdict"]["says"]), text)
 
 

@@ -216,7 +216,7 @@ STATES = {
     "a sum beyond all floats": put("position losses", [10**400]),
     "steps that are a bool": put("position steps", True),
     "lr beyond all floats": put("history lr", 10**400),
-    "a loss of brackets": put("history train_loss", json.loads("[" * 900 + "]" * 900)),
+    "a loss of brackets": put("history train_loss", json.loads("[" * 300 + "]" * 300)),
     "no checksum of the data": drop("data"),
     "a fingerprint that is a list": put("likeness", [1.0]),
     "a fingerprint of texts": put("likeness schedule", ["1"]),

@@ -4,19 +4,26 @@ import errno
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import long
+from PIL import Image
 
 import d2lmgpu as d2l
 from d2lmgpu import cli, locks, output
 from d2lmgpu.checkpoints import load_checkpoint
 from d2lmgpu.locks import holding
 from d2lmgpu.output import check_writable, each_output, keep_aside, same_file, write_file, write_json
+from d2lmgpu.plots import plot_history
+from d2lmgpu.sweeps import plot_sweep
+from d2lmgpu.training import load_run
 
 
 def names(folder):
@@ -406,6 +413,81 @@ def test_results_that_cannot_be_written_leave_the_others(tmp_path, capsys, small
     full = "cannot write /dev/full: No space left on device"
     assert err == f"d2lmgpu train: error: {full}\n" and out.splitlines()[-1].startswith("test acc: ")
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def strictly(text):
+    """The content of JSON, whose grammar has neither NaN nor Infinity."""
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"JSON has no {name}"))
+
+
+DIVERGES = "--environment cpu --init he --epochs 2 --batch-size 50 --lr"
+TRAIN_BADLY = f"train --devices 2 {DIVERGES} 1e6 --metrics own.py --json r.json --trace t.json --checkpoint run"
+COMMANDS = {  # and the exit code
+    f"{TRAIN_BADLY} --keep-best best": 1,
+    f"{TRAIN_BADLY} --loss squared_error --split layers --optimizer momentum": 1,
+    f"{TRAIN_BADLY} --precision mixed --network lenet-bn --tensorboard board": 1,
+    f"sweep {DIVERGES} 1e6,0.01 --mode sequential --results kept.json --json s.json --plot p.png --curves c.png": 0,
+    "scaling --environment cpu --steps 3 --repeats 1 --batch-size 50 --devices 1,2 --json scaling.json": 0,
+    "plan --split layers --devices 3 --json plan.json --html plan.html": 0,
+    "allreduce --devices 2 --sizes 4K --json rows.json": 0,
+    "devices --json devices.json": 0,
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_json_of_a_run_that_diverges(tmp_path, monkeypatch, small, command):
+    """All that is called JSON, and that is in a checkpoint, has the grammar of JSON, and NaN comes back from it."""
+    monkeypatch.chdir(tmp_path)
+    for owner in ("cli.train", "cli.sweep", "cli.scaling", "cli.predict"):
+        monkeypatch.setattr(f"d2lmgpu.{owner}.find_data", lambda *_: small, raising=False)
+    monkeypatch.setattr("d2lmgpu.sweeps.trial._fashion_mnist", lambda: small)
+    monkeypatch.setattr("d2lmgpu.cli.predict.load_fashion_mnist", lambda: small)
+    (tmp_path / "own.py").write_text("metrics = {'sum of outputs': lambda outputs, y: outputs.sum()}")
+    assert cli.main(command.split()) == COMMANDS[command]
+    if command.startswith("train"):
+        assert cli.main("predict run --json test.json".split()) == 0
+        Image.fromarray(small[0][0, 0]).save("a.png")
+        assert cli.main("predict run a.png --json picture.json".split()) == 0
+        assert strictly((tmp_path / "picture.json").read_text())["predictions"][0]["class"] is None
+        told, kept = strictly((tmp_path / "r.json").read_text()), load_run("run").state["history"]
+        history = d2l.History.from_dict(told)
+        assert None in told["train_loss"] and np.isnan(history.train_loss).any() and history.diverged
+        assert repr(history.metrics) == repr(kept["metrics"]) and repr(history.train_loss) == repr(kept["train_loss"])
+        plot_history(history)
+        header, _, content = (tmp_path / "run").read_bytes().partition(b"\n")
+        assert strictly(header) and strictly(np.load(io.BytesIO(content))["state"].tobytes())
+    if command.startswith("sweep"):
+        rows = d2l.load_sweep("kept.json")
+        assert [row["status"] for row in rows] == ["diverged", "done"] and np.isnan(rows[0]["history"]["train_loss"][0])
+        plot_sweep(rows, y="training loss")
+        assert repr(d2l.sweep([row["settings"] for row in rows], results="kept.json")) == repr(rows)
+    found = [*tmp_path.glob("*.json")]
+    assert found and all(strictly(file.read_text("ascii")) for file in found)
+
+
+def test_what_json_has_not():
+    value = {
+        "numbers": (np.float32(0.5), np.int64(2), np.bool_(True), float("inf"), np.float64("nan")),
+        "arrays": [np.array([[1, 2]], np.uint8), np.array([0.5, -np.inf]), np.array(3)],
+        np.int64(7): Path("a", "b"),
+        "not UTF-8": "\udcff</script>",
+    }
+    plain = {"numbers": [0.5, 2, True, None, None], "arrays": [[[1, 2]], [0.5, None], 3], "7": str(Path("a", "b"))}
+    for text in (output.as_json(value), output.as_json_in_html(value)):
+        assert text.isascii() and strictly(text) == plain | {"not UTF-8": "\udcff</script>"}
+    assert "</script>" not in text
+    with pytest.raises(ValueError, match="cannot be written as JSON: Object of type complex"):
+        output.as_json([1j])
+
+
+def test_json_has_one_owner():
+    """Every program of the package and of benchmarks/ writes JSON by output.py; a hash and a message are no files."""
+    others = {"sweeps/files.py", "sweeps/trials.py", "exercises/apart.py", "exercises/jobs.py", "output.py"}
+    package = Path(d2l.__file__).parent
+    for folder in (package, package.parent / "benchmarks"):
+        files = [file for file in folder.rglob("*.py") if re.search(r"json\.dumps?\(", file.read_text("utf-8"))]
+        assert {file.relative_to(folder).as_posix() for file in files} <= others
 
 
 def test_the_first_error_is_told_after_the_rest():

@@ -1,5 +1,6 @@
 """What a trained network says of images: from arrays, from files, from a checkpoint."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -203,6 +204,16 @@ def test_the_command(tmp_path, capsys, small):
     assert capsys.readouterr().out == f"test acc: {found['accuracy']:.4f}\n"
     assert (tmp_path / "confusion.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "mistakes.svg").read_text().startswith("<?xml")
+
+    lost = dataclasses.replace(d2l.load_model(file), params=[param * np.nan for param in params])
+    lost.save(tmp_path / "lost")
+    command[1] = str(tmp_path / "lost")
+    assert cli.main([*command, *plots]) == 0
+    out, err = capsys.readouterr()
+    assert out == "test acc: 0.0000\n" and "note: 10,000 of 10,000 images have no class" in err
+    assert cli.main([*command, *paths]) == 0 and f"{paths[0]}: no class" in capsys.readouterr().out
+    row = json.loads(result.read_text())["predictions"][0]
+    assert row["class"] is None and {*row["probabilities"].values()} == {None}
 
     for arguments, message in [
         ([str(tmp_path / "none")], "No such file"),

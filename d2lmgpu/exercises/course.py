@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..arguments import check_text
 from ..fashion_mnist import FILES, DataError, find_file
-from ..output import write_file
+from ..output import as_json, write_file
 from ..shipped import shipped
 from .mine import FILE
 
@@ -88,7 +88,7 @@ def _for_a_student(path):
     begin = _cell("code", "begin", BEGIN.format(name=path.stem))
     last = _cell("markdown", "looking-back", LAST_TEXT), _cell("code", "look-back", LAST)
     notebook["cells"] = [_plain(cell) for cell in (first, begin, *cells, *last)]
-    return (json.dumps(notebook, indent=1, ensure_ascii=False) + "\n").encode()
+    return (as_json(notebook, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _plain(cell):

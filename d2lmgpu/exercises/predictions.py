@@ -19,10 +19,13 @@ FILE = "predictions.json"
 """The JSON file that keeps predictions: {notebook: {what was compared: [entry, ...]}}, with the newest entry last.
 
 An entry contains the prediction (or None), what was found, its unit, and how it was found.
+Numbers that JSON lacks are there as texts: "nan", "inf" or "-inf".
 """
 
 WAYS = ("measured", "counted", "computed", "simulated", "published")
 """The ways in which the number beside a prediction may have been found."""
+
+NOT_FINITE = ("nan", "inf", "-inf")
 
 RIGHT = 1.25
 """A prediction counts as right in `look_back` if it is off by at most this factor."""
@@ -44,7 +47,7 @@ def compare(what, predicted, found, unit="", how="measured", details=""):
     check_text("compare: details", details)
     check_name("compare: how", how, WAYS)
     mine = course.begun()
-    entry = {"predicted": predicted and float(predicted), "found": float(found), "unit": unit, "how": how}
+    entry = {"predicted": _in_json(predicted), "found": _in_json(found), "unit": unit, "how": how}
     seen = _keep(mine, what, entry) if mine else True
     if predicted is None and not seen:
         _show_folded(what, f"{how} {_in_digits(found, 4)}{unit}", details)
@@ -75,8 +78,17 @@ def look_back():
     print(f"{several(len(made), 'prediction')}, {right} right within a factor of {RIGHT:g}; {left} still to be made.")
 
 
+def _in_json(number):
+    return number if number is None else float(number) if math.isfinite(number) else str(float(number))
+
+
+def _numbers(entry):
+    """What was predicted, or None, and what was found."""
+    return [number if number is None else float(number) for number in (entry["predicted"], entry["found"])]
+
+
 def _in_words(what, entry):
-    predicted, number = entry["predicted"], entry["found"]
+    predicted, number = _numbers(entry)
     found = f"{entry['how']} {_in_digits(number, 4)}{entry['unit']}"
     if predicted is None:
         return f"{what}: {found}."
@@ -87,7 +99,7 @@ def _in_words(what, entry):
 
 def _ratio(entry):
     """What was found, divided by what was predicted; NaN if only the prediction is 0."""
-    predicted, found = entry["predicted"], entry["found"]
+    predicted, found = _numbers(entry)
     return 1.0 if predicted == found else found / predicted if predicted else math.nan
 
 
@@ -138,7 +150,8 @@ def _sound(kept):
 def _is_entry(entry):
     if not isinstance(entry, dict) or entry.keys() != {"predicted", "found", "unit", "how"}:
         return False
-    numbers = is_number(entry["found"]) and (entry["predicted"] is None or is_number(entry["predicted"]))
+    known = is_number(entry["found"]) or entry["found"] in NOT_FINITE
+    numbers = known and (entry["predicted"] in (None, *NOT_FINITE) or is_number(entry["predicted"]))
     return numbers and entry["how"] in WAYS and _is_text(entry["unit"])
 
 

@@ -20,15 +20,14 @@ counted from 0 to ``end``.
 """
 
 import html
-import json
 from importlib import resources
 
-from ..output import write_file
+from ..output import as_json_in_html, write_file
 
 
 def write_page(film, file):
     """Write the page that plays a film, a dict as this module describes it, to ``file``. Raises OSError."""
-    write_file(file, lambda opened: opened.write(_page(film).encode()))
+    write_file(file, lambda opened: opened.write(_page(film).encode(errors="backslashreplace")))
 
 
 class Player:
@@ -65,15 +64,7 @@ def _page(film):
         "TITLE": html.escape(film["title"]),
         "STYLE": text["player.css"],
         "PLAYER": text["player.js"],
-        "FILM": _json_in_html(film),
+        "FILM": as_json_in_html(film),
     }
     before, *rest = text["page.html"].split("{{")
     return before + "".join(parts[name] + after for name, after in (part.split("}}", 1) for part in rest))
-
-
-def _json_in_html(value):
-    """JSON in which nothing ends a script element, whatever the texts contain."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    for mark in "<>&":
-        text = text.replace(mark, f"\\u{ord(mark):04x}")
-    return text

@@ -13,7 +13,8 @@ from pathlib import Path
 from ..arguments import check_flag, check_path, shown
 from ..measuring import Sparingly
 from ..output import check_writable, read_json, write_json
-from ..training.resume import check_kind, data_checksum
+from ..training.fields import of_kind
+from ..training.resume import data_checksum
 from .trial import CURVES
 from .trials import complete_trial, identity
 
@@ -98,7 +99,7 @@ def read_results(path):
         raise ValueError(f"results {path}: not a sweep's results file, or damaged, or of a newer version; give another")
     content.setdefault("running", [])
     try:
-        check_kind("content", content, CONTENT)
+        content = of_kind("content", content, CONTENT)
         for row in content["rows"]:
             _check_row(row, STATUSES)
         for row in content["running"]:
@@ -115,11 +116,12 @@ def _check_row(row, statuses):
     if status not in statuses:
         raise ValueError(f"a row has the status {shown(status)}")
     if history or status in ("done", "running"):
-        check_kind("history", {name: history.get(name) for name in CURVES}, dict.fromkeys(CURVES, list[float]))
+        curves = {name: history.get(name) for name in CURVES}
+        row["history"] = history | of_kind("history", curves, dict.fromkeys(CURVES, list[float]))
     if status == "done":
-        check_kind("seconds", row["seconds"], float)
-        if not (history["train_loss"] and history["seconds_per_epoch"]):
-            raise ValueError("a trial that is done has no epoch")
+        losses, seconds = row["history"]["train_loss"], row["history"]["seconds_per_epoch"]
+        if not (losses and seconds and all(map(math.isfinite, [*losses, *seconds, row["seconds"] or math.nan]))):
+            raise ValueError("a trial that is done has no epoch, or a number that is not finite")
 
 
 def load_sweep(path, running=False) -> list[dict]:

@@ -1,11 +1,12 @@
 """Fields of `Settings`: how to declare a field, and what the command line, files and documents need to know of it."""
 
+import math
 from dataclasses import field
 from functools import partial
-from types import UnionType
-from typing import get_args
+from types import NoneType, UnionType
+from typing import get_args, get_origin
 
-from ..arguments import MAX_WHOLE, check_flag, check_name, check_number, check_whole, plain
+from ..arguments import MAX_WHOLE, check_flag, check_name, check_number, check_whole, is_number, plain, shown
 
 MAX_NUMBER = 1e6
 """Larger than any sensible value, but in the range of float32 even when multiplied by the number of devices."""
@@ -49,6 +50,34 @@ def called(about):
 def kind_of(about):
     """The type of a field's value in commands and files: the first of the types that it may have in a program."""
     return get_args(about.type)[0] if isinstance(about.type, UnionType) else about.type
+
+
+def kind_in_files(about):
+    """The kind (see `of_kind`) of a dataclass's field in files, including None if that is allowed."""
+    return kind_of(about) | None if NoneType in get_args(about.type) else kind_of(about)
+
+
+def of_kind(what, value, kind):
+    """A ``value`` from JSON as this ``kind``: NaN for null where a float should be, as JSON has no such numbers.
+
+    A kind is a type (a whole number also counts as float), list[kind of all elements], dict[str, kind of all values],
+    {name: kind} with exactly these names, or kind | None for a value that may be null. Raises ValueError for another
+    value.
+    """
+    if isinstance(kind, UnionType):
+        return None if value is None else of_kind(what, value, get_args(kind)[0])
+    if kind is float and value is None:
+        return math.nan
+    wanted, parts = dict if isinstance(kind, dict) else get_origin(kind) or kind, get_args(kind)
+    if not (is_number(value) if wanted is float else type(value) is wanted):
+        raise ValueError(f"its {what} is a {type(value).__name__}, which should be a {wanted.__name__}")
+    if isinstance(kind, dict) and set(value) != set(kind):
+        raise ValueError(f"its {what} has other names than it should: {shown(sorted(set(value) ^ set(kind)))}")
+    if wanted is list:
+        return [of_kind(f"element of {what}", element, *parts) for element in value]
+    if parts or isinstance(kind, dict):
+        return {name: of_kind(name, part, parts[1] if parts else kind[name]) for name, part in value.items()}
+    return value
 
 
 def meaning(about):

@@ -2,14 +2,14 @@
 
 import hashlib
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from ..networks import CROSS_ENTROPY, find_loss
 from ..words import FEW, REACHED, listed, seconds, several
-from .fields import called
+from .fields import called, kind_in_files, of_kind
 from .settings import RECORDED
 
 PATIENCE = 3
@@ -60,7 +60,7 @@ class History:
     train_accuracy: list[float | None] = field(default_factory=list)
     test_accuracy: list[float] = field(default_factory=list)
     test_loss: list[float] = field(default_factory=list)
-    metrics: dict = field(default_factory=dict)
+    metrics: dict[str, list[float]] = field(default_factory=dict)
     learning_rates: list[float] = field(default_factory=list)
     seconds_per_epoch: list[float] = field(default_factory=list)
     examples_per_second: float | None = None
@@ -84,7 +84,11 @@ class History:
 
     @classmethod
     def from_dict(cls, values):
-        """The history from which `as_dict` made ``values``."""
+        """The history from which `as_dict` made ``values``; from JSON, null in a list of floats is NaN.
+
+        Raises ValueError for anything else.
+        """
+        values = of_kind("history", values, HISTORY)
         settings = {called(about): values[called(about)] for about in RECORDED}
         return cls(settings=settings, **{name: value for name, value in values.items() if name not in settings})
 
@@ -149,6 +153,11 @@ class History:
         speed = f"{seconds(sum(epochs) / len(epochs))} sec/epoch" if epochs else "no complete epoch"
         many = several(len(self.devices), "device") + " " if len(self.devices) > FEW else ""
         return f"{tested}, {speed} on {many}[{listed(self.devices)}]"
+
+
+HISTORY = {about.name: kind_in_files(about) for about in fields(History) if about.name != "settings"}
+HISTORY |= {called(about): kind_in_files(about) for about in RECORDED}
+"""The kind of each value in a file's dict from `History.as_dict`, as `of_kind` takes it."""
 
 
 def why_diverged(losses, network, loss="cross_entropy"):

@@ -17,8 +17,8 @@ from ..networks.losses import LOSSES, find_loss, missing_loss
 from ..output import write_file
 from ..words import several
 from .accuracy import evaluate, predict
+from .fields import of_kind
 from .history import History
-from .resume import check_kind
 
 
 @dataclass(repr=False, eq=False)
@@ -175,7 +175,7 @@ def model_state(network, classes, invert, loss):
 
 
 MODEL = {"network": dict | None, "classes": list[str] | None, "invert": bool, "loss": str}
-"""The kind (see `check_kind`) of each value in the dict from `model_state`."""
+"""The kind (see `of_kind`) of each value in the dict from `model_state`."""
 
 
 def load_model(path, network=None, loss=None) -> Model:
@@ -201,7 +201,7 @@ def load_model(path, network=None, loss=None) -> Model:
 def _model(checkpoint, network, loss):
     model, arrays = checkpoint.state.get("model"), checkpoint.arrays
     params, statistics = arrays.get("params", []), arrays.get("statistics of 0", [])
-    check_kind("model", model, MODEL)
+    model = of_kind("model", model, MODEL)
     if network is None and model["network"] is None:
         raise ValueError(
             "its network has layers that are functions of your own: call load_model(FILE, network=...) with what "

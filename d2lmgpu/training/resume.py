@@ -4,18 +4,15 @@ A complete file with the right checksum may still have been written by another v
 """
 
 from dataclasses import dataclass, field, fields
-from types import NoneType, UnionType
-from typing import get_args, get_origin
 
 import numpy as np
 
-from ..arguments import is_number, shown
 from ..checkpoints import CheckpointError, load_checkpoint
 from ..words import REACHED
-from .fields import called, kind_of
+from .fields import kind_in_files, of_kind
 from .fingerprint import COMPARED, changed_functions
-from .history import History, sha256
-from .settings import RECORDED, SAME
+from .history import HISTORY, History, sha256
+from .settings import SAME
 
 
 @dataclass
@@ -32,43 +29,13 @@ class Position:
     correct: int | None = 0
 
 
-def _kind(about):
-    """The kind (see `check_kind`) of a field of a dataclass, including None if that is allowed."""
-    return kind_of(about) | None if NoneType in get_args(about.type) else kind_of(about)
-
-
-HISTORY = {about.name: _kind(about) for about in fields(History) if about.name != "settings"}
-HISTORY |= {called(about): _kind(about) for about in RECORDED}
-POSITION = {about.name: _kind(about) for about in fields(Position)}
+POSITION = {about.name: kind_in_files(about) for about in fields(Position)}
 STATE = {"history": HISTORY, "position": POSITION, "optimizer_steps": int, "model": dict, "data": str}
 STATE |= {"likeness": dict.fromkeys(COMPARED, list[float] | None)}
 """The kinds of values in a run's checkpoint. "likeness" is the fingerprint of the run's own functions."""
 
 GONE = "elastic", "wiring"
 """Parts of a history that earlier versions wrote."""
-
-
-def check_kind(what, value, kind):
-    """Raise ValueError unless a ``value`` from a file is of this ``kind``.
-
-    A kind is a type (a whole number also counts as float), list[kind of all elements], {name: kind} with exactly these
-    names, or kind | None for a value that may be null.
-    """
-    if isinstance(kind, UnionType):
-        if value is not None:
-            check_kind(what, value, get_args(kind)[0])
-        return
-    wanted = dict if isinstance(kind, dict) else get_origin(kind) or kind
-    if not (is_number(value) if wanted is float else type(value) is wanted):
-        raise ValueError(f"its {what} is a {type(value).__name__}, which should be a {wanted.__name__}")
-    if wanted is list:
-        for element in value:
-            check_kind(f"element of {what}", element, *get_args(kind))
-    elif isinstance(kind, dict):
-        if set(value) != set(kind):
-            raise ValueError(f"its {what} has other names than it should: {shown(sorted(set(value) ^ set(kind)))}")
-        for name in kind:
-            check_kind(name, value[name], kind[name])
 
 
 def load_run(path):
@@ -81,10 +48,9 @@ def load_run(path):
         for name in GONE:
             history.pop(name, None)
     try:
-        check_kind("state", checkpoint.state, STATE)
+        return checkpoint._replace(state=of_kind("state", checkpoint.state, STATE))
     except ValueError as error:
         raise CheckpointError(f"{path} is no checkpoint of a run that this version can read: {error}") from None
-    return checkpoint
 
 
 def data_checksum(X, y):
