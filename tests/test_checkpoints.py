@@ -225,10 +225,8 @@ def test_other_devices_go_on_too(small, tmp_path, monkeypatch):
 
 def test_a_finished_run_goes_on_to_more_epochs(small, tmp_path):
     file, device = tmp_path / "file", [d2l.cpu(0)]
-    whole = quick(device, small, num_epochs=3)
     quick(device, small, num_epochs=1, checkpoint=file)
-    more = quick(device, small, num_epochs=3, checkpoint=file, resume=file)
-    assert more.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+    whole = quick(device, small, num_epochs=3, checkpoint=file, resume=file)
     again = quick(device, small, num_epochs=3, resume=file)  # nothing is left to do
     assert again.history.final_parameters_sha256 == whole.history.final_parameters_sha256
     assert again.history.train_loss == whole.history.train_loss
@@ -245,6 +243,81 @@ def test_fields_that_earlier_versions_wrote_are_ignored(small, tmp_path):
     save_checkpoint(file, saved)
     resumed = quick([d2l.cpu(0)], small, num_epochs=2, resume=file).history
     assert resumed.final_parameters_sha256 == whole.final_parameters_sha256
+
+
+class End(Crash):
+    """A request to stop after a step."""
+
+    def on_step(self, epoch, step, loss):
+        self.seen += 1
+        return self.seen == self.after
+
+
+DROPOUT = d2l.networks.sequential(
+    (1, 28, 28), d2l.networks.Flatten(), d2l.networks.Dense(20), d2l.networks.Dropout(0.5), d2l.networks.Dense(10)
+)
+
+
+@pytest.mark.parametrize(
+    "first, steps, then, settings",  # epochs and steps before the break, and epochs in all
+    [
+        (2, None, 4, {"warmup": 0.5, "optimizer": "momentum", "lr": 0.02}),
+        (2, 9, 4, {"optimizer": "adam", "lr": 0.002, "network": "lenet-bn", "preprocess": "flip+shift"}),
+        (2, None, 4, {"precision": "mixed", "drop_last": True, "loads": [2, 1], "schedule": lambda progress: 0.7}),
+        (2, None, 4, {"network": DROPOUT, "weight_decay": 1e-3, "micro_batches": 2, "split": "layers"}),
+        (4, 12, 4, {"schedule": "cosine"}),  # a run that was stopped
+        (4, 11, 6, {"schedule": "step"}),  # of both, the first two epochs have the same rates
+        (3, 5, 4, {"schedule": "cosine", "warmup": 1}),  # as in the warm-up
+        (2, None, 3, {"schedule": "step"}),  # the first half of epoch 2 had another rate, and the second half the same
+        (2, None, 4, {"schedule": "cosine"}),
+        (3, 9, 4, {"schedule": "cosine", "warmup": 1}),
+        (4, 7, 2, {"schedule": lambda progress: 1 - progress / 2}),
+    ],
+)
+def test_a_resumed_run_has_the_bits_of_an_unbroken_one_or_says_why_not(
+    small, tmp_path, capfd, first, steps, then, settings
+):
+    file, devices = tmp_path / "file", [d2l.cpu(0), d2l.cpu(1)]
+    settings = {"batch_size": 100, "lr": 0.1, **settings}
+    whole = quick(devices, small, num_epochs=then, **settings).history
+    before = quick(devices, small, num_epochs=first, checkpoint=file, callbacks=[End(steps)], **settings).history
+    assert capfd.readouterr().err == ""
+    resumed = quick(devices, small, num_epochs=then, resume=file, **settings).history
+    said, same = capfd.readouterr().err, resumed.final_parameters_sha256 == whole.final_parameters_sha256
+    assert same == (said == "")
+    if said:
+        rates = [rate for e in range(then) for rate in d2l.Settings(num_epochs=then, **settings).learning_rates(e, 6)]
+        assert said.startswith(
+            f"note: resume: the learning rate's schedule is over {then} epochs, not {first}: it goes"
+        )
+        assert f" on at {rates[steps or 6 * first]:.3g} after {before.learning_rate:.3g}, and the results are" in said
+        assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "sums, changed, said",
+    [
+        ("float", {"devices": 3}, "devices are cpu(0), cpu(1), cpu(2), not cpu(0), cpu(1)"),
+        ("float", {"loads": [2, 1]}, "loads is [2.0, 1.0], not None"),
+        ("float", {"algorithm": "naive"}, "allreduce is naive, not ring"),
+        ("float", {"split": "zero1", "micro_batches": 2}, "split is zero1, not None, micro_batches is 2, not 1"),
+        ("float", {"flat": False, "prefetch": False}, ""),
+        ("exact", {"devices": 3, "split": "zero1"}, ""),
+    ],
+)
+def test_another_order_of_additions_is_told(small, tmp_path, capfd, sums, changed, said):
+    """Unless sums are exact, whose bits it does not change. A file for the best model is new here, too."""
+    file, best = tmp_path / "file", tmp_path / "best"
+    whole = quick(2, small, sums=sums, num_epochs=2).history
+    quick(2, small, sums=sums, num_epochs=1, checkpoint=file)
+    resumed = quick(**{"devices": 2, "sums": sums, "num_epochs": 2} | changed, data=small, resume=file, keep_best=best)
+    said = f"note: resume: {said}: the last bits may be others than those of an unbroken run\n" if said else ""
+    said = (
+        said.replace("[2, 1]", "[2.0, 1.0]") + f"note: keep_best {best} begins with what is better than epoch 1 was\n"
+    )
+    assert capfd.readouterr().err == said
+    same = resumed.history.final_parameters_sha256 == whole.final_parameters_sha256
+    assert same or "the last bits" in said
 
 
 def test_nothing_is_overwritten_or_mixed_up(small, tmp_path):

@@ -1,9 +1,11 @@
 """Train a network on any number of devices: check the settings, prepare everything, run the loop."""
 
 import contextlib
+from pathlib import Path
 
 from ..data import check_parts, epoch_size
 from ..devices import nothing_left_behind, put, to_host
+from ..devices.trials import tell
 from ..fashion_mnist import load_fashion_mnist
 from ..live_plot import LivePlot, in_notebook
 from ..locks import holding
@@ -51,7 +53,8 @@ def train(settings, ways) -> Result:
     writing it. ``keep_best``: a file that keeps the best model so far on the test set (`History.best`), for
     `load_model`; it must not exist yet, unless a run is resumed. ``resume``: a checkpoint to continue from, with the
     same settings; on the same number of devices, the run then ends as it would have ended without the break, bit for
-    bit. Your own network, schedule, ``preprocess`` and ``loss`` are compared by what they do with a few examples;
+    bit. A note says why not, if the schedule is now over another number of epochs or sums are added in another order.
+    Your own network, schedule, ``preprocess`` and ``loss`` are compared by what they do with a few examples;
     ``changed`` lists those of "network", "schedule", "preprocess" and "loss" that may differ.
 
     ``callbacks``: `monitor.Callback` objects, which are called during training and may end it. ``timeline``: a
@@ -126,6 +129,8 @@ def train(settings, ways) -> Result:
         if resume:
             position = restore(start, history, runner, checksum, fingerprint, ways.changed)
             params = start.arrays["params"]
+            if speaks and ways.keep_best and history.best and not Path(ways.keep_best).exists():
+                tell(f"keep_best {ways.keep_best} begins with what is better than epoch {history.best['epoch']} was")
         compare(everybody, settings, ways, test_set, params, checksum, position)
 
         def model():

@@ -3,12 +3,14 @@
 A complete file with the right checksum may still have been written by another version, or by another program.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
 from ..checkpoints import CheckpointError, load_checkpoint
-from ..words import REACHED
+from ..devices.trials import tell
+from ..networks import channels
+from ..words import REACHED, listed, several
 from .fields import kind_in_files, of_kind
 from .fingerprint import COMPARED, changed_functions
 from .history import HISTORY, History, sha256
@@ -36,6 +38,9 @@ STATE |= {"likeness": dict.fromkeys(COMPARED, list[float] | None)}
 
 GONE = "elastic", "wiring"
 """Parts of a history that earlier versions wrote."""
+
+ORDER = ("loads", "allreduce", "split", "pipeline", "micro_batches")
+"""The settings on which the order of additions depends, as on the devices; a resumed run may have others."""
 
 
 def load_run(path):
@@ -80,10 +85,43 @@ def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
     runner.set_state(arrays["params"], arrays.get("kept", []), statistics, checkpoint.state["optimizer_steps"])
     if "scaling" in arrays:
         runner.set_scaling(arrays["scaling"])
+    rates = _other_rates(saved, runner.settings, runner.steps, position)
+    for why in (_other_order(saved, history, runner.plan.network), rates):
+        if why and everybody.rank == 0:
+            tell(f"resume: {why}")
     seconds = "seconds_per_epoch", "examples_per_second"
     for name in (*REACHED, "metrics", "learning_rates", "learning_rate", *seconds):
         setattr(history, name, getattr(saved, name))
     return position
+
+
+def _other_order(saved, history, network):
+    """A line on why sums are added in another order than before, or None."""
+    here, there = ([name.split("(")[0] for name in run.devices] for run in (history, saved))
+    exact = history.sums == "exact" and not (history.batch_statistics == "local" and channels(network))
+    if exact:
+        here, there = set(here), set(there)
+    other = [] if here == there else [f"devices are {listed(history.devices)}, not {listed(saved.devices)}"]
+    for name in () if exact else ORDER:
+        now, before = getattr(history, name), getattr(saved, name)
+        other += [] if now == before else [f"{name} is {now}, not {before}"]
+    return f"{', '.join(other)}: the last bits may be others than those of an unbroken run" if other else None
+
+
+def _other_rates(saved, settings, steps, position):
+    """A line on why the steps so far had other learning rates than in a run of as many epochs as now, or None."""
+    if settings.num_epochs in (saved.epochs, position.epoch):
+        return None
+    done = [(epoch, steps) for epoch in range(position.epoch)] + [(position.epoch, position.steps)]
+    both = settings, replace(settings, num_epochs=saved.epochs)
+    here, there = ([own.learning_rates(epoch, steps)[:n].tolist() for epoch, n in done if n] for own in both)
+    if here == there:
+        return None
+    rate = settings.learning_rates(position.epoch, steps)[position.steps]
+    return (
+        f"the learning rate's schedule is over {several(settings.num_epochs, 'epoch')}, not {saved.epochs}: it goes on "
+        f"at {rate:.3g} after {saved.learning_rate:.3g}, and the results are not those of an unbroken run"
+    )
 
 
 def _check_same_run(checkpoint, saved, history, shapes, checksum, fingerprint, changed):
