@@ -81,6 +81,64 @@ def test_a_run_that_diverges_is_given_up(small, capsys):
     assert history.diverged in capsys.readouterr().out
 
 
+def with_numbers(X, number, count):
+    X = d2l.to_float(X)
+    X[: 2 * count : 2, 0, 3, 4] = number
+    return X
+
+
+ODD = {  # what replaces a part of the data, the settings, and what is said
+    "0 to 255": (0, lambda X: X.astype(np.float32), {"lr": 10}, "X_train the network sees numbers from 0 to 255;"),
+    "as uint8": (0, lambda X: X // 255, {"num_epochs": 3}, "X_train the network sees numbers from 0 to 0.00392;"),
+    "black": (
+        0,
+        np.zeros_like,
+        {"num_epochs": 3, "init": "normal"},
+        "X_train the network sees numbers from 0 to 0;",
+    ),
+    "NaN": (
+        0,
+        lambda X: with_numbers(X, np.nan, 3),
+        {},
+        "X_train has numbers that are not finite in 3 of 600",
+    ),
+    "inf": (2, lambda X: with_numbers(X, -np.inf, 2), {"lr": 20}, "X_test has numbers that are not finite in 2 of"),
+    "too much": (
+        0,
+        lambda X: with_numbers(X, 1e5, 600),
+        {"precision": "mixed"},
+        "X_train the network sees",
+    ),
+    "targets": (
+        1,
+        lambda y: 300 * np.eye(10, dtype=np.float32)[y],
+        {"loss": "squared_error", "lr": 1},
+        "in y_train the",
+    ),
+    "nothing": (1, lambda y: y, {"lr": 20}, "; try a smaller learning rate, or a warm-up"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("odd", ODD)
+def test_a_run_that_diverges_looks_at_its_data(small, capsys, odd):
+    part, change, settings, said = ODD[odd]
+    data = [*small]
+    data[part] = change(data[part])
+    history, _ = quick(2, data, **settings)
+    assert said in history.diverged and ("look at the data first" in history.diverged) == (odd != "nothing")
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_test_set_that_is_not_finite_is_told(small, capsys):
+    X_train, y_train, X_test, y_test = small
+    y_train, y_test = (np.eye(10, dtype=np.float32)[y] for y in (y_train, y_test))
+    data = X_train, y_train, with_numbers(X_test, np.nan, 5), y_test
+    history, _ = quick(1, data, loss="squared_error", lr=0.01, num_epochs=1, progress=True)
+    said = capsys.readouterr().out
+    assert not history.diverged and "X_test has numbers that are not finite in 5 of 100 examples" in said
+
+
 @pytest.mark.parametrize("lr", [20, 0.1])  # the same again, and what the error then advises
 def test_a_run_that_was_given_up_does_not_go_on(small, tmp_path, lr):
     """Not to more epochs, and not to those that were asked for; its checkpoint stays."""

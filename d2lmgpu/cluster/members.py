@@ -1,6 +1,7 @@
 """A cluster: the devices of all processes, in order."""
 
 import functools
+import hashlib
 import socket
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from typing import NamedTuple
 from ..arguments import check_number, check_whole, is_number
 from ..collectives import check_algorithm, hierarchical, schedules_of
 from ..collectives.program import compile_algorithm
-from ..devices import MOST_DEVICES, DeviceError, check_devices, try_gpu
+from ..devices import MOST_DEVICES, DeviceError, check_devices, to_host, try_gpu
 from ..words import listed, name_of
 from . import ending
 from .communicator import Communicator
@@ -110,6 +111,15 @@ class Cluster(Sequence):
         numbers = range(len(self))
         groups = [[i for i in numbers if self.owners[i] == rank] for rank in range(self.size)]
         return functools.partial(hierarchical, groups=groups)
+
+    def check_same(self, params):
+        """Raise ValueError in all processes unless all have the same ``params``, a list of arrays. All of them call it.
+
+        It is for a loop of your own: copies that began apart, as with another seed, would train apart without an error.
+        """
+        if self.world:
+            digest = hashlib.sha256(b"".join(to_host(param).tobytes() for param in params)).hexdigest()
+            agree(self.world, {"the checksum of the parameters": digest[:16]}, self.patience, "check_same")
 
     def failed(self, error):
         """Call this if an ``error`` has ended this process's work: it ends all processes, unless all of them call it.

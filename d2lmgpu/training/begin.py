@@ -142,7 +142,8 @@ def train(settings, ways) -> Result:
         for callback in callbacks:
             callback.model = model
         timeline = ways.timeline or Timeline(devices)
-        loop = Loop(runner, history, test_set, bar, saver, timeline, list(callbacks), ways.checkpoint_steps)
+        watched = bar, saver, timeline, list(callbacks)
+        loop = Loop(runner, history, test_set, *watched, ways.checkpoint_steps, data)
         try:
             loop.run(position)
             share_times(everybody, history)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data import oddities
 from ..networks import CROSS_ENTROPY, find_loss
 from ..words import FEW, REACHED, listed, seconds, several
 from .fields import called, kind_in_files, of_kind
@@ -160,24 +161,27 @@ HISTORY |= {called(about): kind_in_files(about) for about in RECORDED}
 """The kind of each value in a file's dict from `History.as_dict`, as `of_kind` takes it."""
 
 
-def why_diverged(losses, network, loss="cross_entropy"):
+def why_diverged(losses, network, loss="cross_entropy", data=()):
     """A line that says why training should be given up, or None. ``losses``: the training losses, one per epoch.
 
     The loss of guessing is known only for cross_entropy; with another ``loss``, training is given up only if a value is
-    not finite.
+    not finite. If the ``data`` are odd, the line says so.
     """
-    losses, guessing, advice = list(losses), math.inf, f"; {TRY}"  # the loss of a network that knows nothing
+    losses, guessing, known = list(losses), math.inf, ""  # the loss of a network that knows nothing
     if find_loss(loss) is CROSS_ENTROPY:
         guessing = math.log(network.classes)
-        advice = f", where guessing gives {guessing:.3g}; {TRY}"
+        known = f", where guessing gives {guessing:.3g}"
     # if the first epoch has few steps, its loss is mainly that of the initial weights
     most = DIVERGED if len(losses) > 1 else DIVERGED_AT_FIRST
     if not losses[-1] < most * guessing:  # also true for not a number
-        return f"diverged in epoch {len(losses)}: the training loss is {losses[-1]:.3g}{advice}"
+        what = f"diverged in epoch {len(losses)}"
     # with the textbook's initial weights, an epoch may pass before anything is learned
-    if len(losses) >= PATIENCE and min(losses[-PATIENCE:]) > 0.999 * guessing:
-        return f"nothing was learned in {PATIENCE} epochs: the training loss is {losses[-1]:.3g}{advice}"
-    return None
+    elif len(losses) >= PATIENCE and min(losses[-PATIENCE:]) > 0.999 * guessing:
+        what = f"nothing was learned in {PATIENCE} epochs"
+    else:
+        return None
+    odd = oddities(data)
+    return f"{what}: the training loss is {losses[-1]:.3g}{known}; {f'look at the data first: {odd}' if odd else TRY}"
 
 
 def why_slow(history, network):

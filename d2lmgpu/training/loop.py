@@ -1,11 +1,12 @@
 """The training loop: epochs of steps, with an evaluation after each epoch."""
 
 import functools
+import math
 import time
 from dataclasses import dataclass
 
 from .. import words
-from ..data import epoch_order
+from ..data import epoch_order, oddities
 from ..devices.errors import one_line
 from ..devices.trials import tell as tell_user
 from ..monitor import Progress, stop_on_interrupt
@@ -25,7 +26,8 @@ SETTLE_EVERY = 2**12
 class Loop:
     """The loop of a run, and the parts that it uses.
 
-    ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, and when training is stopped.
+    ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, and when training is stopped. ``data``:
+    all of them, to be looked at if the run diverges.
     """
 
     runner: PlanStep
@@ -36,6 +38,7 @@ class Loop:
     timeline: Timeline
     callbacks: list
     save_steps: int
+    data: list
     evaluating: float = 0.0  # seconds, in all
 
     def __post_init__(self):
@@ -70,7 +73,8 @@ class Loop:
         complete = position.steps == self.runner.steps
         if complete:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
-            self.history.diverged = why_diverged(self.history.train_loss, self.runner.plan.network, self.settings.loss)
+            about = self.runner.plan.network, self.settings.loss, self.data
+            self.history.diverged = why_diverged(self.history.train_loss, *about)
         after = Position(position.epoch + 1) if complete else position
         self.saver.save(after, complete)  # before printing anything, which may fail
         if complete:
@@ -81,6 +85,8 @@ class Loop:
             self.bar.report(f"stopped after {words.several(position.steps, 'step')}: {words.figures(reached)}")
         elif self.history.diverged:
             self.bar.report(self.history.diverged)
+        elif not math.isfinite(reached.get("test_loss", 0)):
+            self.bar.report(f"the test loss is not finite; look at the data: {oddities(self.data) or 'nothing is odd'}")
         return after, position.seconds - before.seconds
 
     def _evaluate(self):
