@@ -12,8 +12,6 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
-
 from .arguments import plain, shown
 from .locks import PATIENCE, beside, holding, is_stream, naming, target
 
@@ -149,11 +147,9 @@ def _finite(value):
     """``value`` in Python's own types, with None in place of numbers that are not finite."""
     if isinstance(value, dict):
         return {plain(name): _finite(part) for name, part in value.items()}
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
+    value = os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
     if isinstance(value, (list, tuple)):
         return [_finite(part) for part in value]
-    value = os.fspath(value) if isinstance(value, os.PathLike) else plain(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -26,8 +26,6 @@ from .options import add_devices, add_input, add_output, find_devices, write_res
 from .own_file import made_by
 from .ranks import add_ranks
 
-NO_CLASS = "no class: the network's outputs are not finite"
-
 
 def add_to(command):
     """Add the options to the command's parser."""
@@ -64,6 +62,9 @@ def run(options, everybody=None):
         X, y = _test_set(options, model, names)
         probabilities = model.predict(X, devices)
         result = _say_accuracy(y, probabilities, names)
+    lost = np.sum(answers(probabilities) < 0)
+    if lost:
+        tell(f"{lost:,} of {several(len(probabilities), 'image')} have no class: the network's outputs are not finite")
     figures = {"confusion": lambda: plot_confusion(np.array(result["confusion"]), names)}
     figures["mistakes"] = lambda: plot_mistakes(X, y, probabilities, names)
     write_results(options, result, **figures)
@@ -114,7 +115,7 @@ def _say_predictions(files, probabilities, names):
     rows = []
     for path, row, answer in zip(files, probabilities, answers(probabilities), strict=True):
         best = (-row).argsort(kind="stable")[:3] if answer >= 0 else ()
-        print(f"{path}: " + (", ".join(f"{names[i]} {row[i]:.2f}" for i in best) or NO_CLASS))
+        print(f"{path}: " + (", ".join(f"{names[i]} {row[i]:.2f}" for i in best) or "no class"))
         each = dict(zip(names, row.tolist(), strict=True))
         rows.append({"file": path, "class": names[answer] if answer >= 0 else None, "probabilities": each})
     return {"predictions": rows}
@@ -122,10 +123,7 @@ def _say_predictions(files, probabilities, names):
 
 def _say_accuracy(y, probabilities, names):
     said = answers(probabilities)
-    known = said >= 0
-    matrix = confusion_matrix(y[known], said[known], len(names))
+    matrix = confusion_matrix(y[said >= 0], said[said >= 0], len(names))
     accuracy = float(matrix.trace() / len(y))
     print(f"test acc: {accuracy:.4f}")
-    if not known.all():
-        tell(f"{len(y) - known.sum():,} of {several(len(y), 'image')} have {NO_CLASS}")
     return {"accuracy": accuracy, "classes": names, "confusion": matrix.tolist()}

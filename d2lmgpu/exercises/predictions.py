@@ -47,7 +47,9 @@ def compare(what, predicted, found, unit="", how="measured", details=""):
     check_text("compare: details", details)
     check_name("compare: how", how, WAYS)
     mine = course.begun()
-    entry = {"predicted": _in_json(predicted), "found": _in_json(found), "unit": unit, "how": how}
+    numbers = {"predicted": predicted and float(predicted), "found": float(found)}
+    numbers |= {name: str(number) for name, number in numbers.items() if number and not math.isfinite(number)}
+    entry = numbers | {"unit": unit, "how": how}
     seen = _keep(mine, what, entry) if mine else True
     if predicted is None and not seen:
         _show_folded(what, f"{how} {_in_digits(found, 4)}{unit}", details)
@@ -78,13 +80,10 @@ def look_back():
     print(f"{several(len(made), 'prediction')}, {right} right within a factor of {RIGHT:g}; {left} still to be made.")
 
 
-def _in_json(number):
-    return number if number is None else float(number) if math.isfinite(number) else str(float(number))
-
-
 def _numbers(entry):
     """What was predicted, or None, and what was found."""
-    return [number if number is None else float(number) for number in (entry["predicted"], entry["found"])]
+    predicted = entry["predicted"]
+    return predicted if predicted is None else float(predicted), float(entry["found"])
 
 
 def _in_words(what, entry):

@@ -122,12 +122,11 @@ class History:
         The best epoch has the highest ``test_accuracy``, or the lowest ``test_loss``; of several equal ones, it is the
         first. An epoch whose results are not all finite is never the best; if there is no other, this is None.
         """
-        reached = zip(self.test_accuracy or [-loss for loss in self.test_loss], self.train_loss, strict=False)
-        ranks = [tested if math.isfinite(tested + loss) else -math.inf for tested, loss in reached]
-        most = max(ranks, default=-math.inf)
-        if most == -math.inf:
+        reached = self.test_accuracy or [-loss for loss in self.test_loss]
+        both = enumerate(zip(reached, self.train_loss, strict=False))
+        number = max((i for i, each in both if np.isfinite(each).all()), key=reached.__getitem__, default=None)
+        if number is None:
             return None
-        number = ranks.index(most)
         return {"epoch": number + 1} | {name: getattr(self, name)[number] for name in REACHED if getattr(self, name)}
 
     def balance(self) -> str:

@@ -97,14 +97,12 @@ def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
 
 def _other_order(saved, history, network):
     """A line on why sums are added in another order than before, or None."""
-    here, there = ([name.split("(")[0] for name in run.devices] for run in (history, saved))
     exact = history.sums == "exact" and not (history.batch_statistics == "local" and channels(network))
-    if exact:
-        here, there = set(here), set(there)
-    other = [] if here == there else [f"devices are {listed(history.devices)}, not {listed(saved.devices)}"]
-    for name in () if exact else ORDER:
-        now, before = getattr(history, name), getattr(saved, name)
-        other += [] if now == before else [f"{name} is {now}, not {before}"]
+    here, there = ([name.split("(")[0] for name in run.devices] for run in (history, saved))
+    same = {*here} == {*there} if exact else here == there
+    other = [] if same else [f"devices are {listed(history.devices)}, not {listed(saved.devices)}"]
+    both = [(name, getattr(history, name), getattr(saved, name)) for name in ORDER if not exact]
+    other += [f"{name} is {now}, not {before}" for name, now, before in both if now != before]
     return f"{', '.join(other)}: the last bits may be others than those of an unbroken run" if other else None
 
 
