@@ -137,7 +137,7 @@ def picture_shape(folder):
     """The best shape (C, H, W) for the pictures in a folder of the kind that `load_image_folder` reads.
 
     C is 1 if all are grey, else 3. H and W are the pictures' size if it is the same for all and at most `MOST_SIDE`;
-    otherwise 28 and 28, as in Fashion-MNIST. Only the header of each file is read.
+    otherwise 28 and 28, as in Fashion-MNIST. Of large pictures, only the header is read.
 
     Raises the ValueErrors of `load_image_folder`.
     """
@@ -150,10 +150,13 @@ def picture_shape(folder):
 
 
 def _form(path):
-    """Whether a picture is grey, and its width and height when turned upright."""
+    """Whether a picture is grey, and its width and height when turned upright; or, for a large one, as they are."""
+    from PIL import Image, ImageOps
+
     with _opened(path) as picture:
-        turned = picture.getexif().get(0x0112, 1) >= 5  # orientation
-        return picture.mode[0] in "1LIF", picture.size[::-1] if turned else picture.size
+        grey = Image.getmodebase(picture.mode) == "L"
+        # decoded, since before that, formats and versions of Pillow differ in whether the size is that of the upright
+        return grey, (picture if max(picture.size) > MOST_SIDE else ImageOps.exif_transpose(picture)).size
 
 
 def load_image_data(folder, input_shape=None, invert=False):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from d2lmgpu.images import load_image_folder, read_images
+from d2lmgpu.images import load_image_folder, picture_shape, read_images
 
 SHAPE = (1, 6, 8)
 
@@ -86,14 +86,28 @@ def test_one_colour_that_is_transparent(tmp_path):
         (8, lambda seen: np.rot90(seen, -1)),
     ],
 )
-@pytest.mark.parametrize("name", ["photo.png", "photo.tif"])
-def test_cameras_say_how_they_were_held(tmp_path, rng, orientation, turned, name):
-    """``turned``: the rows that a camera writes which was held so; a viewer turns them back."""
+@pytest.mark.parametrize(
+    "name, how",
+    [
+        ("photo.png", {}),
+        ("photo.tif", {}),
+        ("photo.TIFF", {"compression": "tiff_lzw"}),
+        ("photo.jpg", {"quality": 100}),
+        ("photo.mpo.jpg", {"quality": 100, "format": "MPO", "save_all": True, "append_images": [Image.new("L", (9, 9))]}),
+        ("photo.webp", {"lossless": True}),
+    ],
+)
+def test_cameras_say_how_they_were_held(tmp_path, rng, orientation, turned, name, how):
+    """``turned``: the rows that a camera writes which was held so; a viewer turns them back, and sees them so large."""
     seen = rng.integers(0, 256, SHAPE[1:]).astype(np.uint8)
     exif = Image.Exif()
     exif[0x0112] = orientation
-    Image.fromarray(np.ascontiguousarray(turned(seen))).save(tmp_path / name, exif=exif)
-    np.testing.assert_array_equal(read(tmp_path / name)[0], seen)
+    (tmp_path / "class").mkdir()
+    Image.fromarray(np.ascontiguousarray(turned(seen))).save(tmp_path / "class" / name, exif=exif, **how)
+    C, *size = picture_shape(tmp_path)
+    assert size == [*SHAPE[1:]] and C == (3 if name.endswith("webp") else 1)  # WebP has no grey
+    X, _, _ = load_image_folder(tmp_path, (1, *size))
+    np.testing.assert_allclose(X[0, 0], seen, atol=2 * name.endswith("jpg"))
 
 
 def test_a_picture_that_says_it_is_too_large(tmp_path, monkeypatch):
