@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from .arguments import check_flag, check_list, check_path
-from .idx import find_idx, read_idx
+from .folders import visible
+from .idx import find_idx, load_idx
 from .networks.build import check_input_shape
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
@@ -126,8 +127,8 @@ def _files(folder):
     """The names of the classes in a folder, and the picture files of each class."""
     names, files = class_names(folder), []
     for name in names:
-        paths = Path(folder, name).glob("[!.]*")  # some systems leave files such as ._1.png beside pictures
-        files.append(sorted(path for path in paths if path.suffix.lower() in SUFFIXES and not path.is_dir()))
+        paths = visible(Path(folder, name))
+        files.append([path for path in paths if path.suffix.lower() in SUFFIXES and not path.is_dir()])
         if not files[-1]:
             raise ValueError(f"{Path(folder, name)} has no pictures in it ({', '.join(SUFFIXES)})")
     return names, files
@@ -168,17 +169,26 @@ def load_image_data(folder, input_shape=None, invert=False):
     Each part is read by `load_image_folder`; ``input_shape`` is by default the `picture_shape` of the training part.
 
     The folder may instead hold the four published files of MNIST, or of a data set in the same format (idx.py): then
-    the images have one channel and keep their size, and the classes' names are their numbers.
+    the images have one channel and keep their size, and the classes' names are their labels. EMNIST's images, which are
+    stored transposed, are turned upright, and its classes have the names in its mapping file if that is in the folder.
 
     Raises ValueError if a part is missing, if the parts have different classes, or if files do not fit together.
     """
     check_folder(folder)
     files = find_idx(folder)
     if files:
-        return _from_idx(*map(read_idx, files), input_shape, invert)
+        check_flag("invert", invert)
+        X_train, y_train, X_test, y_test, names = load_idx(files)
+        found = (1, *X_train.shape[1:])
+        if input_shape is not None and check_input_shape(input_shape) != found:
+            raise ValueError(f"images in IDX files keep their size, {found}; do not give another size")
+        X_train, X_test = (255 - X[:, None] if invert else X[:, None] for X in (X_train, X_test))
+        return X_train, y_train, X_test, y_test, names
     train, test = parts = Path(folder, "train"), Path(folder, "test")
     if not all(part.is_dir() for part in parts):
-        raise ValueError(f"{folder} should hold two folders, train and test, each with a folder for each class")
+        raise ValueError(
+            f"{folder} should hold two folders, train and test, each with a folder for each class, or MNIST's files"
+        )
     names = sorted({*class_names(train), *class_names(test)})
     missing = [str(part / name) for part in parts for name in names if not (part / name).is_dir()]
     if missing:
@@ -187,19 +197,6 @@ def load_image_data(folder, input_shape=None, invert=False):
     X_train, y_train, names = load_image_folder(train, input_shape, invert)
     X_test, y_test, _ = load_image_folder(test, input_shape, invert)
     return X_train, y_train, X_test, y_test, names
-
-
-def _from_idx(X_train, y_train, X_test, y_test, input_shape, invert):
-    """The arrays of IDX files in the form that `load_image_data` returns."""
-    for X, y in ((X_train, y_train), (X_test, y_test)):
-        if X.ndim != 3 or y.ndim != 1 or len(X) != len(y) or not len(X) or X.shape[1:] != X_train.shape[1:]:
-            raise ValueError(f"images {X.shape} and labels {y.shape} do not fit together; give files of one data set")
-    found = (1, *X_train.shape[1:])
-    if input_shape is not None and check_input_shape(input_shape) != found:
-        raise ValueError(f"images in IDX files keep their size, {found}; do not give another size")
-    check_flag("invert", invert)
-    X_train, X_test = (255 - X[:, None] if invert else X[:, None] for X in (X_train, X_test))
-    return X_train, y_train, X_test, y_test, list(map(str, range(1 + int(max(y_train.max(), y_test.max())))))
 
 
 def check_folder(folder):
@@ -213,7 +210,7 @@ def check_folder(folder):
 def class_names(folder):
     """The names of the visible folders in a folder, in alphabetical order; raises ValueError if there are none."""
     check_folder(folder)
-    names = sorted(path.name for path in Path(folder).glob("[!.]*") if path.is_dir())
+    names = [path.name for path in visible(folder) if path.is_dir()]
     if not names:
         raise ValueError(f"{folder} has no folders in it; there should be one for each class, with its pictures")
     return names

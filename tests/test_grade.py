@@ -69,7 +69,9 @@ def classroom(tmp_path_factory):
     (folder / "writes" / "data").mkdir()
     (folder / "writes" / "data" / "train-images-idx3-ubyte.gz").write_text("30 MB, which nobody copies for each answer")
     (folder / "writes" / "07.ipynb").write_text(notebook(*cells, "def cut(n, k): ...", "def broken(:"))
-    (folder / ".hidden").mkdir()
+    (folder / "writes" / "._07.ipynb").write_bytes(b"\0\5\x16\7Mac OS X")
+    for name in (".hidden", "__MACOSX"):
+        (folder / name).mkdir()
     return folder
 
 
@@ -104,6 +106,7 @@ def test_whatever_a_student_hands_in(marks, student):
 def test_a_notebook(marks):
     cut, updates, he_std = marks["writes"]
     assert updates.passed and not cut.passed and EXERCISES["cut"].asks in cut.says and "no answer" in he_std.says
+    assert "._07" not in he_std.says
 
 
 @pytest.mark.long

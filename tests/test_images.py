@@ -93,7 +93,10 @@ def test_one_colour_that_is_transparent(tmp_path):
         ("photo.tif", {}),
         ("photo.TIFF", {"compression": "tiff_lzw"}),
         ("photo.jpg", {"quality": 100}),
-        ("photo.mpo.jpg", {"quality": 100, "format": "MPO", "save_all": True, "append_images": [Image.new("L", (9, 9))]}),
+        (
+            "photo.mpo.jpg",
+            {"quality": 100, "format": "MPO", "save_all": True, "append_images": [Image.new("L", (9, 9))]},
+        ),
         ("photo.webp", {"lossless": True}),
     ],
 )
@@ -148,6 +151,9 @@ def test_hidden_files_are_passed_over(tmp_path):
         (tmp_path / name / "._1.png").write_bytes(b"\0\5\x16\7Mac OS X")
         (tmp_path / name / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
         (tmp_path / name / "more.png").mkdir()
+        (tmp_path / name / "2.png.part").write_bytes(b"\x89PNG")
+    for name in (".ipynb_checkpoints", "__MACOSX", "@eaDir"):
+        (tmp_path / name).mkdir()
     X, y, _ = load_image_folder(tmp_path, SHAPE)
     assert X.shape == (2, *SHAPE) and y.tolist() == [0, 1]
     (tmp_path / "dog" / "1.png").unlink()

@@ -13,8 +13,8 @@ from ..checkpoints import load_checkpoint
 from ..devices import ENVIRONMENTS
 from ..devices.trials import tell
 from ..fashion_mnist import CLASSES, load_fashion_mnist
-from ..idx import find_idx, read_idx
-from ..images import class_names, load_image_data, load_image_folder, picture_shape
+from ..idx import find_idx, read_pictures
+from ..images import load_image_data, load_image_folder, picture_shape
 from ..layers.labels import answers
 from ..networks import FASHION_MNIST
 from ..output import check_plot
@@ -89,18 +89,17 @@ def _load(options):
 def _shape_of(folder):
     """The shape (C, H, W) of the images in a --data folder."""
     files = find_idx(folder)
-    return (1, *read_idx(files[2]).shape[1:]) if files else picture_shape(Path(folder, "test"))
+    return (1, *read_pictures(files[2]).shape[1:]) if files else picture_shape(Path(folder, "test"))
 
 
 def _test_set(options, model, names):
     """The test set and its labels, for classes with these names."""
     if options.data:
         folder, how = Path(options.data, "test"), (model.network.input_shape, model.invert)
-        idx = load_image_data(options.data, *how) if find_idx(options.data) else None
-        found = idx[4] if idx else class_names(folder)
+        idx = find_idx(options.data)
+        X, y, found = load_image_data(options.data, *how)[2:] if idx else load_image_folder(folder, *how)
         if found != names:
             raise ValueError(f"{folder} has classes {', '.join(found)}; the network was trained on {', '.join(names)}")
-        X, y = idx[2:4] if idx else load_image_folder(folder, *how)[:2]
     elif model.classes is None and names == list(CLASSES):
         _, _, X, y = load_fashion_mnist()
     else:

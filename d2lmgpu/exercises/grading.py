@@ -3,12 +3,12 @@
 import os
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from pathlib import Path
 from types import NoneType
 from typing import NamedTuple
 
 from ..arguments import check_flag, check_list, check_number, check_path, check_seed, shown
 from ..devices import count_cores
+from ..folders import visible
 from .answers import judge_a_copy, judged, temporary_folder
 from .apart import Supervisor
 from .checking import Verdict, not_yet
@@ -68,11 +68,10 @@ def grade(
 
 def find_students(folder):
     """The students' folders in a folder. Raises ValueError if there are none, or if none of them has answers."""
-    paths = (Path(os.path.abspath(folder), name) for name in os.listdir(folder) if not name.startswith("."))
-    students = sorted(path for path in paths if os.path.isdir(path))
+    students = [path for path in visible(os.path.abspath(folder)) if path.is_dir()]
     if not students:
         raise ValueError(f"{folder} has no folders; each student's answers should be in one, as in {folder}/ada/{FILE}")
-    if not any(os.path.lexists(student / FILE) or any(student.glob("*.ipynb")) for student in students):
+    if not any(os.path.lexists(student / FILE) or any(student.glob("[!.]*.ipynb")) for student in students):
         raise ValueError(f"nothing to grade: none of the {len(students)} folders in {folder} has {FILE} or notebooks")
     return students
 

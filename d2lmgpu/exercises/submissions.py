@@ -10,6 +10,7 @@ import re
 import sys
 from pathlib import Path
 
+from ..folders import visible
 from ..output import read_json
 from .mine import FILE
 
@@ -36,7 +37,7 @@ def find_answers(folder, names, made):
     if folder.is_symlink():
         return {}, ["the folder is a link; hand in the folder itself"]
     try:
-        notebooks = sorted(path for path in folder.iterdir() if path.suffix == ".ipynb")
+        notebooks = [path for path in visible(folder) if path.suffix == ".ipynb"]
     except OSError as error:
         return {}, [f"the folder cannot be read: {error.strerror}"]
     for notebook in notebooks:
