@@ -216,9 +216,9 @@ def check_list(name, value, of, length=None, one=()):
     return value
 
 
-def check_names(name, value, length=None, one=()):
+def check_names(name, value, length=None):
     """``value``, names in any form that `check_list` takes, as a list of strings."""
-    return [str(each) for each in check_list(name, value, "names", length, one)]
+    return [str(each) for each in check_list(name, value, of="names", length=length)]
 
 
 def is_foreign(value):

@@ -15,6 +15,7 @@ from .arguments import check_flag, check_list, check_path
 from .folders import visible
 from .idx import find_idx, load_idx
 from .networks.build import check_input_shape
+from .words import legible
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
@@ -120,7 +121,7 @@ def load_image_folder(folder, input_shape, invert=False):
     check_flag("invert", invert)
     names, files = _files(folder)
     labels = np.repeat(np.arange(len(names), dtype=np.min_scalar_type(len(names) - 1)), list(map(len, files)))
-    return read_images(sum(files, []), input_shape, invert), labels, names
+    return read_images(sum(files, []), input_shape, invert), labels, list(map(legible, names))
 
 
 def _files(folder):

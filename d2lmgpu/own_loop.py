@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 from .arguments import check_list, check_names, is_number, plain, shown
-from .collectives.draw import figure_of
+from .collectives.draw import Name, figure_of
 from .devices.errors import message_of
 from .live_plot import Panel, in_notebook
 from .monitor import say
@@ -77,8 +77,8 @@ class Animator:
         ncols=1,
         figsize=(3.5, 2.5),
     ):
-        self._names = check_names("Animator: legend", [] if legend is None else legend, one=str)
-        self._fmts = check_list("Animator: fmts", fmts, of="matplotlib's formats, such as 'm--'", one=str) or ["-"]
+        self._names = check_names("Animator: legend", [] if legend is None else legend)
+        self._fmts = check_list("Animator: fmts", fmts, of="matplotlib's formats, such as 'm--'") or ["-"]
         given = {"xlabel": xlabel, "ylabel": ylabel, "xlim": xlim, "ylim": ylim, "xscale": xscale, "yscale": yscale}
         given = plain(given)
         self._how = {name: value for name, value in given.items() if value is not None and not _same(value)}
@@ -101,7 +101,7 @@ class Animator:
         axes.set(**self._how)
         axes.grid(alpha=0.3)
         if lines and self._names:
-            axes.legend(lines, self._names)
+            axes.legend(lines, [Name(name) for name in self._names])
         return self._figure
 
     @property

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from .arguments import shown
-from .collectives.draw import BLUE, COLOURS, ORANGE, figure_of
+from .collectives.draw import BLUE, COLOURS, LONGEST, ORANGE, Name, figure_of, name_ticks
 from .layers.labels import answers
 from .timing import rows_of
 from .words import listed, several
@@ -92,10 +92,10 @@ def plot_timeline(spans, steps=2):
         if left < right:  # devices need not begin a step at the same time: a span may be seen in part
             style = {"color": colours[span.name], "edgecolor": "white", "linewidth": 0.3}
             axes.barh(rows.index(span.row), 1000 * (right - left), left=1000 * (left - begin), height=0.8, **style)
-    axes.set_yticks(range(len(rows)), rows)
+    name_ticks(axes.yaxis, range(len(rows)), rows)
     axes.invert_yaxis()
     axes.set(xlabel="milliseconds", xlim=(0, 1000 * (end - begin)))
-    handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
+    handles = [Patch(color=colour, label=Name(name)) for name, colour in colours.items()]
     figure.legend(handles=handles, ncols=len(handles), loc="outside upper center", frameon=False)
     return figure
 
@@ -103,14 +103,14 @@ def plot_timeline(spans, steps=2):
 def plot_confusion(matrix, names):
     """Plot a confusion matrix (classes, classes), a row per true class, in percent of the row; return the figure."""
     share = 100 * matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-    size = 2.5 + 0.55 * len(names)
-    figure, axes = figure_of((size + 0.8, size))
+    size, beside = 2.5 + 0.55 * len(names), 0.08 * max(0, min(LONGEST, max(map(len, names))) - 12)
+    figure, axes = figure_of((size + 0.8 + beside, size + beside))
     image = axes.imshow(share, cmap="Blues", vmin=0, vmax=100)
     for (i, j), value in np.ndenumerate(share):
         if matrix[i, j]:
             axes.text(j, i, f"{value:.0f}", ha="center", va="center", color="white" if value > 50 else "black")
-    axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
-    axes.set_yticks(range(len(names)), names)
+    name_ticks(axes.xaxis, range(len(names)), names, rotation=45, ha="right")
+    name_ticks(axes.yaxis, range(len(names)), names)
     right = matrix.trace() / max(matrix.sum(), 1)
     axes.set(xlabel="taken for", ylabel="is", title=f"{several(matrix.sum(), 'image')}, {right:.1%} right")
     figure.colorbar(image, label="percent of the row", shrink=0.8)

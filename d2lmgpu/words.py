@@ -1,7 +1,12 @@
 """Numbers and names in words, for lines that people read."""
 
+import math
+
 FEW = 8
 """Up to this many names, all are listed; of more, only the first two and the last."""
+
+JOINERS = "\u200c\u200d"
+"""Characters that are not printable, but a part of words and of emoji."""
 
 
 def several(number, noun):
@@ -18,6 +23,16 @@ def listed(names):
     """ "cpu(0), cpu(1)"; for many "cpu(0), cpu(1), ..., cpu(63)"."""
     names = list(map(str, names))
     return ", ".join(names if len(names) <= FEW else [*names[:2], "...", names[-1]])
+
+
+def legible(text, most=math.inf):
+    """``text`` on one line, with what is not text escaped as in Python: control characters, bytes of files' names.
+
+    ``most``: if it is longer than this many characters, the middle is left out.
+    """
+    shown = (c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in text)
+    text = "".join(shown)
+    return text if len(text) <= most else f"{text[: most - 15]} ... {text[-10:]}"
 
 
 def seconds(time, places=1):

@@ -12,6 +12,7 @@ import sys
 from .. import signals
 from ..devices.errors import message_of
 from ..training import DriftError
+from ..words import legible
 from . import allreduce, check, course, devices, grade, plan, predict, scaling, sweep, train
 from .options import check_files
 from .outlet import say_last, with_patient_output
@@ -37,7 +38,7 @@ def main(arguments=None):
         check_alone(options)
         return with_patient_output(options.command, options)
     except errors_told() as error:
-        say_last(f"{name}: error: {_one_line(error)}")
+        say_last(legible(f"{name}: error: {_one_line(error)}"))
         return 1 if isinstance(error, DriftError) else 2
     except KeyboardInterrupt:  # before or after training, or a second time during it
         say_last(f"{name}: interrupted, no result was written")
@@ -61,7 +62,7 @@ def _write_what_the_output_can(*streams):
 
 def _plain(error):
     text = error.object[error.start : error.end]
-    return "".join(PLAIN.get(character, "?") for character in text), error.end
+    return "".join(PLAIN.get(each) or each.encode("ascii", "backslashreplace").decode() for each in text), error.end
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .. import signals
 from ..output import check_folder, each_output, is_stream, write_file, write_json
-from ..words import several
+from ..words import legible, several
 from .options import add_input, add_option, add_output, listed, taken, write_all
 from .outlet import say_last
 
@@ -85,19 +85,14 @@ def _files(options, rows, again=False):
 
 
 def _row(mark):
-    row = mark._asdict() | {"student": _printable(mark.student), "says": _printable(mark.says.partition("\n")[0])}
+    row = mark._asdict() | {"student": legible(mark.student), "says": legible(mark.says.partition("\n")[0])}
     return {name: row[name] for name in COLUMNS}
 
 
 def _tell(marks):
     right = sum(mark.passed for mark in marks)
     points = sum(mark.points for mark in marks)
-    print(f"{_printable(marks[0].student)}: {right} of {len(marks)} right, {points:g} points")
-
-
-def _printable(text):
-    """A text in one line, in which characters that are not printable are escaped as Python escapes them."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    print(f"{legible(marks[0].student)}: {right} of {len(marks)} right, {points:g} points")
 
 
 def _hint(folder, marks, names):
@@ -105,7 +100,7 @@ def _hint(folder, marks, names):
 
     ``names``: how often each file name was used before.
     """
-    stem = name = _printable(marks[0].student).encode()[:200].decode(errors="ignore")  # which file systems limit
+    stem = name = legible(marks[0].student).encode()[:200].decode(errors="ignore")  # which file systems limit
     while (same := unicodedata.normalize("NFKC", name).casefold()) in names:  # for some file systems the same
         names[same] += 1
         name = f"{stem} ({names[same]})"

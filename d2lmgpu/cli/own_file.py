@@ -12,6 +12,7 @@ from ..fashion_mnist import CLASSES
 from ..networks import FASHION_MNIST, INITS, NETWORKS
 from ..networks.checks import check_network
 from ..training.metrics import check_metrics
+from ..words import legible
 from .options import declare
 
 
@@ -54,7 +55,7 @@ def find_networks(texts, data):
     Raises the errors of `network_from`, and ValueError for two files that have the same name.
     """
     texts = _texts(texts)
-    names = [Path(text).stem if text.endswith(".py") else text for text in texts]
+    names = [legible(Path(text).stem) if text.endswith(".py") else text for text in texts]
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
         raise ValueError(f"--network: two networks are called {twice[0]}; give the files different names")

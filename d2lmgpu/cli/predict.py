@@ -20,7 +20,7 @@ from ..networks import FASHION_MNIST
 from ..output import check_plot
 from ..plots import plot_confusion, plot_mistakes
 from ..training import confusion_matrix, load_model
-from ..words import several
+from ..words import legible, several
 from .data import add_size, picture_folders
 from .options import add_devices, add_input, add_output, find_devices, write_results
 from .own_file import made_by
@@ -114,7 +114,7 @@ def _say_predictions(files, probabilities, names):
     rows = []
     for path, row, answer in zip(files, probabilities, answers(probabilities), strict=True):
         best = (-row).argsort(kind="stable")[:3] if answer >= 0 else ()
-        print(f"{path}: " + (", ".join(f"{names[i]} {row[i]:.2f}" for i in best) or "no class"))
+        print(legible(f"{path}: " + (", ".join(f"{names[i]} {row[i]:.2f}" for i in best) or "no class")))
         each = dict(zip(names, row.tolist(), strict=True))
         rows.append({"file": path, "class": names[answer] if answer >= 0 else None, "probabilities": each})
     return {"predictions": rows}

@@ -14,7 +14,7 @@ from ..arguments import check_whole, plain, plain_numbers
 from ..language.follow import counted
 from ..language.moves import cuts_of
 from ..language.prove import check_form
-from ..words import several
+from ..words import legible, several
 from .bounds import bound
 from .simulate import simulate
 
@@ -24,6 +24,8 @@ BLUE, ORANGE = COLOURS[:2]
 MARKERS = "os^vDP*X<"
 MOST_NAMED = 8
 """With up to this many devices, cells name the shares in them; with more, only the colour shows how many there are."""
+LONGEST = 40
+"""The most characters of a name at an axis."""
 READABLE = 5.4
 """The largest width, in inches, of a picture that is still legible when it fills the width of a phone's screen."""
 SHARES_A_LINE = 4
@@ -32,12 +34,30 @@ FEW_NUMBERS = 30
 OP_COLOURS = {"add": BLUE, "copy": ORANGE}
 
 
-def figure_of(size, *grid, **more):
-    """A matplotlib figure of ``size`` inches, and its axes as ``Figure.subplots(*grid, **more)`` returns them."""
-    from matplotlib.figure import Figure
+class Name(str):
+    """A label that is in a legend even if it is empty or begins with "_", which matplotlib would leave out."""
 
-    figure = Figure(figsize=size, layout="constrained")
+    def __new__(cls, name):
+        return super().__new__(cls, name or " ")
+
+    def __str__(self):
+        return self
+
+    def startswith(self, *prefix):
+        return False
+
+
+def figure_of(size, *grid, **more):
+    """A `Picture` of ``size`` inches, and its axes as matplotlib's ``Figure.subplots(*grid, **more)`` returns them."""
+    from .picture import Picture
+
+    figure = Picture(figsize=size, layout="constrained")
     return figure, figure.subplots(*grid, **more)
+
+
+def name_ticks(axis, places, names, **how):
+    """Mark an axis with names that somebody gave: as they are, if they are not too long."""
+    axis.set_ticks(places, [legible(name, LONGEST) for name in names], **how)
 
 
 def draw_steps(schedule, k, n, columns=None):
@@ -107,7 +127,7 @@ def plot_times(algorithms, network, sizes=None, devices=None):
     seconds = [[simulate(f(net.k, size // 4), net).seconds for net, size in points] for f in algorithms.values()]
     figure, axes = figure_of((6.4, 4.4))
     for name, times, colour, marker in zip(algorithms, seconds, COLOURS * 2, MARKERS * 2, strict=False):
-        axes.plot(x, times, color=colour, marker=marker, ms=4, label=name)
+        axes.plot(x, times, color=colour, marker=marker, ms=4, label=Name(name))
     axes.plot(
         x,
         [bound(net, size // 4) for net, size in points],
@@ -142,7 +162,7 @@ def plot_measurements(rows):
     for name, colour, marker in zip(names, COLOURS * 2, MARKERS * 2, strict=False):
         mine = [row for row in rows if row.algorithm == name]
         sizes = [row.bytes for row in mine]
-        style = {"color": colour, "marker": marker, "label": name, "markersize": 5}
+        style = {"color": colour, "marker": marker, "label": Name(name), "markersize": 5}
         spread = [[row.seconds - row.seconds_min for row in mine], [0] * len(mine)]
         times.errorbar(sizes, [row.seconds for row in mine], spread, capsize=2, **style)
         bandwidths.plot(sizes, [row.busbw for row in mine], **style)
@@ -175,7 +195,7 @@ def plot_predictions(measurements, predicted):
         for name, colour, marker in zip(names, COLOURS * 2, MARKERS * 2, strict=False):
             mine = [i for i, row in enumerate(measurements) if (row.devices, row.algorithm) == (k, name)]
             error = np.median(errors[mine])
-            label = f"{name} {error:.0%}" + (" (above 25%)" if error > 0.25 else "")
+            label = Name(f"{name} {error:.0%}" + (" (above 25%)" if error > 0.25 else ""))
             axes.plot(measured[mine], predicted[mine], marker, color=colour, ms=5, label=label)
         for axis in (axes.xaxis, axes.yaxis):
             _show_seconds(axis)

@@ -23,6 +23,7 @@ import html
 from importlib import resources
 
 from ..output import as_json_in_html, write_file
+from ..words import legible
 
 
 def write_page(film, file):
@@ -44,7 +45,7 @@ class Player:
 
     def _repr_html_(self):
         """A page in a frame of its own, so that several of them share neither names nor keys."""
-        title, page = html.escape(self.film["title"]), html.escape(_page(self.film))
+        title, page = html.escape(legible(self.film["title"])), html.escape(_page(self.film))
         style = f"width: 100%; height: {self.height}px; border: 0"
         return f'<iframe title="{title}" sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
 
@@ -61,7 +62,7 @@ def _page(film):
     folder = resources.files(__package__)
     text = {name: (folder / name).read_text(encoding="utf-8") for name in ("page.html", "player.css", "player.js")}
     parts = {
-        "TITLE": html.escape(film["title"]),
+        "TITLE": html.escape(legible(film["title"])),
         "STYLE": text["player.css"],
         "PLAYER": text["player.js"],
         "FILM": as_json_in_html(film),

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ..arguments import check_list, check_name, shown
-from ..collectives.draw import COLOURS, MARKERS, figure_of
+from ..collectives.draw import COLOURS, MARKERS, Name, figure_of, name_ticks
 from ..plots import show_epochs
 from ..words import several
 from .results import MEASURES, measure
@@ -84,7 +84,7 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
         mine = [row for row in rows if _value(row, by) == group]
         places = axis.places(i if apart else 0)
         style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "linestyle": ""}
-        line = style | {"label": show(group)} | ({"linestyle": "-"} if axis.numeric else {})
+        line = style | {"label": Name(show(group))} | ({"linestyle": "-"} if axis.numeric else {})
         _draw_results(panels[0], mine, x, y, places, line)
         if lost:
             lift = 0 if apart else 0.6 * (i / len(groups) - (len(groups) - 1) / len(groups) / 2)
@@ -138,7 +138,7 @@ class _Axis:
         if self._log:
             axes.set_xscale("log")
         if not self.numeric or len(self.values) <= TICKS:
-            axes.set_xticks(10**self._units if self._log else self._units, map(show, self.values))
+            name_ticks(axes.xaxis, 10**self._units if self._log else self._units, map(show, self.values))
             axes.minorticks_off()
         axes.set_xlabel(name)
 

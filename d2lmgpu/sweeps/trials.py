@@ -19,6 +19,7 @@ from ..training import Settings
 from ..training.checks import find_network
 from ..training.settings import by_own_names
 from ..training.splits import check_number_of_devices
+from ..words import legible
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None}
 DEFAULTS |= {about.name: about.default for about in fields(Settings)}
@@ -172,6 +173,6 @@ def describe(settings, names):
 
 def show(value):
     """A setting's value as a person would write it; a network of your own is shown by its name."""
-    if isinstance(value, dict):
-        return value["name"]
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:g}" if isinstance(value, float) else legible(value["name"] if isinstance(value, dict) else str(value))
+    )

@@ -131,7 +131,7 @@ def check_ways(ways):
     """
     plainly = {name: check_flag(name, getattr(ways, name)) for name in ("progress", "invert")}
     plainly["callbacks"] = check_list("callbacks", ways.callbacks, of="monitor.Callback objects", one=Callback)
-    plainly["changed"] = check_list("changed", ways.changed, of=f"some of {', '.join(COMPARED)}", one=str)
+    plainly["changed"] = check_list("changed", ways.changed, of=f"some of {', '.join(COMPARED)}")
     for callback in plainly["callbacks"]:
         if not isinstance(callback, Callback):
             raise ValueError(f"callbacks: {shown(callback)} is not a Callback; derive its class from d2lmgpu.Callback")
