@@ -39,7 +39,7 @@ def read_idx(path):
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
         zero, kind, axes = struct.unpack(">HBB", data[:4])
         begin = 4 + 4 * axes
-        if zero == 0:  # the length must be right, too, or reshape raises ValueError
+        if zero == 0 < axes:  # the length must be right, too, or reshape raises ValueError
             return np.frombuffer(data, TYPES[kind], offset=begin).reshape(np.frombuffer(data[4:begin], ">u4"))
     except (KeyError, struct.error, ValueError, EOFError, zlib.error, gzip.BadGzipFile):
         pass
@@ -66,7 +66,7 @@ def find_idx(folder):
 
 
 def load_idx(files):
-    """The data set in four files: X_train uint8 (N, H, W), y_train (N,), X_test, y_test, and the names of its classes.
+    """The data set in four files: X_train uint8 (N, 1, H, W), y_train (N,), X_test, y_test, and its classes' names.
 
     Classes are numbered from 0, whatever their labels are. Prints in what way the arrays are not those of the files.
     Raises ValueError if the files do not fit together.
@@ -74,7 +74,7 @@ def load_idx(files):
     X_train, X_test = map(read_pictures, files[::2])
     y_train, y_test = (y[:, 0] if y.ndim == 2 else y for y in map(read_idx, files[1::2]))  # QMNIST's writers left out
     for X, y in ((X_train, y_train), (X_test, y_test)):
-        if X.ndim != 3 or y.ndim != 1 or len(X) != len(y) or not len(X) or X.shape[1:] != X_train.shape[1:]:
+        if X.ndim != 4 or y.ndim != 1 or len(X) != len(y) or not len(X) or X.shape[1:] != X_train.shape[1:]:
             raise ValueError(f"images {X.shape} and labels {y.shape} do not fit together; give files of one data set")
     labels = np.unique(y_train)
     unknown = np.setdiff1d(y_test, labels)
@@ -92,9 +92,9 @@ def load_idx(files):
 
 
 def read_pictures(path):
-    """The images in a file: uint8 (N, H, W), with EMNIST's turned upright, which are stored column by column."""
-    X = read_idx(path)
-    return X.swapaxes(1, -1) if _is_emnist(path) else X
+    """The images in a file: uint8 (N, 1, H, W), with EMNIST's turned upright, which are stored column by column."""
+    X = read_idx(path)[:, None]
+    return X.swapaxes(-2, -1) if _is_emnist(path) else X
 
 
 def _is_emnist(path):

@@ -13,7 +13,7 @@ import numpy as np
 
 from .arguments import check_flag, check_list, check_path
 from .folders import visible
-from .idx import find_idx, load_idx
+from .idx import find_idx, load_idx, read_pictures
 from .networks.build import check_input_shape
 from .words import legible
 
@@ -151,6 +151,15 @@ def picture_shape(folder):
     return C, H, W
 
 
+def image_shape(folder, part):
+    """The best shape for the images in a folder of the kind that `load_image_data` reads; ``part``: "train" or "test".
+
+    Raises its ValueErrors.
+    """
+    files = find_idx(folder)
+    return read_pictures(files[0]).shape[1:] if files else picture_shape(Path(folder, part))
+
+
 def _form(path):
     """Whether a picture is grey, and its width and height when turned upright; or, for a large one, as they are."""
     from PIL import Image, ImageOps
@@ -180,10 +189,9 @@ def load_image_data(folder, input_shape=None, invert=False):
     if files:
         check_flag("invert", invert)
         X_train, y_train, X_test, y_test, names = load_idx(files)
-        found = (1, *X_train.shape[1:])
-        if input_shape is not None and check_input_shape(input_shape) != found:
-            raise ValueError(f"images in IDX files keep their size, {found}; do not give another size")
-        X_train, X_test = (255 - X[:, None] if invert else X[:, None] for X in (X_train, X_test))
+        if input_shape is not None and check_input_shape(input_shape) != X_train.shape[1:]:
+            raise ValueError(f"images in IDX files keep their size, {X_train.shape[1:]}; do not give another size")
+        X_train, X_test = (255 - X if invert else X for X in (X_train, X_test))
         return X_train, y_train, X_test, y_test, names
     train, test = parts = Path(folder, "train"), Path(folder, "test")
     if not all(part.is_dir() for part in parts):

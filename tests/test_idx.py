@@ -125,7 +125,7 @@ def test_commands(tmp_path, capsys):
     assert cli.main(["predict", run, "--data", str(folder)]) == 0
     accuracy = float(capsys.readouterr().out.split("test acc: ")[1].split()[0])
     assert f"test acc: {accuracy:.2f}" in said
-    assert cli.main(["train", *words, "--channels", "1"]) == 2
+    assert cli.main(["train", *words, "--channels", "3"]) == 2
     assert "IDX files keep their size" in capsys.readouterr().err
     assert cli.main(["train", *words, "--plot", str(folder / "t10k-labels-idx1-ubyte.gz")]) == 2
 

@@ -8,7 +8,7 @@ from ..arguments import shown
 from ..data import first_examples
 from ..fashion_mnist import load_fashion_mnist
 from ..idx import find_idx
-from ..images import load_image_data, picture_shape
+from ..images import image_shape, load_image_data
 from .options import add_input
 
 MOST_PIXELS = 2**14
@@ -61,9 +61,7 @@ def _input_shape(options):
     """The shape (C, H, W) in which to read a folder's pictures; if None, `load_image_data` chooses it."""
     if not options.channels and not options.image_size:
         return None
-    if find_idx(options.data):
-        raise ValueError("--image-size and --channels are for pictures; IDX files keep their size")
-    C, H, W = picture_shape(Path(options.data, "train"))
+    C, H, W = image_shape(options.data, "train")
     return options.channels or C, *(options.image_size or (H, W))
 
 

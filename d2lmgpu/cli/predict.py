@@ -13,8 +13,8 @@ from ..checkpoints import load_checkpoint
 from ..devices import ENVIRONMENTS
 from ..devices.trials import tell
 from ..fashion_mnist import CLASSES, load_fashion_mnist
-from ..idx import find_idx, read_pictures
-from ..images import load_image_data, load_image_folder, picture_shape
+from ..idx import find_idx
+from ..images import image_shape, load_image_data, load_image_folder
 from ..layers.labels import answers
 from ..networks import FASHION_MNIST
 from ..output import check_plot
@@ -80,16 +80,10 @@ def _load(options):
         return load_model(options.checkpoint)
     model = load_checkpoint(options.checkpoint).state.get("model")
     names = model.get("classes") if isinstance(model, dict) else None
-    C, H, W = _shape_of(options.data) if options.data else FASHION_MNIST
+    C, H, W = image_shape(options.data, "test") if options.data else FASHION_MNIST
     input_shape = options.channels or C, *(options.image_size or (H, W))
     network = made_by(options.network, input_shape, len(names) if isinstance(names, list) else len(CLASSES))
     return load_model(options.checkpoint, network=network)
-
-
-def _shape_of(folder):
-    """The shape (C, H, W) of the images in a --data folder."""
-    files = find_idx(folder)
-    return (1, *read_pictures(files[2]).shape[1:]) if files else picture_shape(Path(folder, "test"))
 
 
 def _test_set(options, model, names):

@@ -25,12 +25,8 @@ def add_to(command):
     modes = f"{MODES[0]} trains a network on each core or GPU at the same time, with all of its devices there; "
     modes += f"{MODES[1]} trains one network after another, each on all of its devices"
     add_option(command, "--mode", str, "simultaneous", modes, MODES)
-    command.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="number of networks trained at the same time (default: one per core or GPU)",
-    )
+    workers = "number of networks trained at the same time (default: one per core or GPU)"
+    command.add_argument("--workers", type=int, metavar="N", help=workers)
     add_output(command, "--results", "save each row in this file; trials that are already in it are not repeated")
     keep = "save a checkpoint of each trained network in this folder, for predict"
     add_output(command, "--keep-models", keep, "FOLDER", check_folder, "*.ckpt")

@@ -128,14 +128,8 @@ def plot_times(algorithms, network, sizes=None, devices=None):
     figure, axes = figure_of((6.4, 4.4))
     for name, times, colour, marker in zip(algorithms, seconds, COLOURS * 2, MARKERS * 2, strict=False):
         axes.plot(x, times, color=colour, marker=marker, ms=4, label=Name(name))
-    axes.plot(
-        x,
-        [bound(net, size // 4) for net, size in points],
-        color="#555555",
-        lw=1,
-        marker="_",
-        label="no allreduce is faster",
-    )
+    least = [bound(net, size // 4) for net, size in points]
+    axes.plot(x, least, color="#555555", lw=1, marker="_", label="no allreduce is faster")
     names = list(algorithms)
     on_white = {"color": "white", "alpha": 0.8, "pad": 0.5}
     best = np.argmin(seconds, axis=0)

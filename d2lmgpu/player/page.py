@@ -20,6 +20,7 @@ counted from 0 to ``end``.
 """
 
 import html
+import re
 from importlib import resources
 
 from ..output import as_json_in_html, write_file
@@ -67,5 +68,4 @@ def _page(film):
         "PLAYER": text["player.js"],
         "FILM": as_json_in_html(film),
     }
-    before, *rest = text["page.html"].split("{{")
-    return before + "".join(parts[name] + after for name, after in (part.split("}}", 1) for part in rest))
+    return re.sub("{{(.*)}}", lambda part: parts[part[1]], text["page.html"])

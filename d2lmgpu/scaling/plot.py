@@ -79,12 +79,10 @@ def plot_extrapolation(lines, published=()):
 
 
 def _draw_measure(axes, rows, measure, counts, ideal):
-    each = (np.array([getattr(row, measure + end) for row in rows]) for end in ("", "_min", "_max"))
-    middle, least, most = each
+    middle, least, most = (np.array([getattr(row, measure + end) for row in rows]) for end in ("", "_min", "_max"))
     axes.plot(counts, ideal, color="#555555", ls="--", lw=1, label="ideal")
-    axes.errorbar(
-        counts, middle, [middle - least, most - middle], color=COLOURS[0], marker="o", capsize=4, label="measured"
-    )
+    spread, style = [middle - least, most - middle], {"color": COLOURS[0], "marker": "o", "capsize": 4}
+    axes.errorbar(counts, middle, spread, label="measured", **style)
     axes.set_xticks(counts, map(str, counts))
     axes.grid(alpha=0.3)
 
