@@ -218,7 +218,6 @@ def test_one_is_a_list_of_one(folder, tmp_path):
     d2l.plot_sweep(rows[0]), d2l.plot_curves(rows[0])
     (found,) = d2l.collectives.measure_allreduce(d2l.cpu(0), "ring", 4096)
     assert (found.algorithm, found.bytes) == ("ring", 4096)
-    d2l.Animator(legend="loss", fmts="m--").add(1, 0.5)
     d2l.synchronize("cpu:0")
     (tmp_path / "ada").mkdir()
     (tmp_path / "ada" / "mine.py").write_text("")
