@@ -9,15 +9,19 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
 from d2lmgpu import cli
 from d2lmgpu.exercises import EXERCISES, judge
+from d2lmgpu.exercises.course import find_notebooks
 from d2lmgpu.exercises.grading import grade
 from d2lmgpu.exercises.submissions import find_answers, names_in
 
+ROOT = Path(__file__).resolve().parents[1]
+CHECK = re.compile(r'^(?:if )?check\("(\w+)", (\w+)', re.MULTILINE)
 NAMES = ["cut", "updates_per_epoch", "he_std"]
 CUT = "def cut(n, k):\n    return [(i * n // k, (i + 1) * n // k) for i in range(k)]\n"
 UPDATES = "import math\ndef updates_per_epoch(n, b, k): return math.ceil(n / (k * b))\n"
@@ -39,7 +43,12 @@ CLASS = {  # of each student: mine.py, and what should be said of cut, and of up
     "kills": ("import os\nos.kill(os.getppid(), 9)\n" + CUT + UPDATES, "ended the program", "ended the program"),
     "forks": ("import os\nfor _ in range(3): os.fork()\n" + CUT + UPDATES, "✓", "✓"),
     "hoards": ("def cut(n, k): return [bytes(2**24) for _ in range(9999)]\n" + UPDATES, "MemoryError", "✓"),
-    "cannot_write": ("def cut(n, k:\n", "yet: mine.py cannot be run: SyntaxError: ", "(mine.py, line 1)"),
+    "cannot_write": (
+        "def cut(n, k:\n",
+        "there is no answer; mine.py, line 1: SyntaxError: '(' was never closed: def cut(n, k:",
+        "there is no answer; see cut",
+    ),
+    "cannot_run": (CUT + UPDATES + "1 / 0", "mine.py cannot be run: ZeroDivisionError", "not right yet: see cut"),
     "help": ("from helper import *\n", "✓", "has no function updates_per_epoch"),
     "shared": ("import helper\nopen('left', 'x').close()\n" + CUT + UPDATES, "✓", "✓"),
     "nothing": (None, "there is no answer", "there is no answer"),
@@ -104,9 +113,30 @@ def test_whatever_a_student_hands_in(marks, student):
 
 
 def test_a_notebook(marks):
+    pytest.importorskip("IPython", reason="IPython is not installed (pip install -e '.[test]')")
     cut, updates, he_std = marks["writes"]
     assert updates.passed and not cut.passed and EXERCISES["cut"].asks in cut.says and "no answer" in he_std.says
     assert "._07" not in he_std.says
+    assert cut.notes == ("07.ipynb, cell 7, line 1: SyntaxError: invalid syntax: def broken(:",)
+
+
+@pytest.mark.long
+def test_each_exercise_can_be_answered_in_its_notebook(tmp_path):
+    """Above the line that checks it, under the name that is checked there."""
+    (tmp_path / "ada").mkdir()
+    solutions = {}
+    for path in sorted((ROOT / "notebooks" / "solutions").glob("*.py")):
+        solutions |= dict.fromkeys(EXERCISES.keys() & names_in(text := path.read_text("utf-8")), text)
+    for path in find_notebooks():
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        for cell in cells:
+            cell["source"] = CHECK.sub(
+                lambda found: f"%who\n{solutions[found[1]]}\n{found[2]} = {found[1]}\n{found[0]}",
+                "".join(cell["source"]),
+            )
+        (tmp_path / "ada" / path.name).write_text(json.dumps({"cells": cells}))
+    (rows,) = grade(tmp_path)
+    assert [row.says for row in rows if not row.passed] == [] and len(rows) == len(EXERCISES)
 
 
 @pytest.mark.long
@@ -139,16 +169,20 @@ def test_a_table_of_the_known_cases_is_no_answer():
 
 def test_on_the_command_line(classroom, tmp_path, capsys):
     folder = tmp_path / "class"
-    for student in ("good", "nothing", "help"):
+    for student in ("cannot_write", "good", "help", "nothing", "writes"):
         shutil.copytree(classroom / student, folder / student)
     table, result, hints = tmp_path / "marks.csv", tmp_path / "marks.json", tmp_path / "hints"
     options = ["--exercises", "cut,he_std", "--points", "he_std=2,cut=3", "--json", str(result), "--hints", str(hints)]
     assert cli.main(["grade", str(folder), "--csv", str(table), *options]) == 0
-    assert "good: 1 of 2 right, 3 points" in capsys.readouterr().out.splitlines()
+    out = capsys.readouterr().out
+    assert "good: 1 of 2 right, 3 points" in out.splitlines()
+    unusable = CLASS["cannot_write"][1].partition("; ")[2]
+    assert f"cannot_write: 0 of 2 right, 0 points\n  {unusable}\n" in out and out.count("SyntaxError") == 2
+    assert "writes: 0 of 2 right, 0 points\n  07.ipynb, cell 7, line 1: " in out
     with open(table, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["student", "exercise", "passed", "points", "says"]
-    assert [(row["student"], row["exercise"], row["passed"], row["points"]) for row in rows] == [
+    assert [(row["student"], row["exercise"], row["passed"], row["points"]) for row in rows[2:-2]] == [
         ("good", "cut", "true", "3"),
         ("good", "he_std", "false", "0"),
         ("help", "cut", "true", "3"),
@@ -156,8 +190,14 @@ def test_on_the_command_line(classroom, tmp_path, capsys):
         ("nothing", "cut", "false", "0"),
         ("nothing", "he_std", "false", "0"),
     ]
-    assert [row["passed"] for row in json.loads(result.read_text())] == [True, False, True, False, False, False]
+    assert [row["passed"] for row in json.loads(result.read_text())][2:-2] == [True, False, True, False, False, False]
+    assert [row["says"] for row in rows[:2]] == [
+        f"✗ cut: there is no answer; {unusable}",
+        "✗ he_std: there is no answer; see cut",
+    ]
     assert "✗ he_std: not right yet: " in (hints / "help.txt").read_text(encoding="utf-8")
+    assert (hints / "cannot_write.txt").read_text(encoding="utf-8").count(unusable) == 1
+    assert (hints / "writes.txt").read_text(encoding="utf-8").count("07.ipynb, cell 7, line 1: ") == 1
 
 
 @pytest.mark.parametrize(
@@ -221,8 +261,11 @@ def test_ctrl_c_ends_all_of_it(tmp_path):
 
 
 def test_what_a_file_defines():
-    assert names_in("import a.b as c\nfrom d import e as f\ng = h = lambda: 1\nfor i in []: j = 1") == set("cfghij")
-    assert "*" in names_in("from a import *") and "*" in names_in("def (") and "*" in names_in("(" * 9999)
+    assert names_in("import a as c\nfrom d import e as f\ng = h = lambda: 1\nfor i in []: j = 1") == set("cfghij")
+    assert names_in("def f(x):\n    cut = x\n    def ring(): ...\nclass C:\n    buckets = 3") == {"f", "C"}
+    assert "*" in names_in("from a import *")
+    with pytest.raises(SyntaxError):
+        names_in("(" * 9999)
 
 
 def test_links_and_other_things_are_no_answers(tmp_path):

@@ -49,7 +49,7 @@ SIGNALS = (*signals.SIGNALS, *filter(None, [getattr(signal, "SIGHUP", None)]))
 
 @signals.listening(SIGNALS)
 def run(options):
-    """After each student, write all marks so far, and say how many of the student's answers are right."""
+    """After each student, write all marks so far; say how many answers are right, and which files cannot be read."""
     from ..exercises.grading import grade
 
     how = taken(options, "seconds", "student_seconds", "seed", "isolate")
@@ -93,6 +93,8 @@ def _tell(marks):
     right = sum(mark.passed for mark in marks)
     points = sum(mark.points for mark in marks)
     print(f"{legible(marks[0].student)}: {right} of {len(marks)} right, {points:g} points")
+    for note in marks[0].notes:
+        print(f"  {legible(note)}")
 
 
 def _hint(folder, marks, names):
@@ -108,7 +110,8 @@ def _hint(folder, marks, names):
     file = folder / f"{name}.txt"
     if file.is_symlink():  # write the file itself, not where a link leads
         file.unlink()
-    parts = [mark.says + (f"\n  It printed: {mark.output.rstrip()}" if mark.output.strip() else "") for mark in marks]
+    parts = [note for note in marks[0].notes if not any(note in mark.says for mark in marks)]
+    parts += [mark.says + (f"\n  It printed: {mark.output.rstrip()}" if mark.output.strip() else "") for mark in marks]
     text = "\n\n".join(parts) + "\n"
     write_file(file, lambda opened: opened.write(text.encode("utf-8", "backslashreplace")))
 

@@ -27,7 +27,10 @@ LOOK_EVERY = 0.5
 
 
 class Mark(NamedTuple):
-    """A row of the marks. ``says`` is the whole verdict, with the hint; ``output`` is what the answer printed."""
+    """A row of the marks. ``says`` is the whole verdict, with the hint; ``output`` is what the answer printed.
+
+    ``notes``: sentences on the student's files, the same in each of the student's marks, which only refer to them.
+    """
 
     student: str
     exercise: str
@@ -35,6 +38,7 @@ class Mark(NamedTuple):
     points: float
     says: str
     output: str = ""
+    notes: tuple = ()
 
 
 def grade(
@@ -116,30 +120,43 @@ class _Grader:
         seconds = min(SECONDS, self.student_seconds)
         outcome = supervisor.run(find_answers, str(student), self.names, str(made), seconds=seconds)
         files, unusable = outcome.result or ({}, [f"reading the folder {outcome.ended}"])
-        stop, marks = time.monotonic() + self.student_seconds, []
+        stop, marks, said, why = time.monotonic() + self.student_seconds, [], {}, "; ".join(unusable[:FEW])
         for name in self.names:
             left = stop - time.monotonic()
             if name not in files:
-                verdict = Verdict(False, "; ".join([f"✗ {name}: there is no answer", *unusable[:FEW]]))
+                verdict = Verdict(False, f"✗ {name}: there is no answer" + (why and f"; {_once(said, why, name)}"))
             elif left <= 0:
                 late = f"the {self.student_seconds:g} seconds for all answers were used up before it"
                 verdict = not_yet(name, late, "which of the earlier answers took so long?")
             else:
-                verdict = self._judge(supervisor, student, name, files[name], min(self.seconds, left))
+                verdict = self._judge(supervisor, student, name, files[name], min(self.seconds, left), said)
             points = self.worth[name] if verdict.right else 0
             marks.append(Mark(student.name, name, verdict.right, points, verdict.says, verdict.output))
-        return marks
+        notes = *unusable, *(sentence for sentence, names in said.items() if len(names) > 1 and sentence != why)
+        return [mark._replace(notes=notes) for mark in marks]
 
-    def _judge(self, supervisor, student, name, file, seconds):
+    def _judge(self, supervisor, student, name, file, seconds, said):
         with temporary_folder(self.folder) as outer:
             copy = outer / "answers"
             outcome = supervisor.run(judge_a_copy, name, str(student), str(copy), file, self.seed, seconds=seconds)
             try:
                 verdict = judged(name, outcome)
             except ValueError as error:  # a file that cannot be run
-                verdict = not_yet(name, str(error), "run the file yourself", outcome.output)
-            says = verdict.says.replace(str(copy) + os.sep, "").replace(str(outer) + os.sep, "")
-            return verdict._replace(says=says)
+                why = _once(said, _plain(error, copy), name)
+                verdict = not_yet(name, why, "run the file yourself", outcome.output)
+            return verdict._replace(says=_plain(verdict.says, copy))
+
+
+def _plain(text, copy):
+    """A text without the names of temporary folders, which lead to the files of a student."""
+    return str(text).replace(f"{copy}{os.sep}", "").replace(f"{copy.parent}{os.sep}", "")
+
+
+def _once(said, sentence, name):
+    """A sentence on a student's file, the first time; then the exercise with which it was ``said``, a dict of lists."""
+    said.setdefault(sentence, []).append(name)
+    first = said[sentence][0]
+    return sentence if first == name else f"see {first}"
 
 
 FEW = 3  # at most so many unusable files are named

@@ -1,26 +1,49 @@
 """Find what a student has handed in: which file or notebook answers which exercise. Nothing is run here.
 
-A notebook's answers are its functions. They are extracted with its imports, classes and constants, so that they run
-without its experiments. Each of these statements may fail without harm to the others.
+A notebook's answers are its functions. They are extracted with its imports, classes and those assignments that call
+nothing, so that they run without its experiments. Each of these statements may fail without harm to the others.
+
+A cell is read by IPython's own code, since only that knows which lines are commands, such as ``%time``, and which are
+Python. Without IPython, cells without such commands can be read.
 """
 
 import ast
 import os
-import re
+import symtable
 import sys
+from importlib.util import decode_source
 from pathlib import Path
 
+from ..arguments import shortened
 from ..folders import visible
 from ..output import read_json
 from .mine import FILE
+from .topics import EXERCISES
 
 LARGEST_FILE, LARGEST_TEXT = 50 * 2**20, 2**20
 """The most bytes of a notebook with its pictures, and the most bytes of a Python file or characters of a notebook."""
 
+MOST = 100
+"""The most sentences on what cannot be read."""
+
 DEEPEST = 10_000
 """Python's recursion limit while programs are read, because a sum of 400 terms is a tree of 400 levels."""
 
+BEGIN = "from __future__ import annotations\n\n__name__ = '__main__'\ndisplay = lambda *_, **__: None\n"
+"""How a notebook's program begins: annotations may name what was left out, and what IPython defines is there."""
+
+END = "from unittest.mock import MagicMock as get_ipython\n"
+"""How a notebook's program ends: IPython's commands in its functions, such as ``!ls``, do nothing."""
+
+RUN_HERE = "time", "capture", "prun", "debug"
+"""IPython's magics that run a cell's code as if they were not there."""
+
+NO_IPYTHON = "; if this is meant for IPython, which is not installed here: pip install ipython"
+
 KEPT = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
+ASSIGNMENT = ast.Assign, ast.AnnAssign, ast.AugAssign
+BLOCK = ast.stmt, ast.ExceptHandler, ast.match_case
+NO_FUNCTION = ast.Constant, ast.UnaryOp, ast.BinOp, ast.List, ast.ListComp, ast.Dict
 
 
 def find_answers(folder, names, made):
@@ -28,7 +51,7 @@ def find_answers(folder, names, made):
 
     For each exercise, mine.py comes first, then the last notebook that defines and checks it, then the first notebook
     that defines it. Code from notebooks is written to files in the folder ``made``. Returns a dict from names to files,
-    which are "mine.py" or paths in ``made``, and a list of sentences that say what cannot be used.
+    which are "mine.py" or paths in ``made``, and a list of sentences that say what cannot be used, and why.
 
     This function should run in a process of its own, since reading a file may take all memory, or crash Python.
     """
@@ -42,81 +65,176 @@ def find_answers(folder, names, made):
         return {}, [f"the folder cannot be read: {error.strerror}"]
     for notebook in notebooks:
         try:
-            source, checked = source_of(notebook)
-        except (ValueError, OSError) as error:
-            unusable.append(_named(notebook, error))
+            source, defined, checked, unread = source_of(notebook)
+            file = Path(made, notebook.name)  # so that errors name the notebook
+            file.write_text(source, encoding="utf-8")
+        except Exception as error:  # whatever is wrong with one file, the others are used
+            unusable.append(_sentence(notebook.name, error))
             continue
-        file = Path(made, notebook.name)  # so that errors name the notebook
-        file.write_text(source, encoding="utf-8")
-        defined = names_in(source)
-        found |= {name: str(file) for name in names if name in defined and (name not in found or name in checked)}
-    mine = folder / FILE
+        unusable += (f"{notebook.name}, {sentence}" for sentence in unread)
+        here = [name for name in names if name in defined or ("*" in defined and name in checked)]
+        found |= {name: str(file) for name in here if name not in found or name in checked}
+    mine, text = folder / FILE, ""
     try:
-        defined = names_in(_read(mine, LARGEST_TEXT)) if os.path.lexists(mine) else ()
-        found |= {name: FILE for name in names if name in defined or "*" in defined}
-    except (ValueError, OSError) as error:
-        unusable.append(_named(mine, error))
-    return found, unusable
+        text = decode_source(_read(mine, LARGEST_TEXT)) if os.path.lexists(mine) else ""
+        defined = names_in(text)
+        found |= {name: FILE for name in names if name in defined or ("*" in defined and name not in found)}
+    except Exception as error:
+        unusable.append(_sentence(FILE, error, text))
+    return found, unusable[:MOST]
 
 
-def _named(file, error):
-    return f"{file.name}: {getattr(error, 'strerror', None) or error}"
+def _sentence(where, error, text=""):
+    """What is wrong with a file, or with a cell. A SyntaxError is about a line of its ``text``."""
+    if not isinstance(error, SyntaxError):
+        return f"{where}: {getattr(error, 'strerror', None) or str(error) or type(error).__name__}"
+    wrong = (error.text or "").strip()
+    same = [number for number, line in enumerate(text.splitlines(), 1) if wrong and line.strip() == wrong]
+    number = f", line {min(same, key=lambda number: abs(number - error.lineno))}" if same else ""
+    return f"{where}{number}: {type(error).__name__}: {error.msg}" + (f": {shortened(wrong)}" if wrong else "")
 
 
 def names_in(text):
-    """The names that a Python file may define, and "*" if there may be others, due to import * or invalid code."""
-    tree = _parse(text)
-    if tree is None:
-        return {"*"}
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.alias):
-            found.add(node.asname or node.name)
-    return found
+    """The names that a Python file may define, and "*" if it may define others by ``import *``.
+
+    Raises SyntaxError, which has the line, if Python cannot compile the file.
+    """
+    try:
+        compile(text, FILE, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        error.text = error.text or (error.lineno and text.splitlines()[error.lineno - 1])
+        raise
+    symbols = symtable.symtable(text, FILE, "exec").get_symbols()
+    found = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
+    return found | {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.alias) and node.name == "*"}
 
 
 def source_of(notebook):
-    """A notebook's functions, classes, imports and constants as a Python program, and the names that it checks.
+    """A notebook's definitions as a Python program, the names that it defines and checks, and what cannot be read.
 
-    Raises ValueError if the file is not a notebook, or is too large, OSError if it cannot be read.
+    The last is a list of sentences, each on a cell, of which the statements above the wrong one are used if IPython
+    can tell them apart. Raises ValueError if the file is not a notebook, or is too large, OSError if it cannot be read.
     """
+    content, program, unread = read_json(_read(notebook, LARGEST_FILE)), BEGIN, []
+    called, defined, checked = {"check"}, set(), set()
     try:
-        cells = read_json(_read(notebook, LARGEST_FILE))["cells"]
-        texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    except (TypeError, KeyError):
+        texts = [_code(cell) for sheet in content.get("worksheets", [content]) for cell in sheet["cells"]]
+    except (AttributeError, TypeError, KeyError):
         raise ValueError("this is not a notebook") from None
     if sum(map(len, texts)) > LARGEST_TEXT:
         raise ValueError(f"its code is larger than {LARGEST_TEXT >> 20} MB")
-    kept = []
-    for text in texts:
-        text = re.sub(r"^[ \t]*[%!?].*$", "", text, flags=re.MULTILINE)  # IPython's commands: %time, !ls, ?name
-        if tree := _parse(text):
-            kept += (_that_may_fail(node) for node in tree.body if isinstance(node, KEPT) or _is_constant(node))
+    for number, text in enumerate(texts, 1):
+        try:
+            for node in read_cell(text):
+                answers = dict(_checks(node, called))
+                checked |= answers.keys()
+                for definition in (*_definitions(node), *filter(None, answers.values())):
+                    statement = ast.unparse(definition) + "\n"
+                    defined |= names_in(BEGIN + statement)
+                    program += statement
+        except Exception as error:
+            advice = NO_IPYTHON if isinstance(error, SyntaxError) and not _ipython() else ""
+            unread.append(_sentence(f"cell {number}", error, text) + advice)
+    return program + END * ("get_ipython" in program), defined, checked, unread
+
+
+def _code(cell):
+    """The code in a cell of a notebook in format 4, or in format 3, where it has another name."""
+    text = "".join(cell.get("source") or cell.get("input") or ())
+    return text.replace("\r\n", "\n") if cell.get("cell_type", "code") == "code" else ""
+
+
+def _ipython():
+    """IPython's function that makes Python of a cell's text; None where IPython is not installed."""
     try:
-        program = ast.unparse(ast.Module(kept, []))
-    except (RecursionError, ValueError):
-        raise ValueError("Python cannot write one of its statements, which is very long") from None
-    return program, re.findall(r"^check\(['\"](\w+)", "\n".join(texts), re.MULTILINE)
+        from IPython.core.inputtransformer2 import TransformerManager
+    except Exception:  # an installation may be broken in any way
+        return None
+    return TransformerManager().transform_cell
 
 
-def _that_may_fail(node):
+def read_cell(text):
+    """A cell's statements as IPython reads them. Raises SyntaxError if it cannot."""
+    return _InPlace().visit(ast.parse(transform(text) if (transform := _ipython()) else text)).body
+
+
+class _InPlace(ast.NodeTransformer):
+    """Puts the code that IPython's magics run, as in ``%time step()`` or a cell under ``%%time``, in their place."""
+
+    def visit_Expr(self, node):
+        return _run_by(node.value) or self.generic_visit(node)
+
+    def visit_Call(self, node):
+        match _run_by(node):
+            case [ast.Expr(value)]:
+                return value
+        return self.generic_visit(node)
+
+
+def _run_by(node):
+    """The statements that a magic runs, if the node calls one that does."""
+    match node:
+        case ast.Call(ast.Attribute(ast.Call(ast.Name("get_ipython"))), [ast.Constant(magic), line, *cell]):
+            code = cell or [line] * (magic == "time")
+            return read_cell(ast.literal_eval(code[0])) if code and magic in RUN_HERE else []
+    return []
+
+
+def _checks(tree, called):
+    """The exercises in calls of `check`, each with an assignment if the answer has another name, as ``repaired`` has.
+
+    ``called``: the names of `check`, to which those are added under which it is imported.
+    """
+    for node in ast.walk(tree):
+        match node:
+            case ast.alias("check", str(own)):
+                called.add(own)
+            case ast.Call(ast.Name(function) | ast.Attribute(attr=function), arguments, keywords) if function in called:
+                given = dict(zip(("name", "answer"), arguments, strict=False))
+                given |= {keyword.arg: keyword.value for keyword in keywords}
+                name, answer = (given.get(each, ast.Constant(None)) for each in ("name", "answer"))
+                if isinstance(name, ast.Constant) and name.value in EXERCISES:
+                    named = isinstance(answer, ast.Constant) or ast.unparse(answer) == name.value
+                    yield (
+                        name.value,
+                        None if named else _may_fail(ast.Assign([ast.Name(name.value, ast.Store())], answer)),
+                    )
+
+
+def _definitions(node):
+    """What a statement, or those in its blocks, define without the notebook's experiments, as a list of statements."""
+    if isinstance(node, KEPT) or (isinstance(node, ASSIGNMENT) and _is_kept(node)):
+        return [_may_fail(node)] if getattr(node, "module", None) != "__future__" else []  # which is in BEGIN
+    blocks = [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, BLOCK)]
+    # what is meant to happen comes last, and wins
+    blocks.sort(key=lambda inner: inner in node.body if isinstance(node, ast.If) else isinstance(inner, ast.stmt))
+    inside = [definition for inner in blocks for definition in _definitions(inner)]
+    if isinstance(node, ast.If) and inside and not _runs(node.test):
+        body, other = ([each for inner in block for each in _definitions(inner)] for block in (node.body, node.orelse))
+        return [_may_fail(ast.If(node.test, body or [ast.Pass()], other), inside)]
+    return inside
+
+
+def _is_kept(node):
+    """Whether an assignment calls nothing, and does not put, say, a number in the place of an answer."""
+    names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
+    return not _runs(node) and not (isinstance(node.value, NO_FUNCTION) and names & EXERCISES.keys())
+
+
+def _runs(node):
+    """Whether an expression calls something when it is evaluated, or a statement, or changes an object."""
+    match node:
+        case ast.Lambda() | ast.Call(ast.Name("partial") | ast.Attribute(attr="partial")):
+            return False
+        case ast.Call() | ast.Await() | ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
+            return True
+    return any(map(_runs, ast.iter_child_nodes(node)))
+
+
+def _may_fail(node, otherwise=None):
     """Put a statement into a ``try``, since it may need something left out, such as a default that was measured."""
-    handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, [ast.Pass()])
+    handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, otherwise or [ast.Pass()])
     return ast.fix_missing_locations(ast.Try([node], [handler], [], []))
-
-
-def _is_constant(node):
-    if not isinstance(node, ast.Assign) or not all(isinstance(target, ast.Name) for target in node.targets):
-        return False
-    try:
-        ast.literal_eval(node.value)
-    except (ValueError, TypeError, MemoryError, RecursionError):
-        return False
-    return True
 
 
 def _read(file, largest):
@@ -128,10 +246,3 @@ def _read(file, largest):
     if file.stat().st_size > largest:
         raise ValueError(f"larger than {largest >> 20} MB")
     return file.read_bytes()
-
-
-def _parse(text):
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
