@@ -22,8 +22,8 @@ import traceback
 import warnings
 from pathlib import Path
 
-COMMAND = re.compile(r"^[ \t]*[%!]{1,2}[a-z].*$", re.MULTILINE)
-"""A line for IPython, such as %matplotlib inline, which is left out."""
+COMMAND = re.compile(r"[%!]{1,2}[a-z].*")
+"""A command for IPython, such as %matplotlib inline, which is left out where Python cannot read it."""
 
 LARGEST = 200_000
 """The most bytes of a file that the page keeps."""
@@ -93,7 +93,7 @@ def begin(name):
 def run(source, name="cell", names=None):
     """Run a cell's source in the namespace ``names``, and tell what it shows. Returns whether it raised nothing."""
     names = vars(sys.modules["__main__"]) if names is None else names
-    source, filename = COMMAND.sub("", source), f"<{name}>"
+    source, filename = without_commands(source), f"<{name}>"
     if filename in linecache.cache:  # functions of an earlier run keep their source
         filename = f"<{name}, run {next(_runs)}>"
     linecache.cache[filename] = len(source), None, source.splitlines(keepends=True), filename  # for inspect.getsource
@@ -110,6 +110,26 @@ def run(source, name="cell", names=None):
         finally:
             printed.flush()
             _tell_files()
+
+
+def without_commands(source):
+    """A cell's source without lines that only IPython can read; in a block, ``pass`` stands for them."""
+    lines, left_out = source.split("\n"), set()
+    while True:
+        try:
+            ast.parse(text := "\n".join(lines))
+            return text
+        except SyntaxError as error:
+            number = (error.lineno or 1) - 1
+            if number in left_out:  # where there is no block
+                lines[number] = ""
+            elif number < len(lines) and COMMAND.match(lines[number].lstrip()):
+                lines[number] = COMMAND.sub("pass", lines[number])
+            else:
+                return text
+            left_out ^= {number}
+        except ValueError:  # a character that no program may have
+            return text
 
 
 def _value(source, filename, names):

@@ -43,6 +43,8 @@ def cell(monkeypatch, tmp_path):
         ("print('a'); print('b', end='')", "a\nb"),
         ("%matplotlib inline\n  !ls\n7", "7\n"),
         ("print('%d'\n  % 3)", "3\n"),
+        ("%time\nk = 4\nprint(7\n%k, '''\n%cd a\n''')", "3 \n%cd a\n\n"),
+        ("if True:\n    %cd a\n'in a block'", "'in a block'\n"),
         ("[1, 2];", ""),
         ("None", ""),
         ("", ""),
