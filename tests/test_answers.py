@@ -78,6 +78,8 @@ def test_on_the_command_line(tmp_path, capsys):
     assert json.loads(result.read_text())["right"] is False
     assert cli.main(["check", "ring", str(tmp_path)]) == 2
     assert f"{tmp_path} is a folder; give the path of a Python file" in capsys.readouterr().err
+    assert cli.main(["check", "ring", "06.ipynb"]) == 2
+    assert "06.ipynb is a notebook; give the path of a Python file" in capsys.readouterr().err
     for seconds in ("0", "-1", "nan", "inf"):
         assert cli.main(["check", "ring", str(file), f"--seconds={seconds}"]) == 2
         assert f"a limit of {float(seconds)} seconds" in capsys.readouterr().err

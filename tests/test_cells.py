@@ -170,7 +170,7 @@ def test_an_answer_in_an_odd_notebook(tmp_path, content):
     [
         ("def f():\n    pass\ndef broken(:", "cell 2, line 3: SyntaxError: invalid syntax: def broken(:"),
         ("\n\n!ls \\\n  .\n\nx = (", "cell 2, line 6: SyntaxError: '(' was never closed: x = ("),
-        ("%%time\n  x = 1\n y = 2", "cell 2, line 2: IndentationError: unexpected indent: x = 1"),
+        ("%%time\nx = 1\n y = 2", "cell 2, line 3: IndentationError: unexpected indent: y = 2"),
         ("def f():\n    nonlocal x", "cell 2, line 2: SyntaxError: no binding for nonlocal 'x' found: nonlocal x"),
         ("x = '\0'", "cell 2: "),
     ],

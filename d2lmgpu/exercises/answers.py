@@ -25,8 +25,8 @@ def judge_file(name, path, seconds=SECONDS):
 
     Raises ValueError if the file raises an error or has no such function, OSError if it cannot be read.
     """
-    if Path(path).is_dir():
-        raise ValueError(f"{path} is a folder; give the path of a Python file")
+    if what := "a folder" if Path(path).is_dir() else "a notebook" if Path(path).suffix == ".ipynb" else None:
+        raise ValueError(f"{path} is {what}; give the path of a Python file")
     with open(path, "rb"), contextlib.closing(Supervisor()) as supervisor:  # OSError now if it cannot be read
         return judged(name, supervisor.run(judge_here, name, str(path), seconds=check_seconds(seconds)))
 

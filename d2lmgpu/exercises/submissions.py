@@ -41,7 +41,6 @@ RUN_HERE = "time", "capture", "prun", "debug"
 NO_IPYTHON = "; if this is meant for IPython, which is not installed here: pip install ipython"
 
 KEPT = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
-ASSIGNMENT = ast.Assign, ast.AnnAssign, ast.AugAssign
 BLOCK = ast.stmt, ast.ExceptHandler, ast.match_case
 NO_FUNCTION = ast.Constant, ast.UnaryOp, ast.BinOp, ast.List, ast.ListComp, ast.Dict
 
@@ -203,8 +202,10 @@ def _checks(tree, called):
 
 def _definitions(node):
     """What a statement, or those in its blocks, define without the notebook's experiments, as a list of statements."""
-    if isinstance(node, KEPT) or (isinstance(node, ASSIGNMENT) and _is_kept(node)):
-        return [_may_fail(node)] if getattr(node, "module", None) != "__future__" else []  # which is in BEGIN
+    if getattr(node, "module", None) == "__future__":  # BEGIN has all that it may import
+        return []
+    if isinstance(node, KEPT) or _is_kept(node):
+        return [_may_fail(node)]
     blocks = [inner for inner in ast.iter_child_nodes(node) if isinstance(inner, BLOCK)]
     # what is meant to happen comes last, and wins
     blocks.sort(key=lambda inner: inner in node.body if isinstance(node, ast.If) else isinstance(inner, ast.stmt))
@@ -216,9 +217,11 @@ def _definitions(node):
 
 
 def _is_kept(node):
-    """Whether an assignment calls nothing, and does not put, say, a number in the place of an answer."""
+    """Whether this is an assignment that calls nothing, and does not put, say, a number in the place of an answer."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) or _runs(node):
+        return False
     names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
-    return not _runs(node) and not (isinstance(node.value, NO_FUNCTION) and names & EXERCISES.keys())
+    return not isinstance(node.value, NO_FUNCTION) or names.isdisjoint(EXERCISES)
 
 
 def _runs(node):
