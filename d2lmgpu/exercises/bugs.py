@@ -82,6 +82,7 @@ class cut(Exercise):
     there are k pairs, end to end, whose sizes differ by one at most, for any n.
     """
 
+    without = "chunk_bounds", "shard_bounds"
     cases = ((8, 2), (9, 2), (9, 8), (38, 8), (3, 5), (0, 2), (7, 1))
     form = [(int, int)]
     returns = "return a list of pairs (start, stop)"

@@ -4,14 +4,12 @@ An answer is a function that the student writes; it has the exercise's name. A
 verdict says what is wrong, and gives a hint, but never the solution.
 """
 
-import dis
-import functools
-import inspect
-from types import ModuleType
+import sys
 from typing import NamedTuple
 
 import numpy as np
 
+from ..devices import Device
 from . import faulty
 from .exercise import SEED, random_numbers
 from .results import Empty, Wrong, in_case, in_words
@@ -41,12 +39,12 @@ def judge(name, answer, seconds=None, seed=None):
         return Verdict(False, f"{name}: nothing to check yet. {exercise.asks}")
     if not callable(answer):
         return Verdict(False, f"✗ {name}: this is a {type(answer).__name__}, not a function. {exercise.asks}")
-    before = SEED.set(seed)
+    before, used = SEED.set(seed), []
     try:
         with time_limit(seconds):
-            said = _try_cases(exercise, answer)
-        if library := _librarys_own((name, *exercise.without), answer):
-            raise Wrong(f"all right, but it is the library's own {library}", "write the function yourself")
+            said = _try_cases(exercise, _watched(answer, (name, "right", *exercise.without), used))
+        if used:
+            raise Wrong(f"all right, but it is the library's own {used[0]}", OWN)
         return Verdict(True, "\n  ".join([f"✓ {name}: {exercise.says}", *said]))
     except Empty as nothing:
         return Verdict(False, f"✗ {name}: {nothing}. {exercise.asks}")
@@ -64,6 +62,7 @@ def judge(name, answer, seconds=None, seed=None):
         SEED.reset(before)
 
 
+OWN = "write it yourself: an answer may use the library, but no function of it that does what the exercise asks for"
 BUSY = "does it wait for something that never happens? If devices are still busy, restart the notebook's kernel"
 
 
@@ -90,33 +89,31 @@ def what_ends(error):
     return f"raised {in_words(error)}"
 
 
-def _librarys_own(names, answer):
-    """The full name of the library's function that the answer is, or that it calls to do its work; None if neither.
+def _watched(answer, names, used):
+    """The answer, which now also adds to ``used`` the full names of the library's functions ``names`` that it uses.
 
-    An answer may use the whole library except functions with these ``names``; the first is the exercise's name.
+    It does not matter by which name it calls them, from which table or through which other function. A function that
+    it gives to a device to run counts as called. Names may be preceded by the end of their module's, with a dot.
     """
-    while isinstance(answer, functools.partial):
-        answer = answer.func
-    answer = inspect.unwrap(answer)
-    used = _named_in(answer) if inspect.isfunction(answer) else ()
-    own = (thing for thing in (answer, *used) if _is_librarys(thing) and (thing is answer or thing.__name__ in names))
-    return next((f"{thing.__module__}.{thing.__qualname__}" for thing in own), None)
+    ends = tuple(f".{name}" for name in names)
 
+    def look(frame, event, _):
+        module, name = frame.f_globals.get("__name__"), frame.f_code.co_name
+        if (module, name) == (Device.run.__module__, "run"):
+            function = frame.f_locals["function"]
+            module, name = getattr(function, "__module__", None), getattr(function, "__name__", None)
+        # the functions of faulty.py, which students repair, do not count: the check is to say what is wrong with them
+        if event == "call" and str(module).startswith("d2lmgpu.") and module != faulty.__name__:
+            if (full_name := f"{module}.{name}").endswith(ends):
+                used.append(full_name)
 
-def _is_librarys(thing):
-    module = getattr(thing, "__module__", None) or ""
-    # the functions of faulty.py, which students repair, do not count: the check is to say what is wrong with them
-    return inspect.isroutine(thing) and module.startswith("d2lmgpu.") and module != faulty.__name__
+    def watched(*args):
+        before = sys.getprofile()
+        sys.setprofile(look)
+        try:
+            return answer(*args)
+        finally:
+            sys.setprofile(before)
 
-
-def _named_in(function):
-    """The objects that a function's code uses by a global name or from a module, as ``ring`` or ``d2l.evaluate``."""
-    found = None
-    for instruction in dis.get_instructions(function):
-        if instruction.opname == "LOAD_GLOBAL":
-            found = function.__globals__.get(instruction.argval)
-        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(found, ModuleType):
-            found = getattr(found, instruction.argval, None)
-        else:
-            continue
-        yield found
+    watched.__wrapped__ = answer
+    return watched

@@ -53,6 +53,7 @@ class ring(Exercise):
     it is proved for 1, 2, 3, 5 and 8 devices and for chunks of different sizes, and sends only between neighbours.
     """
 
+    without = "reduce_scatter", "all_gather"
     cases = ((2, 4), (3, 6), (5, 15), (8, 16), (1, 4), (2, 5), (3, 7), (8, 19), (5, 3))
 
     def test(self, answer, k, n):
@@ -75,6 +76,7 @@ class ring_seconds(Exercise):
     """
 
     optional = True
+    without = ("simulate",)
     cases = ((4, 160e6, 1e-5, 16e9), (2, 4e6, 1e-4, 1e9), (1, 1e6, 1e-5, 1e9), (64, 4e3, 2e-5, 1e9))
     hint = "count the steps, then write down the time of one of them: latency + bytes / bandwidth"
 

@@ -38,7 +38,10 @@ class Exercise:
     keeps = ""
     """The hint if the answer changes its arguments; "" if it is allowed to."""
     without = ()
-    """The names of other functions of the library that an answer may not use, besides the one with its own name."""
+    """The library's functions that an answer may not use, besides one with the exercise's name: they do its work.
+
+    A name may be preceded by the end of its module's, with a dot.
+    """
     optional = False
     """Whether the exercise's notebook is optional, although the notebook's number belongs to the core path."""
 

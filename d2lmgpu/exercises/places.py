@@ -1,6 +1,7 @@
 """Exercises for notebook 1, devices: a sum of arrays on several devices, a swap between two, and measuring time."""
 
 import dis
+import inspect
 
 import numpy as np
 
@@ -67,7 +68,7 @@ OVERWRITTEN = "the first assignment overwrites what the second needs: keep a cop
 
 def _rebinds(function):
     """Whether a function assigns to the names of its own parameters."""
-    code = getattr(function, "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
     stored = []
     for each in dis.get_instructions(code or ""):
         if each.opname.startswith("STORE_FAST"):  # of one name, of two, or of one and a load of another

@@ -78,6 +78,7 @@ class next_scale(Exercise):
     bad steps are skipped and halve the scale; enough good ones in a row double it.
     """
 
+    without = ("loss_scale.adapt",)
     cases = {
         "a good step": (1024.0, 3, [ONES, np.ones(2)], 10),
         "the tenth good step in a row": (1024.0, 9, [ONES, np.ones(2)], 10),

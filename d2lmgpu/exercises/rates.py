@@ -40,6 +40,7 @@ class learning_rate(Exercise):
     the rate rises in equal parts to k times the rate, which it reaches in the warm-up's last step.
     """
 
+    without = ("learning_rates",)
     cases = [
         (step, *run) for run in ((0.1, 4, 5), (0.05, 8, 0), (0.2, 1, 3), (0.3, 2, 1)) for step in (*range(6), 9, 100)
     ]

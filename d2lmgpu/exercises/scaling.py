@@ -17,6 +17,7 @@ class speedup_and_efficiency(Exercise):
     speed-up and efficiency are right for each number of devices.
     """
 
+    without = ("make_rows",)
     cases = (({1: 8.0, 2: 5.0, 4: 4.0},), ({4: 3.0, 1: 9.0},), ({1: 2.0, 3: 2.5},))
     hint = ON_PAPER
     form = {float: (float, float)}

@@ -26,6 +26,7 @@ class evaluate(Exercise):
     every image counts once, on any device, and all devices work.
     """
 
+    without = "predict", "confusion_matrix"
     cases = ((11, 2, 4), (16, 3, 5), (8, 1, 3), (9, 5, 8))  # in two, fewer images are left over than there are devices
     hint = "count the right answers over all shards of all minibatches, and divide once by the number of images"
 
@@ -83,6 +84,7 @@ class split_by_loads(Exercise):
     every example is on a device, and each size differs from its share by less than one.
     """
 
+    without = "shard_bounds", "_apportioned"
     cases = ((10, [1, 1]), (3, [1] * 5), (10, [1] * 3), (96, [1, 1, 0.5]), (8, [3, 0, 2]), (5, [0.2] * 4), (0, [1, 2]))
     form = [float]
     returns = SIZES
@@ -114,6 +116,7 @@ class combine_statistics(Exercise):
     the result is the same as if the numbers had never been split into shards.
     """
 
+    without = ("mean_and_variance",)
     cases = (
         ([4, 4], [0.0, 2.0], [1.0, 1.0]),
         ([30, 10], [1.0, 3.0], [4.0, 0.5]),

@@ -1,21 +1,19 @@
 """Wrong answers to the exercises of notebook 6b. A docstring is a part of what the check should say."""
 
-import d2lmgpu as d2l
 from d2lmgpu.collectives import (
     ALGORITHMS,
     Transfer,
     all_gather,
     chunk_bounds,
-    invented,
     place,
     reduce_scatter,
     ring,
     ring_along,
     together,
 )
-from d2lmgpu.collectives.wires import nvlink_ring, rewired, torus
+from d2lmgpu.collectives.wires import torus
 
-_TORUS, _LINE = torus(4, 4), rewired(nvlink_ring(8, 25e9, 2e-6), {(7, 0): 0})
+_TORUS = torus(4, 4)
 _ROWS = [[4 * row + column for column in range(4)] for row in range(4)]
 _COLUMNS = [list(column) for column in zip(*_ROWS, strict=True)]
 
@@ -63,11 +61,6 @@ def torus_allreduce__one_list_of_transfers(k, n):
     return [transfer for step in ring(k, n) for transfer in step]
 
 
-def torus_allreduce__invented(k, n):
-    """all right, but it is the library's own d2lmgpu.collectives.invent.invent"""
-    return d2l.collectives.invent(_TORUS, n) if n > 1000 else ring_along(_TORUS)(k, n)
-
-
 def line_allreduce__no_answer(k, n):
     """it returned nothing. Write line_allreduce"""
 
@@ -101,8 +94,3 @@ def line_allreduce__all_there_then_all_back(k, n):
     give_back = [[[Transfer(i, i + 1, *chunk, "copy")] for i in range(k - 1)] for chunk in chunks]
     late = [together(*([[]] * number + steps for number, steps in enumerate(way))) for way in (collect, give_back)]
     return late[0] + late[1]
-
-
-def line_allreduce__invented(k, n):
-    """all right, but it is the library's own d2lmgpu.collectives.invent.invented"""
-    return invented(_LINE)(k, n) if n > 1000 else line_allreduce__to_an_end_and_back(k, n)
