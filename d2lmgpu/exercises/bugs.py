@@ -39,7 +39,7 @@ class sum_by_chunks(synchronisation.allreduce):
         sent = [sum(t.nbytes for t in away if t.source == f"cpu({i})") // 4 for i in range(k)]
         enough = 2 * (k - 1) * -(-n // k)
         few, found = max(sent) <= enough, f"right, but a device sends {max(sent)} numbers; {enough} are enough"
-        expect(few or sent.count(max(sent)) == k, f"{found}: device {np.argmax(sent)} sends most", ONE_FOR_ALL)
+        expect(few or sent.count(max(sent)) == k, f"{found}: cpu({np.argmax(sent)}) sends most", ONE_FOR_ALL)
         expect(few or all(t.nbytes < 4 * n for t in away), f"{found}: all devices send whole arrays", IN_CHUNKS)
         expect(few, found, self.enough)
 
@@ -120,12 +120,13 @@ class stopwatch(places.timed):
         yield from super().mistakes(seconds, right, took)
 
 
-SHARE = "several devices may share one GPU, each with its own number: gpu(1) may be on the same card as gpu(0)"
+SHARE = "several devices may share one GPU, each with its own number: d2lmgpu puts gpu(i) on card i % gpus itself"
 
 
 class name_devices(Exercise):
-    """Repair name_devices(k, gpus): it returns the names of k devices, 'gpu(0)', 'gpu(1)', ... on a machine with any
-    number of GPUs, and 'cpu(0)', 'cpu(1)', ... on a machine without.
+    """Repair name_devices(k, gpus): it returns the names of k devices, numbered from 0: 'gpu(0)', 'gpu(1)', ... on a
+    machine with any number of GPUs, and 'cpu(0)', 'cpu(1)', ... on a machine without. A number is a device's own, and
+    not its card's: if there are fewer GPUs than devices, gpu(i) is on card i % gpus.
 
     all devices are of one kind, for any number of GPUs.
     """
@@ -145,4 +146,4 @@ class name_devices(Exercise):
         yield len(kinds) > 1, "all wait for the slowest: if there is a GPU, put all devices on GPUs, otherwise none"
         yield gpus == 0 and kinds == {"gpu"}, "without a GPU, the devices are cpu(0), cpu(1), ..."
         yield gpus > 0 and kinds == {"cpu"}, f"the GPU has nothing to do; {SHARE}"
-        yield len(set(names)) < k, "a name is in the list twice; every device has its own number"
+        yield len(set(names)) < k, "a name is in the list twice", SHARE

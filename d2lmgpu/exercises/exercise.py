@@ -35,8 +35,6 @@ class Exercise:
     """The hint for a result of another form."""
     raises = RUN_IT
     """The hint if the answer raises an error."""
-    keeps = ""
-    """The hint if the answer changes its arguments; "" if it is allowed to."""
     without = ()
     """The library's functions that an answer may not use, besides one with the exercise's name: they do its work.
 
@@ -75,7 +73,7 @@ class Exercise:
         """
         given = copy.deepcopy(arguments)
         result = returned(call(answer, *given, hint=self.raises))
-        expect(not self.keeps or same(given, arguments), "it changed its arguments", self.keeps)
+        expect(same(given, arguments), "it changed its arguments", "work on a copy: they belong to the caller")
         found, right = read(result, self.form, self.returns), self.right(*arguments)
         if isinstance(right, dict):
             expect(found.keys() == right.keys(), f"it returned {short(found)}", self.returns)

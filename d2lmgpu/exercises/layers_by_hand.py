@@ -4,7 +4,7 @@ import numpy as np
 
 from ..layers import max_pool2d, max_pool2d_grad
 from .exercise import Exercise, random_numbers
-from .results import call, close, compare, expect, in_case, read, returned, short
+from .results import RUN_IT, call, close, compare, expect, in_case, read, returned, short
 
 NUMBERS = "return an array of numbers"
 
@@ -13,18 +13,23 @@ class leaky_relu(Exercise):
     """Write leaky_relu(x, slope): it returns y, backward. y is x where x > 0, and slope * x elsewhere; backward is a
     function: backward(dy) returns dx. The arrays are NumPy arrays of any shape.
 
-    y, and dx for a given dy, are right for three slopes, even if calls are interleaved.
+    y, and dx for a given dy, are right for four slopes, even if calls are interleaved.
     """
 
-    cases = ((0.1, np.float64), (0.01, np.float32), (0.3, np.float32))
+    cases = (
+        (0.1, (2, 3, 5)),
+        (0.01, (4,)),
+        (2.0, (3, 2)),
+        (-0.5, (6, 1)),
+    )  # max(x, slope * x) is wrong for two of them
     hint = "dy times the derivative: 1 where x was positive, slope elsewhere; each call has its own x"
 
-    def words(self, slope, dtype):
-        return f"x of shape (2, 3, 5), {dtype.__name__}, slope {slope}"
+    def words(self, slope, shape):
+        return f"x of shape {shape}, slope {slope}"
 
-    def test(self, answer, slope, dtype):
-        """Test forward, then backward after another call of forward, and test that x is not changed."""
-        x, dy, other = random_numbers(0).normal(size=(3, 2, 3, 5)).astype(dtype)
+    def test(self, answer, slope, shape):
+        """Test forward, then backward after another call of forward, twice, and test that x and dy are not changed."""
+        x, dy, other = random_numbers(0).normal(size=(3, *shape)).astype(np.float32)
         before = x.copy()
         pair = returned(call(answer, x, slope))
         is_pair = isinstance(pair, tuple) and len(pair) == 2 and callable(pair[1])
@@ -33,11 +38,15 @@ class leaky_relu(Exercise):
         with in_case(f"y for x {short(x)}"):
             y = read(pair[0], np.ndarray, NUMBERS)
             zero = np.where(x > 0, x, 0), "it is zero where x is negative", "a leaky ReLU is slope * x there"
-            compare(y, np.where(x > 0, x, slope * x), [zero], "x where it is positive, slope * x where it is not")
+            larger = np.maximum(x, slope * x), "the larger of x and slope * x", "slope may be more than 1, or negative"
+            compare(y, np.where(x > 0, x, slope * x), [zero, larger], "x where it is positive, slope * x elsewhere")
         call(answer, other, 2 * slope)  # the first call must remember its own x and slope
-        with in_case(f"backward(dy) for dy {short(dy)} and x {short(x)}"):
-            dx = read(returned(call(pair[1], dy)), np.ndarray, NUMBERS)
-            self.compare(dx, dy * np.where(x > 0, 1, slope), x, dy, slope)
+        for again, given in (("", dy), (", called again,", other)):
+            with in_case(f"backward(dy){again} for dy {short(given)} and x {short(x)}"):
+                before = given.copy()
+                dx = read(returned(call(pair[1], given)), np.ndarray, NUMBERS)
+                expect(close(given, before, 0), "dy itself was changed", "write to a new array; dy is the caller's")
+                self.compare(dx, given * np.where(x > 0, 1, slope), x, given, slope)
 
     def mistakes(self, dx, right, x, dy, slope):
         slopes = np.where(x > 0, 1, slope)
@@ -71,6 +80,7 @@ class max_pool_grad(Exercise):
     }
     form = np.ndarray
     returns = NUMBERS
+    raises = f"{RUN_IT}; if sides are odd, leave out the last row and column, x[:, :, : 2 * (H // 2), : 2 * (W // 2)]"
 
     def right(self, dy, x):
         return max_pool2d_grad(dy, max_pool2d(x)[1])
@@ -78,6 +88,8 @@ class max_pool_grad(Exercise):
     def mistakes(self, dx, _, dy, x):
         yield dx.shape != x.shape, f"dx has shape {dx.shape}, and x {x.shape}", "every input gets a gradient, even if 0"
         rows, columns = x.shape[2] // 2, x.shape[3] // 2
+        outside = dx[:, :, 2 * rows :].any() or dx[:, :, :, 2 * columns :].any()
+        yield outside, "an input outside all squares gets a gradient", "with odd sides, the last row or column gets 0"
         spread = np.zeros_like(x)
         spread[:, :, : 2 * rows, : 2 * columns] = dy.repeat(2, 2).repeat(2, 3)
         sums = dx[:, :, : 2 * rows, : 2 * columns].reshape(*x.shape[:2], rows, 2, columns, 2).sum((3, 5))
@@ -109,7 +121,6 @@ class log_softmax(Exercise):
     hint = "log(exp(z) / total) is z - log(total)"
     form = np.ndarray
     returns = NUMBERS
-    keeps = "do not change logits in place"
 
     def right(self, logits):
         wide = logits.astype(float) - logits.max(axis=1, keepdims=True)

@@ -41,20 +41,20 @@ class my_examples(Exercise):
         yield (before * n // k, after * n // k), "the remainder goes to other devices", RAGGED
 
 
-IN_ORDER = "return them in order, the lowest rank first"
+IN_ORDER = "return them in order, the lowest rank first: a set has no order, sorted(...) makes a list that has"
 CIRCLE = "if every rank that others wait for is itself waiting, no single rank is to blame: return []"
 
 
 class culprits(Exercise):
-    """Write culprits(waits): waits is a dict from each rank that answers to the rank that it is waiting for. Return an
-    ordered list of the ranks that others are waiting for but that are not waiting themselves: these did not answer.
+    """Write culprits(waits): waits is a dict from each rank that answers to the rank that it is waiting for. Return a
+    list, the lowest rank first, of the ranks that others wait for but that do not wait themselves: they did not answer.
 
     these ranks keep others waiting, and are not waiting themselves.
     """
 
     cases = [
         (waits,)
-        for waits in ({3: 2, 0: 3, 1: 0}, {0: 1, 2: 1, 3: 1}, {0: 1, 1: 2, 3: 4}, {7: 2, 6: 7, 2: 9}, {0: 1, 1: 0}, {})
+        for waits in ({3: 2, 0: 3, 1: 0}, {0: 1, 2: 1, 3: 1}, {0: 9, 1: 0, 3: 2}, {7: 2, 6: 7, 2: 9}, {0: 1, 1: 0}, {})
     ]
     hint = "follow the chain from rank to rank until you reach one that is not in waits"
     form = [int]

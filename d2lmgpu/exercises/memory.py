@@ -3,12 +3,11 @@
 import numpy as np
 
 from ..collectives import chunk_bounds
-from ..devices import cpu
 from ..words import several
 from .exercise import Exercise, random_numbers
 from .results import Empty, call_recorded, close, expect, short
 from .splitting import LENET_OUTPUTS
-from .watching import check_ways, spread
+from .watching import check_ways, row_of, spread
 
 STAGES = "stage 1 divides the state, stage 2 also the gradients, and stage 3 also the parameters"
 WHOLE = "if k does not divide the number evenly, the largest part has one number more: round up"
@@ -64,7 +63,7 @@ class zero1_step(Exercise):
 
     def test(self, answer, k, n):
         """Test that every device has all new parameters and its own new velocities, with no needless byte sent."""
-        rng, devices, bounds = random_numbers(4), [cpu(i) for i in range(k)], chunk_bounds(n, k)
+        rng, devices, bounds = random_numbers(4), row_of(k), chunk_bounds(n, k)
         start, before = (rng.normal(0, 1, n).astype(np.float32) for _ in range(2))
         own = [rng.normal(0, 1, n).astype(np.float32) for _ in devices]
         params, grads = spread([start] * k, devices), spread(own, devices)
@@ -75,9 +74,9 @@ class zero1_step(Exercise):
             raise Empty("no parameter has changed")
         after = MOMENTUM * before + np.sum(own, axis=0, dtype=np.float32)
         for i, (a, b) in enumerate(bounds):
-            what = f"the parameters of device {i}"
+            what = f"the parameters of {devices[i]}"
             self.compare(params[i], start - LR * after, start, own, before, i, what=what, tolerance=1e-4)
-            said = f"the velocities of device {i} are {short(velocities[i])} instead of {short(after[a:b])}"
+            said = f"the velocities of {devices[i]} are {short(velocities[i])} instead of {short(after[a:b])}"
             hint = "v = momentum · v + gradient, in place, with the sum of all devices' gradients"
             expect(close(velocities[i], after[a:b], 1e-4), said, hint)
         check_ways(transfers, devices, n)

@@ -36,13 +36,13 @@ class to_bfloat16(Exercise):
             (1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, -1 - 3 * 2**-8),  # halfway between two bfloat16 numbers
             (0.0, 1.0, -2.5, 65536.0),
             (1e-30, -3e38, 7e-10, 123456789.0),
+            (1.999, -255.9, 0.49999, -65535.0),  # these go up to the next exponent
             _numbers(3, 40),
             (),
         )
     ]
     form = np.ndarray
     returns = "return an array of float32 numbers"
-    keeps = "make a new array; x belongs to the caller"
 
     def draw(self, rng):
         return (_numbers(6, seed=rng),)
@@ -80,13 +80,14 @@ class next_scale(Exercise):
 
     without = ("loss_scale.adapt",)
     cases = {
-        "a good step": (1024.0, 3, [ONES, np.ones(2)], 10),
-        "the tenth good step in a row": (1024.0, 9, [ONES, np.ones(2)], 10),
+        "a good step": (1024.0, 6, [ONES, np.ones(2)], 10),
+        "the seventh good step in a row, with an interval of 7": (1024.0, 6, [ONES, np.ones(2)], 7),
         "an infinite gradient": (1024.0, 3, [ONES, INFINITE], 10),
-        "a gradient that is NaN": (1024.0, 9, [np.array([1.0, np.nan]), ONES], 10),
+        "a gradient that is NaN": (1024.0, 6, [np.array([1.0, np.nan]), ONES], 7),
         "a gradient of minus infinity": (64.0, 0, [ONES, -INFINITE], 10),
         "an infinite gradient at scale 1": (1.0, 5, [ONES, INFINITE], 10),
-        "large gradients, but finite": (8.0, 1, [np.array([60000.0, 1e30])], 10),
+        "an infinite gradient at scale 1.5": (1.5, 5, [ONES, INFINITE], 10),
+        "large gradients, but finite": (8.0, 1, [np.array([60000.0, 1e30, 3e38, 3e38], np.float32)], 10),
     }
     hint = "the count of good steps restarts from 0 after a change or a bad step"
     form = (bool, float, float)

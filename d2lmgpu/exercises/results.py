@@ -116,6 +116,8 @@ def close(actual, expected, tolerance=1e-5):
     actual, expected = _numbers(actual), _numbers(expected)
     if actual is None or actual.shape != expected.shape:
         return False
+    if np.array_equal(actual, expected, equal_nan=True):
+        return True
     return bool(np.abs(actual - expected).max(initial=0) <= tolerance * np.abs(expected).max(initial=1e-30))
 
 
@@ -139,7 +141,7 @@ def read(result, form, hint):
 
 
 def _read(result, form):
-    if isinstance(result, np.ndarray) and form == [float]:
+    if isinstance(result, np.ndarray) and isinstance(form, list | tuple):
         result = result.tolist()
     match form:
         case list() if isinstance(result, list | tuple):

@@ -1,6 +1,9 @@
 """Exercises for notebook 9, scaling experiments: what to compute from times, and what to conclude from the results."""
 
+import itertools
+
 from .exercise import Exercise
+from .results import same
 
 PER_CENT = "return a fraction, not a percentage: 1 is perfect"
 ON_PAPER = "work out the first case on paper"
@@ -58,32 +61,50 @@ class weak_efficiency(speedup_and_efficiency):
         yield {k: 100 * e for k, e in right.items()}, PER_CENT
 
 
-def _amdahl(s, counts):
-    """Speed-ups that follow Amdahl's law."""
-    return ({k: 1 / (s + (1 - s) / k) for k in counts},)
+def _amdahl(*s, counts):
+    """Speed-ups that follow Amdahl's law; if there are several s, the numbers of devices take turns."""
+    return ({k: 1 / (part + (1 - part) / k) for k, part in zip(counts, itertools.cycle(s), strict=False)},)
+
+
+ALL_COUNT = "no s fits all: fit one that every number of devices has a say in, not only the last, or the largest"
 
 
 class serial_fraction(Exercise):
     """Write serial_fraction(speedups): speedups is a dict from the number of devices k to the speed-up. Return the s
-    for which the speed-ups fit Amdahl's law, 1 / speed-up = s + (1 - s) / k.
+    for which the speed-ups fit Amdahl's law, 1 / speed-up = s + (1 - s) / k. If each k needs another s, as measured
+    speed-ups do, return one in between, for which every k but 1 counts.
 
     it limits the speed-up: any number of devices is at most 1/s times as fast as one.
     """
 
-    cases = (_amdahl(0.25, (2, 4)), _amdahl(0.1, (1, 2, 8)), _amdahl(0.0, (2, 16)), _amdahl(0.5, (1, 3)))
+    cases = (
+        *(_amdahl(0.25, counts=(2, 4)), _amdahl(0.1, counts=(1, 2, 8)), _amdahl(0.0, counts=(2, 16))),
+        *(_amdahl(0.5, counts=(1, 3)), _amdahl(0.2, 0.3, counts=(2, 4)), _amdahl(0.1, 0.3, 0.2, counts=(8, 1, 2))),
+    )
     hint = ON_PAPER
     raises = "for one device every s fits (0 = s · 0), so leave it out"
 
     def draw(self, rng):
-        return _amdahl(round(rng.uniform(0.01, 0.9), 3), map(int, rng.choice(range(2, 65), 3, replace=False)))
+        counts = map(int, rng.choice(range(2, 65), 2, replace=False))
+        return _amdahl(*rng.uniform(0.01, 0.9, rng.integers(1, 3)).round(3).tolist(), counts=counts)
 
     def right(self, speedups):
-        """The s of Amdahl's law, from the largest number of devices; any number except 1 would do."""
-        k = max(speedups)
-        return (1 / speedups[k] - 1 / k) / (1 - 1 / k)
+        """The s of all numbers of devices; None if they differ, since it depends on the fit."""
+        low, high = self.range(speedups)
+        return high if same(low, high) else None
 
-    def mistakes(self, _, s, speedups):
+    def range(self, speedups):
+        """The smallest and the largest s of a number of devices except 1."""
+        each = [(1 / speedup - 1 / k) / (1 - 1 / k) for k, speedup in speedups.items() if k > 1]
+        return min(each), max(each)
+
+    def mistakes(self, found, s, speedups):
         k, last = list(speedups.items())[-1]
+        if s is None:
+            low, high = self.range(speedups)
+            alone = not low + 1e-9 < found < high - 1e-9
+            yield alone, f"the single k need an s of {low:.3g} to {high:.3g}", ALL_COUNT
+            return
         yield 1 - s, "that is the part that shrinks; s is the other part"
         yield 1 - last / k, "that is 1 minus the efficiency; solve 1/S = s + (1 - s)/k for s"
         yield 1 / last - 1 / k, "1/S - 1/k is not yet s: divide it by 1 - 1/k"

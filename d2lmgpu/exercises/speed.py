@@ -4,7 +4,7 @@ import numpy as np
 
 from ..words import several
 from .exercise import Exercise, random_numbers
-from .results import call, close, expect, read, returned
+from .results import call, close, expect, read, returned, same
 
 
 class count_products(Exercise):
@@ -69,8 +69,8 @@ class accumulate_grads(Exercise):
             scratch[1][...] = y.sum()
             return scratch
 
-        grads = returned(call(answer, grads_of, X, y, most, hint="cut X and y at the same places"))
-        grads = read(grads, [np.ndarray], "return a list with an array for each parameter")
+        result = returned(call(answer, grads_of, X, y, most, hint="cut X and y at the same places"))
+        grads = read(result, [np.ndarray], "return a list with an array for each parameter")
         said = f"parts of {sizes} images"
         expect(sizes and max(sizes) <= most, said, "range(0, len(X), most) gives the index at which each part begins")
         expect(sum(sizes) == n, f"{said}, {sum(sizes)} in all", "what about the last, smaller part?")
@@ -78,6 +78,9 @@ class accumulate_grads(Exercise):
         sums = (X * y[:, None]).sum(axis=0), np.array([y.sum()])
         for which, grad, right, last in zip(("first", "second"), grads, sums, scratch, strict=True):
             self.compare(grad, right, n, len(sizes), last, what=f"the {which} gradient")
+        grads_of(2 * X, y)
+        overwritten = "right, but the arrays are those of grads_of, and its next call overwrites them"
+        expect(same(read(result, [np.ndarray], self.returns), grads), overwritten, "add up in your own arrays")
 
     def mistakes(self, grad, right, n, parts, last):
         yield right / parts, "a mean", "gradients are summed over images; sgd divides once, by the batch size"

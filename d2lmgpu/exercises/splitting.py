@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from ..devices import cpu
 from ..words import several
 from .exercise import Exercise, random_numbers
 from .results import call_recorded, expect, returned
-from .watching import check_place
+from .watching import check_place, row_of
 
 LENET_OUTPUTS = [13520, 13520, 3380, 4050, 4050, 800, 800, 128, 128, 10]
 """How many outputs LeNet's layers have for an image: twice convolution, ReLU, pooling; flatten, dense, ReLU, dense."""
@@ -76,7 +75,7 @@ class dense_by_inputs(Exercise):
     def test(self, answer, N, D, O, k):
         """Test that the result is on the first device, and that every device had a part of the weight and the work."""
         rng = random_numbers(0)
-        devices = [cpu(i) for i in range(k)]
+        devices = row_of(k)
         x, weight, bias = (rng.normal(0, 1, shape).astype(np.float32) for shape in ((N, D), (D, O), (O,)))
         y, transfers = call_recorded(answer, x, weight, bias, list(devices), hint=PARTS)
         check_place(returned(y), devices[0], "y", "return the sum as an array on devices[0]")

@@ -9,7 +9,7 @@ from ..words import several
 from .exercise import Exercise, random_numbers
 from .places import PUT, vectors
 from .results import Empty, call, call_recorded, close, compare, expect, in_case, kind, read, returned, same_things
-from .watching import check_place, check_ways
+from .watching import check_place, check_ways, row_of
 
 TWO_LISTS = "return two lists: return X_shards, y_shards"
 RAGGED = "n divided by k leaves a remainder r; give one extra example to r of the devices"
@@ -31,8 +31,9 @@ class split_batch(Exercise):
 
     def test(self, answer, n, k):
         """Test that each example is there once, with its label, and that each shard has the right size and device."""
-        devices = [cpu(i) for i in range(k)]
-        X, y = np.arange(n, dtype=np.float32).reshape(n, 1), np.arange(n)  # an image is one pixel, its number
+        devices = row_of(k)
+        y = np.arange(n)
+        X = y.astype(np.float32).repeat(6).reshape(n, 1, 2, 3)  # each pixel of an image is its number
         result = returned(call(answer, X, y, list(devices), hint=RAGGED))
         expect(isinstance(result, tuple), f"it returned {kind(result)}", TWO_LISTS)
         X_shards, y_shards = read(result, ([object], [object]), TWO_LISTS)
@@ -44,7 +45,9 @@ class split_batch(Exercise):
         expect(sizes == labels, f"{sizes} images and {labels} labels", "cut X and y at the same places")
         expect(sum(sizes) == n, f"shards of {sizes} examples, {sum(sizes)} in all", RAGGED)
         expect(max(sizes) - min(sizes) <= 1, f"shards of {sizes} examples; all devices wait for the largest", RAGGED)
-        images, labels = (_flat(shards) for shards in (X_shards, y_shards))
+        shapes = {shard.shape[1:] for shard in X_shards}
+        expect(shapes == {X.shape[1:]}, f"images of {X.shape[1:]} have become {shapes}", "keep the other axes of X")
+        images, labels = _flat(X_shards)[::6], _flat(y_shards)
         expect(sorted(images) == [*range(n)], "some examples occur twice, others never", RAGGED)
         hint = "cut X and y at the same places, in the same order"
         expect((images == labels).all(), "some images have another image's label", hint)
@@ -61,16 +64,16 @@ class allreduce(Exercise):
     """
 
     without = "allreduce", *ALGORITHMS, "reduce_scatter", "all_gather"  # of repairs, too
-    cases = ((2, 5), (1, 4), (3, 7), (5, 3), (8, 11))
+    cases = ((2, 5), (1, 4), (3, 7), (5, 3), (8, 12))
     hint = "try it with vectors such as [1], [10], [100]: the digits show which were counted, and how often"
 
     def words(self, k, n):
-        return f"{several(k, 'device')}, {several(n, 'number')}"
+        return f"{several(k, 'device')}, {several(n, 'number')}{'' if n % 2 else ' in two rows'}"
 
     def test(self, answer, k, n):
         """Test that every device holds the sum, in place. Returns the transfers."""
         compile_algorithm.cache_clear()  # it would hide whose schedule this is
-        arrays, values = vectors(range(k), n)
+        arrays, values = vectors(row_of(k), (n,) if n % 2 else (2, n // 2))
         data = list(arrays)
         _, transfers = call_recorded(answer, data, mixed=PUT)
         kept = same_things(data, arrays)
@@ -80,7 +83,7 @@ class allreduce(Exercise):
         said = "the list now has other arrays, and the given ones, the devices' gradients, do not hold the sum"
         expect(kept or close(arrays[-1], total), said, REBOUND)
         for i, array in enumerate(arrays):
-            self.compare(array, total, values, i, what=f"device {i}", tolerance=1e-4)
+            self.compare(array, total, values, i, what=str(array.device), tolerance=1e-4)
         check_ways(transfers, [array.device for array in arrays], n)
         return transfers
 
@@ -124,7 +127,7 @@ def check_steps(replicas, arrays, start, own, sizes, lr, transfers, tolerance=1e
             (-total / n, "uphill", "SGD subtracts the gradient"),
             (not np.isfinite(step).all(), "do not divide by an empty shard's size"),
         )
-        with in_case(f"the step of device {i}"):
+        with in_case(f"the step of {arrays[i][0].device}"):
             compare(step, total / n, mistakes, SAME, tolerance)
 
 

@@ -5,14 +5,13 @@ import math
 import numpy as np
 
 from ..collectives import chunk_bounds
-from ..devices import cpu
 from ..networks import init_params, loss_and_grads
 from ..parallel import get_params
 from ..words import several
 from .exercise import Exercise, random_numbers
 from .results import call_recorded, read
 from .synchronisation import check_steps
-from .watching import check_at_once, check_ways, watch
+from .watching import check_at_once, check_ways, row_of, watch
 
 LR = 0.5
 
@@ -37,7 +36,7 @@ class train_batch(Exercise):
         rng = random_numbers(0)
         params = init_params(0, init="he")
         X, y = rng.random((n, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, n)
-        devices, bounds = [cpu(i) for i in range(k)], chunk_bounds(n, k)
+        devices, bounds = row_of(k), chunk_bounds(n, k)
         copies = [get_params(params, device) for device in devices]
         given = [list(copy) for copy in copies]
         with watch(devices) as seen:

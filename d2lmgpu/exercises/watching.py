@@ -3,7 +3,7 @@
 import contextlib
 import threading
 
-from ..devices import DeviceArray, current_device, put
+from ..devices import DeviceArray, cpu, current_device, put
 from .results import expect
 
 RAW = "reading .raw bypasses the rules, and on a GPU this would fail"
@@ -12,6 +12,11 @@ RAW = "reading .raw bypasses the rules, and on a GPU this would fail"
 def spread(values, devices):
     """Copy arrays from the host to devices, one to each."""
     return [put(value, device) for value, device in zip(values, devices, strict=True)]
+
+
+def row_of(k):
+    """k virtual devices; if k is odd, in an order in which a device's number is not its place in the list."""
+    return [cpu(i) for i in range(k)][:: 1 if k % 2 == 0 else -1]
 
 
 def check_place(array, device, what, hint):

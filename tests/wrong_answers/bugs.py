@@ -56,7 +56,7 @@ def sum_by_chunks__as_found(data):
 
 
 def sum_by_chunks__by_one_device(data):
-    """right, but a device sends 1998 numbers; 1332 are enough: device 0 sends most"""
+    """right, but a device sends 1998 numbers; 1332 are enough: cpu(2) sends most"""
     d2l.allreduce(data)
 
 
@@ -86,7 +86,7 @@ def _by_chunks(data, give_back):
 
 
 def sum_by_chunks__halves_of_what_is_counted_twice(data):
-    """device 0: ["""
+    """cpu(0): ["""
     faulty.sum_by_chunks(data)
     for array in data:
         array[:] /= 2
@@ -102,13 +102,13 @@ def sum_from_neighbours__no_answer(data):
 
 
 def sum_from_neighbours__what_grew_is_sent_on(data):
-    """3 devices, 7 numbers: device 0: ["""
+    """3 devices, 7 numbers: cpu(2): ["""
     for _ in range(len(data) - 1):
         faulty.sum_from_neighbours(data)
 
 
 def sum_from_neighbours__one_device_too(data):
-    """1 device, 4 numbers: device 0: ["""
+    """1 device, 4 numbers in two rows: cpu(0): ["""
     messages = data
     for _ in range(max(1, len(data) - 1)):
         messages = [d2l.put(messages[i - 1], array.device) for i, array in enumerate(data)]
@@ -181,7 +181,7 @@ def sum_round_the_ring__adds_on_the_second_trip(data):
 
 
 def step_replicas__as_found(device_params, device_grads, shard_sizes, lr):
-    """the step of device 0:"""
+    """the step of cpu(0):"""
     faulty.step_replicas(device_params, device_grads, shard_sizes, lr)
 
 
@@ -382,3 +382,18 @@ def sum_by_chunks__calls_the_librarys(data):
 def sum_round_the_ring__calls_the_librarys(data):
     """it is the library's own d2lmgpu.collectives.allreduce"""
     d2l.allreduce(data, "ring")
+
+
+def name_devices__the_cards(k, gpus):
+    """a name is in the list twice\n  Hint: several devices may share one GPU, each with its own number: d2lmgpu puts"""
+    return [f"gpu({i % gpus})" if gpus else f"cpu({i})" for i in range(k)]
+
+
+def sum_by_chunks__of_rows(data):
+    """8 devices, 4,000 numbers in two rows: right, but a device sends 28000 numbers; 7000 are enough"""
+    for owner, (start, stop) in enumerate(chunk_bounds(data[0].size, len(data))):
+        mine, *others = [array[start:stop] for array in data[owner:] + data[:owner]]
+        for chunk in others:
+            mine += d2l.put(chunk, mine.device)
+        for chunk in others:
+            chunk[:] = d2l.put(mine, chunk.device)

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+import d2lmgpu as d2l
+
 
 def leaky_relu__no_answer(x, slope):
     """it returned nothing. Write leaky_relu"""
@@ -51,7 +53,7 @@ def leaky_relu__remembers_the_last_call_only(x, slope, kept={}):  # noqa: B006
 
 
 def leaky_relu__the_wrong_sign(x, slope):
-    """x where it is positive, slope * x where it is not"""
+    """x where it is positive, slope * x elsewhere"""
     return np.where(x > 0, x, -slope * x), lambda dy: np.where(x > 0, dy, slope * dy)
 
 
@@ -75,7 +77,7 @@ def max_pool_grad__all_to_everybody(dy, x):
 
 
 def max_pool_grad__even_sides_only(dy, x):
-    """images of 5 × 7, odd sides: it raised ValueError"""
+    """if sides are odd, leave out the last row and column"""
     largest = x.reshape(*x.shape[:2], x.shape[2] // 2, 2, x.shape[3] // 2, 2).max((3, 5))
     return dy.repeat(2, 2).repeat(2, 3) * (x == largest.repeat(2, 2).repeat(2, 3))
 
@@ -154,3 +156,53 @@ def log_softmax__forgets_the_logarithm(logits):
     """log(exp(z) / total) is z - log(total)"""
     shifted = logits - logits.max(axis=1, keepdims=True)
     return shifted - np.exp(shifted).sum(axis=1, keepdims=True)
+
+
+def leaky_relu__the_larger(x, slope):
+    """the larger of x and slope * x\n  Hint: slope may be more than 1, or negative"""
+    return np.maximum(x, slope * x), lambda dy: np.where(x > 0, dy, slope * dy)
+
+
+def leaky_relu__overwrites_dy(x, slope):
+    """dy itself was changed"""
+
+    def backward(dy):
+        dy[x <= 0] *= slope
+        return dy
+
+    return np.where(x > 0, x, slope * x), backward
+
+
+def leaky_relu__backward_once(x, slope):
+    """backward(dy), called again, for dy ["""
+    kept = np.where(x > 0, 1, slope)
+
+    def backward(dy):
+        nonlocal kept
+        kept = kept * dy
+        return kept
+
+    return np.where(x > 0, x, slope * x), backward
+
+
+def max_pool_grad__into_x(dy, x):
+    """work on a copy"""
+    x[...] = _max_pool_grad(dy, x)
+    return x
+
+
+def max_pool_grad__at_the_edge_too(dy, x):
+    """with odd sides, the last row or column gets 0"""
+    dx = _max_pool_grad(dy, x)
+    dx[:, :, 2 * dy.shape[2] :] = 1
+    return dx
+
+
+def _max_pool_grad(dy, x):
+    return d2l.max_pool2d_grad(dy, d2l.max_pool2d(x)[1])
+
+
+def log_softmax__by_the_largest_size(logits):
+    """subtract each row's own maximum"""
+    shifted = logits - np.abs(logits).max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

@@ -100,3 +100,8 @@ def culprits__a_set(waits):
 def _right(batch_size, counts, rank):
     bounds, first = chunk_bounds(batch_size, sum(counts)), sum(counts[:rank])
     return bounds[first][0], bounds[first + counts[rank] - 1][1]
+
+
+def culprits__a_set_as_a_list(waits):
+    """sorted(...) makes a list that has"""
+    return list(set(waits.values()) - set(waits))

@@ -112,7 +112,7 @@ def zero1_step__forgets_momentum(params, grads, velocities, lr, momentum):
 
 
 def zero1_step__forgets_to_keep_the_velocities(params, grads, velocities, lr, momentum):
-    """the velocities of device 0 are"""
+    """the velocities of cpu(0) are"""
     k, n = len(params), len(params[0])
     execute(reduce_scatter(k, n), grads)
     for param, grad, velocity, (start, stop) in zip(params, grads, velocities, chunk_bounds(n, k), strict=True):

@@ -116,3 +116,20 @@ def serial_fraction__a_list(speedups):
 def limiting_phase__a_list(one, many, k):
     """return the name of a phase"""
     return list(many)
+
+
+def serial_fraction__the_last_alone(speedups):
+    """the single k need an s of 0.2 to 0.3\n  Hint: no s fits all"""
+    k, speedup = list(speedups.items())[-1]
+    return (1 / speedup - 1 / k) / (1 - 1 / k)
+
+
+def serial_fraction__the_largest_alone(speedups):
+    """not only the last, or the largest"""
+    return serial_fraction__the_last_alone({max(speedups): speedups[max(speedups)]})
+
+
+def serial_fraction__the_sum(speedups):
+    """no s fits all"""
+    found = {(1 / S - 1 / k) / (1 - 1 / k) for k, S in speedups.items() if k > 1}
+    return sum(found) if max(found) - min(found) > 1e-9 else max(found)

@@ -174,3 +174,25 @@ def _packed(order, sizes, limit):
         else:
             found.append([i])
     return found
+
+
+def accumulate_grads__one_part_as_it_is(grads_of, X, y, most):
+    """right, but the arrays are those of grads_of, and its next call overwrites them"""
+    if len(X) <= most:
+        return grads_of(X, y)
+    parts = [slice(start, start + most) for start in range(0, len(X), most)]
+    grads = [[np.copy(grad) for grad in grads_of(X[part], y[part])] for part in parts]
+    return list(map(sum, zip(*grads, strict=True)))
+
+
+def buckets__eats_the_sizes(sizes, limit):
+    """work on a copy"""
+    found, room = [], -1
+    while sizes:
+        size = sizes.pop()
+        if size > room:
+            found.append([])
+            room = limit
+        found[-1].append(len(sizes))
+        room -= size
+    return found

@@ -136,3 +136,10 @@ def dense_by_inputs__sums_on_two_devices(x, weight, bias, devices):
     parts = np.array_split(np.arange(x.shape[1]), len(devices))
     products = [d2l.put(x[:, p], device) @ d2l.put(weight[p], device) for p, device in zip(parts, devices)]  # noqa: B905
     return sum(products) + bias
+
+
+def dense_by_inputs__on_devices_from_zero(x, weight, bias, devices):
+    """y is on cpu(0)"""
+    parts = np.array_split(x, len(devices), axis=1), np.array_split(weight, len(devices))
+    own = [[d2l.put(part, d2l.cpu(i)) for part in pair] for i, pair in enumerate(zip(*parts, strict=True))]
+    return sum((d2l.put(a @ b, d2l.cpu(0)) for a, b in own), d2l.put(bias, d2l.cpu(0)))

@@ -128,7 +128,7 @@ def update_replicas__without_allreduce(device_params, device_grads, lr, batch_si
 
 
 def update_replicas__only_the_first(device_params, device_grads, lr, batch_size):
-    """the step of device 1: ["""
+    """the step of cpu(1): ["""
     for grads in zip(*device_grads, strict=True):
         d2l.allreduce(list(grads))
     d2l.sgd(device_params[0], device_grads[0], lr, batch_size)
@@ -272,3 +272,22 @@ def associative_sum__in_float64(device_terms, allreduce):
     arrays = [sum(np.rint(term * 2.0**40).astype(np.int64) for term in terms) for terms in device_terms]
     allreduce(arrays)
     return arrays[0] * 2.0**-40
+
+
+def split_batch__on_devices_from_zero(X, y, devices):
+    """the shard for cpu(4) is on cpu(0)"""
+    parts = np.array_split(X, len(devices)), np.array_split(y, len(devices))
+    return tuple([d2l.put(part, d2l.cpu(i)) for i, part in enumerate(each)] for each in parts)
+
+
+def split_batch__flattened(X, y, devices):
+    """keep the other axes of X"""
+    return d2l.split_batch(X.reshape(len(X), -1), y, devices)
+
+
+def allreduce__on_devices_from_zero(data):
+    """you cannot mix arrays of two devices"""
+    for array in data[1:]:
+        data[0][:] += d2l.put(array, d2l.cpu(0))
+    for i, array in enumerate(data[1:], 1):
+        array[:] = d2l.put(data[0], d2l.cpu(i))

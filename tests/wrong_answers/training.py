@@ -26,7 +26,7 @@ def _update(device_params, device_grads, lr, sizes):
 
 
 def train_batch__devices_in_another_rate(X, y, device_params, devices, lr):
-    """the step of device 1: ["""
+    """the step of cpu(1): ["""
     losses, grads, sizes = _gradients(X, y, device_params, devices)
     _exchange(grads)
     _update(device_params, grads, lr, [(1 + (i > 0)) * len(y) for i in range(len(devices))])
@@ -133,7 +133,7 @@ def train_batch__one_device_after_the_other(X, y, device_params, devices, lr):
 
 
 def train_batch__calls_that_wait(X, y, device_params, devices, lr):
-    """you waited for cpu(0) before you gave work to cpu(1)"""
+    """you waited for cpu(2) before you gave work to cpu(1)"""
     shards = zip(*d2l.split_batch(X, y, devices), device_params, strict=True)
     return _finish([d2l.loss_and_grads(*arguments) for arguments in shards], device_params, lr, len(y))
 
@@ -225,3 +225,10 @@ def smallest_batch__parts_of_examples(per_example, exchange, k):
 def smallest_batch__parts_of_examples_on_a_device(per_example, exchange, k):
     """rounded up: math.ceil(n / k)"""
     return math.floor(exchange / (per_example * (1 - 1 / k))) + 1
+
+
+def examples_per_second__drops_the_first(seconds, sizes):
+    """work on a copy"""
+    seconds.pop(0)
+    sizes.pop(0)
+    return sum(sizes) / sum(seconds)

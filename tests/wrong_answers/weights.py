@@ -151,3 +151,24 @@ def combine_statistics__the_mean_square(counts, means, variances):
 def combine_statistics__the_mean_only(counts, means, variances):
     """return two numbers: mean, variance"""
     return np.average(means, weights=counts)
+
+
+def evaluate__on_devices_from_zero(device_params, X, y, devices, batch_size):
+    """it raised DeviceMismatchError"""
+    devices = [d2l.cpu(i) for i in range(len(devices))]
+    shards = list(_shards(device_params, X, y, devices, batch_size))
+    return sum(right.sum() for parts in shards for right in parts) / len(X)
+
+
+def split_by_loads__the_rest_to_the_first(n, loads):
+    """a device with load 0 has work"""
+    sizes = [int(n * load / sum(loads)) for load in loads]
+    rest = n - sum(sizes)
+    return [size + (i < rest) for i, size in enumerate(sizes)]
+
+
+def split_by_loads__rounded_and_one_repaired(n, loads):
+    """one size differs from its share by"""
+    sizes = [round(n * load / sum(loads)) for load in loads]
+    sizes[sizes.index(max(sizes))] += n - sum(sizes)
+    return sizes if min(sizes) >= 0 else [n // len(loads) + (i < n % len(loads)) for i in range(len(loads))]
