@@ -10,8 +10,8 @@ NUMBERS = "return an array of numbers"
 
 
 class leaky_relu(Exercise):
-    """Write leaky_relu(x, slope): it returns y, backward. y is x where x > 0, and slope * x elsewhere; backward is a
-    function: backward(dy) returns dx. The arrays are NumPy arrays of any shape.
+    """Write leaky_relu(x, slope): it returns y, backward. y is x where x > 0, and slope * x elsewhere, for any slope;
+    backward is a function: backward(dy) returns dx. The arrays are NumPy arrays of any shape.
 
     y, and dx for a given dy, are right for four slopes, even if calls are interleaved.
     """
