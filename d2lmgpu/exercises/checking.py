@@ -115,5 +115,4 @@ def _watched(answer, names, used):
         finally:
             sys.setprofile(before)
 
-    watched.__wrapped__ = answer
     return watched

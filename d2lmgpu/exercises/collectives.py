@@ -7,7 +7,6 @@ from .exercise import Exercise
 from .results import Empty, Wrong, call, expect, read, returned
 
 FORM = "a schedule is a list of steps, a step a list of Transfer(source, destination, start, stop, op)"
-HALF_WAY = "after k - 1 steps each chunk is complete on one device: k - 1 more, with op 'copy', give it to the others"
 FEWER = "there is a step too many: k - 1 steps complete the sums, and k - 1 more give them to all devices"
 ALL_SEND = "cut the array into k chunks, and in each step let all devices send one chunk at the same time"
 CHUNKS = "chunk_bounds(n, k) gives the start and stop of each of k chunks; take chunk numbers modulo k"
@@ -29,7 +28,7 @@ def _hint(error, schedule, k, n):
     if "names a device" in error:
         return "the last device's neighbour is device 0: take the numbers of devices modulo k, too"
     if len(schedule) == k - 1 and all(t.op == "add" for step in schedule for t in step):
-        return HALF_WAY
+        return "after k - 1 steps each chunk is complete on one device: k - 1 more, with op 'copy', give it to all"
     if n % k:
         return f"it is right if k divides n; {CHUNKS}"
     if "counted" in error:

@@ -41,10 +41,6 @@ class my_examples(Exercise):
         yield (before * n // k, after * n // k), "the remainder goes to other devices", RAGGED
 
 
-IN_ORDER = "return them in order, the lowest rank first: a set has no order, sorted(...) makes a list that has"
-CIRCLE = "if every rank that others wait for is itself waiting, no single rank is to blame: return []"
-
-
 class culprits(Exercise):
     """Write culprits(waits): waits is a dict from each rank that answers to the rank that it is waiting for. Return a
     list, the lowest rank first, of the ranks that others wait for but that do not wait themselves: they did not answer.
@@ -74,5 +70,5 @@ class culprits(Exercise):
         yield sorted(set(waited)), "all ranks that others wait for", "some of these wait themselves: they have answered"
         yield sorted(rank for rank in waited if rank not in waits), "a rank is in the list twice", "name each rank once"
         yield right[:1], "some are missing", "more than one rank may be silent"
-        yield sorted(found) == right, IN_ORDER
-        yield bool(waits and not right), CIRCLE
+        yield sorted(found) == right, "in order, the lowest rank first: sorted(...) makes a list; a set has no order"
+        yield bool(waits and not right), "if all ranks that others wait for wait, too, none is to blame: return []"

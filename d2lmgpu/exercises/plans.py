@@ -49,9 +49,6 @@ def _differ(orders):
     return len({tuple((what, m) for what, _, m in sorted(order, key=lambda step: step[0])) for order in orders}) > 1
 
 
-NO_MORE = "device s begins with only k - s forwards; after that, each backward makes room for one forward"
-
-
 class one_f_one_b(Exercise):
     """Write one_f_one_b(k, micro_batches): for each of k devices, return the list of its computations, in order, as
     tuples ('F' or 'B', stage, micro_batch). Device s has stage s and begins with k - s forwards (or with all, if there
@@ -73,7 +70,7 @@ class one_f_one_b(Exercise):
             # forward, and not yet backward
             held, most = max(itertools.accumulate(1 if what == "F" else -1 for what, *_ in order)), min(k - s, m)
             said = f"device {s} holds {held} micro-batches at a time; {most} are enough"
-            expect(held <= most, said, NO_MORE)
+            expect(held <= most, said, "device s begins with only k - s forwards; then a backward makes room for one")
         found, right = simulate(plan).seconds, 3 * (m + k - 1)
         said = f"right, but it takes as long as {found:g} forwards; {right} are possible"
         hint = "device s begins with k - s forwards, so that its neighbours also have work"

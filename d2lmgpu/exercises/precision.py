@@ -35,8 +35,7 @@ class to_bfloat16(Exercise):
             (1 + 2**-9, 3.14159265, -0.1, 1 / 3),
             (1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, -1 - 3 * 2**-8),  # halfway between two bfloat16 numbers
             (0.0, 1.0, -2.5, 65536.0),
-            (1e-30, -3e38, 7e-10, 123456789.0),
-            (1.999, -255.9, 0.49999, -65535.0),  # these go up to the next exponent
+            (1e-30, -3e38, 123456789.0, 1.999, -65535.0),  # the last two go up to the next exponent
             _numbers(3, 40),
             (),
         )
@@ -66,8 +65,6 @@ class to_bfloat16(Exercise):
 
 
 ONES, INFINITE = np.ones((2, 3)), np.array([0, np.inf])
-DOUBLED = "the scale is doubled after `interval` good steps in a row, and otherwise does not change"
-FINITE = "a step is used only if all gradients are finite: no array contains an infinite value or NaN"
 
 
 class next_scale(Exercise):
@@ -85,7 +82,6 @@ class next_scale(Exercise):
         "an infinite gradient": (1024.0, 3, [ONES, INFINITE], 10),
         "a gradient that is NaN": (1024.0, 6, [np.array([1.0, np.nan]), ONES], 7),
         "a gradient of minus infinity": (64.0, 0, [ONES, -INFINITE], 10),
-        "an infinite gradient at scale 1": (1.0, 5, [ONES, INFINITE], 10),
         "an infinite gradient at scale 1.5": (1.5, 5, [ONES, INFINITE], 10),
         "large gradients, but finite": (8.0, 1, [np.array([60000.0, 1e30, 3e38, 3e38], np.float32)], 10),
     }
@@ -100,6 +96,6 @@ class next_scale(Exercise):
 
     def mistakes(self, found, right, *_):
         (use, scale, _), (right_use, right_scale, _) = found, right
-        yield use != right_use, FINITE
-        yield scale != right_scale and right_use, DOUBLED
+        yield use != right_use, "a step is used only if all gradients are finite: no array has an infinite value or NaN"
+        yield scale != right_scale and right_use, "it doubles after `interval` good steps in a row, and otherwise stays"
         yield scale != right_scale, "after a bad step the scale is halved, but never below 1"

@@ -9,7 +9,6 @@ PER_CENT = "return a fraction, not a percentage: 1 is perfect"
 ON_PAPER = "work out the first case on paper"
 INVERTED = "the wrong way round: divide the seconds of one device by the seconds of k"
 SAME_EPOCH = "an epoch has the same examples on any number of devices: do not multiply by k"
-NOT_FIRST = "compare with one device, seconds[1], which may not be the first entry"
 WELL_SPENT = "efficiency is the fraction of the k devices' time that is well spent: divide the speed-up by k"
 
 
@@ -34,7 +33,7 @@ class speedup_and_efficiency(Exercise):
         first = next(iter(seconds.values()))
         yield {k: (s / seconds[1], ...) for k, s in seconds.items()}, INVERTED
         yield {k: (k * seconds[1] / s, ...) for k, s in seconds.items()}, SAME_EPOCH
-        yield {k: (first / s, ...) for k, s in seconds.items()}, NOT_FIRST
+        yield {k: (first / s, ...) for k, s in seconds.items()}, "compare with seconds[1], which may not be the first"
         yield {k: (..., s) for k, (s, _) in right.items()}, WELL_SPENT
         yield {k: (..., 100 * e) for k, (_, e) in right.items()}, PER_CENT
         yield {k: (..., 1 / e) for k, (_, e) in right.items()}, "the wrong way round: divide the speed-up by k"

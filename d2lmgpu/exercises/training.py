@@ -79,9 +79,6 @@ class examples_per_second(Exercise):
         yield sizes[0] * len(sizes[1:]) / time, "as if every minibatch were full", "the last minibatch is smaller"
 
 
-WHOLE = "a minibatch has whole examples: try n = 1, 2, 3, … until k devices are faster"
-
-
 class smallest_batch(Exercise):
     """Write smallest_batch(per_example, exchange, k): a device takes per_example ms for each of its examples, and k
     devices take exchange ms more for a step. Return the smallest number n of examples in a minibatch, a whole number,
@@ -99,7 +96,7 @@ class smallest_batch(Exercise):
 
     def mistakes(self, found, right, per_example, exchange, k):
         even = exchange / (per_example * (1 - 1 / k))
-        yield isinstance(found, float) and found == even, WHOLE
+        yield isinstance(found, float) and found == even, "a minibatch has whole examples: try n = 1, 2, 3, …"
         yield self.right(per_example, exchange, k, 0), "equally fast is not faster: use < and not <="
         yield math.ceil(exchange / per_example), "k devices still have to compute, each on a k-th of the examples"
         yield math.floor(even) + 1, "the fullest device has n / k examples, rounded up: math.ceil(n / k)"

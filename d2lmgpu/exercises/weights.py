@@ -68,10 +68,8 @@ class evaluate(Exercise):
 
 
 SIZES = "return a list of sizes, one per device"
-PARTS = "an example cannot be divided: sizes are whole numbers, and none is negative"
 IDLE = "examples left over by rounding down go only to devices whose share was rounded down"
 FLOORED = "rounding down leaves some examples over: give these to devices, too"
-ROUNDED = "shares that are rounded one by one may not add up to n: round all of them down, and hand out the rest"
 UNIT = "loads are in any unit: a device's share is its load divided by the sum of the loads"
 ONE_BY_ONE = "round down, then give the remaining examples to different devices, one each"
 
@@ -95,17 +93,15 @@ class split_by_loads(Exercise):
         away = np.abs(np.array(sizes) - shares).max()
         about = f"it should be about [{', '.join(f'{share:.3g}' for share in shares)}]"
         sum_of = f"{about}, and has {total:g} examples in all"
-        yield any(size % 1 or size < 0 for size in sizes), PARTS
+        yield any(size % 1 or size < 0 for size in sizes), "an example cannot be divided: return whole numbers, from 0"
         yield any(np.array(sizes)[np.array(loads) == 0]), f"{about}: a device with load 0 has work", IDLE
         yield total != n and sizes == [int(n * load) for load in loads], sum_of, UNIT
         yield total != n and sizes == np.floor(shares).tolist(), sum_of, FLOORED
-        yield total != n, sum_of, ROUNDED
+        yield total != n, sum_of, "shares rounded one by one may not add up to n: round all down, and hand out the rest"
         yield away >= 1, f"{about}: one size differs from its share by {away:.3g}", ONE_BY_ONE
 
 
 BETWEEN = "numbers also differ because the shards' means differ: think of a shard of 0s and a shard of 1s"
-WEIGH = "weight each shard by its count"
-SQUARES = "variance + mean² is a shard's mean square; average the mean squares, weighted by the shards' sizes"
 
 
 class combine_statistics(Exercise):
@@ -142,7 +138,7 @@ class combine_statistics(Exercise):
         yield ((n * m).sum(), ...), "the mean is the sum of all", "divide by the number of all numbers"
         yield (mean, within), "the variance leaves out the differences between the means", BETWEEN
         unweighted = within + ((m - mean) ** 2).mean()
-        yield (mean, unweighted), "the variance is computed as if all shards' means had equal weight", WEIGH
+        yield (mean, unweighted), "the variance gives all shards' means equal weight", "weight shards by their counts"
         yield (mean, within + (part * m**2).sum()), "the variance is the mean square", "subtract the square of the mean"
         yield (mean, math.sqrt(variance)), "the variance is the standard deviation", "the variance is its square"
-        yield close(found[0], mean), SQUARES
+        yield close(found[0], mean), "variance + mean² is a shard's mean square; average these, weighted by counts"

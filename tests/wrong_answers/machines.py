@@ -83,12 +83,12 @@ def culprits__the_most_waited_for(waits):
 
 
 def culprits__in_no_order(waits):
-    """return them in order"""
+    """in order, the lowest rank first"""
     return sorted(set(waits.values()) - set(waits), reverse=True)
 
 
 def culprits__a_circle(waits):
-    """no single rank is to blame"""
+    """none is to blame: return []"""
     return sorted(set(waits.values()) - set(waits)) or sorted(waits)[:1]
 
 
@@ -103,5 +103,5 @@ def _right(batch_size, counts, rank):
 
 
 def culprits__a_set_as_a_list(waits):
-    """sorted(...) makes a list that has"""
+    """sorted(...) makes a list"""
     return list(set(waits.values()) - set(waits))

@@ -63,7 +63,7 @@ def sum_on__around_the_rules(arrays, device):
 
 
 def swap__no_answer(a, b):
-    """nothing has changed. Write swap"""
+    """the arrays a and b have not changed; a[:] = ... writes"""
 
 
 def swap__changes_names(a, b):
@@ -183,7 +183,7 @@ def timed__waits_for_the_last_only(work, devices, repeats=5, clock=time.perf_cou
 
 
 def timed__since_the_start(work, devices, repeats=5, clock=time.perf_counter):
-    """read the clock at the beginning of each repetition"""
+    """read the clock at each beginning"""
     seconds = []
     work()
     d2l.synchronize(devices)

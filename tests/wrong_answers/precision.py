@@ -75,7 +75,7 @@ def next_scale__uses_every_step(scale, good_steps, grads, interval):
 
 
 def next_scale__looks_at_the_first_only(scale, good_steps, grads, interval):
-    """no array contains"""
+    """no array has"""
     if not np.isfinite(grads[0]).all():
         return False, max(1, scale / 2), 0
     return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
@@ -89,7 +89,7 @@ def next_scale__overlooks_nan(scale, good_steps, grads, interval):
 
 
 def next_scale__doubles_every_time(scale, good_steps, grads, interval):
-    """doubled after `interval` good steps in a row"""
+    """doubles after `interval` good steps in a row"""
     good = all(np.isfinite(grad).all() for grad in grads)
     return (True, 2 * scale, good_steps + 1) if good else (False, scale / 2, 0)
 
@@ -109,7 +109,7 @@ def next_scale__counts_all_good_steps(scale, good_steps, grads, interval):
 
 
 def to_bfloat16__no_carry(x):
-    """it should be [2"""
+    """[9.984e-31, -3.004e+38, 1.232e+08, 1.992, …]"""
     bits = x.view(np.uint32)
     fraction = np.minimum((bits & 0x7FFFFF) + 0x7FFF + (bits >> 16 & 1), 0x7FFFFF) & 0x7F0000
     return (bits & 0xFF800000 | fraction).astype(np.uint32).view(np.float32)

@@ -13,7 +13,7 @@ def speedup_and_efficiency__upside_down(seconds):
 
 
 def speedup_and_efficiency__against_the_first(seconds):
-    """compare with one device, seconds[1], which may not be the first entry"""
+    """compare with seconds[1], which may not be the first"""
     first = next(iter(seconds.values()))
     return {k: (first / mine, first / mine / k) for k, mine in seconds.items()}
 

@@ -80,7 +80,7 @@ def split_by_loads__rounded_down(n, loads):
 
 
 def split_by_loads__rounded_one_by_one(n, loads):
-    """shares that are rounded one by one may not add up to n"""
+    """shares rounded one by one may not add up to n"""
     return [round(n * load / sum(loads)) for load in loads]
 
 
@@ -137,7 +137,7 @@ def combine_statistics__weighted_mean_of_variances(counts, means, variances):
 
 
 def combine_statistics__means_count_the_same(counts, means, variances):
-    """weight each shard by its count"""
+    """weight shards by their counts"""
     mean = np.average(means, weights=counts)
     return mean, np.average(variances, weights=counts) + np.mean((np.array(means) - mean) ** 2)
 
