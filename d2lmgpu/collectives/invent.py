@@ -86,11 +86,12 @@ def invent(network, n, goal="allreduce", itemsize=4, root=0):
 def invented(network):
     """A function of k and n, like those in `ALGORITHMS`, that invents an allreduce for a network of k devices."""
 
+    found = functools.cache(functools.partial(invent, network))
+
     @plain_numbers
-    @functools.cache
     def invented(k, n):
         check_whole(f"k, the number of devices on {network.name},", k, least=network.k, most=network.k)
-        return invent(network, n)
+        return found(n)
 
     return invented
 
