@@ -26,6 +26,7 @@ from contenders import BATCH, DDP, SGEMM, Before, Copy, Ours, PyTorch, Worker
 
 import d2lmgpu as d2l
 from d2lmgpu.devices.discovery import processor_name
+from d2lmgpu.devices.packages import optional
 from d2lmgpu.output import as_json, write_json
 
 PART = {"cpu": 10, "gpu": 1}  # a round is an epoch's whole minibatches over this
@@ -213,13 +214,8 @@ def _versions():
     import torch
 
     versions = {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
-    try:
-        import cupy
-
-        versions["cupy"] = cupy.__version__
-    except ImportError:
-        pass
-    return versions
+    cupy, _ = optional("cupy")
+    return versions | ({"cupy": cupy.__version__} if cupy else {})
 
 
 def git(*arguments):

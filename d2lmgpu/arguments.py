@@ -290,8 +290,3 @@ def check_path(name, value):
         raise ValueError(f"{name} is {shown(value)}; it should be the name of a file")
     if not str(value) or "\0" in str(value):
         raise ValueError(f"{name} is {shown(value)}; it should be the name of a file: not empty, and without NUL")
-
-
-def in_a_clone(extra):
-    """The command that installs an extra: d2lmgpu is not on any package index, so it is installed from a clone."""
-    return f"pip install -e '.[{extra}]' in the clone of d2lmgpu"

@@ -1,12 +1,10 @@
 """The live plot in a notebook: loss and accuracy during training, and a button that ends it."""
 
-import importlib.util
 import io
 import math
-import sys
 
 from . import words
-from .arguments import in_a_clone
+from .devices.packages import ipython, needed, optional
 from .measuring import Sparingly
 from .monitor import Callback
 from .plots import plot_history
@@ -18,11 +16,9 @@ TOOLTIP = "Ends training after this step and keeps what was learned. Interruptin
 
 
 def in_notebook():
-    """Whether this is a notebook's kernel with ipywidgets installed. This imports neither ipywidgets nor IPython."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython and ipython.get_ipython()
-    kernel = any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)
-    return kernel and importlib.util.find_spec("ipywidgets") is not None
+    """Whether this is a notebook's kernel, and ipywidgets can be imported, as is tried only there."""
+    kernel = any(kind.__name__ == "ZMQInteractiveShell" for kind in type(ipython()).__mro__)
+    return kernel and optional("ipywidgets")[0] is not None
 
 
 class Panel:
@@ -97,8 +93,9 @@ class LivePlot(Callback):
     only_shows = True
 
     def __init__(self):
+        needed("ipywidgets", "LivePlot needs a notebook, and widgets", "notebooks")
         if not in_notebook():
-            raise ValueError(f"LivePlot needs a notebook, and widgets: {in_a_clone('notebooks')}")
+            raise ValueError("LivePlot needs a notebook; elsewhere, train prints lines without it")
         self._panel = None
 
     def on_start(self, history, steps):

@@ -13,15 +13,10 @@ import time
 from pathlib import Path
 
 from .devices import in_forked_process
+from .devices.packages import optional
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
-try:
-    import msvcrt
-except ImportError:  # all other systems; in a browser both are missing, but nothing else writes there
-    msvcrt = None
+fcntl, _ = optional("fcntl")  # which Windows does not have
+msvcrt, _ = optional("msvcrt")  # which only Windows has; in a browser both are missing, but nothing else writes there
 
 PATIENCE = 3.0
 """Seconds to wait while another program or thread is writing a result to the same file."""

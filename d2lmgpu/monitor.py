@@ -8,7 +8,8 @@ import threading
 import time
 from typing import Any
 
-from .arguments import check_flag, in_a_clone
+from .arguments import check_flag
+from .devices.packages import needed
 from .in_a_tab import IN_A_TAB
 from .locks import naming
 from .signals import listened_to, note
@@ -115,7 +116,7 @@ class TensorBoard(Callback):
 
     ``histograms``: also write histograms of the parameters after each epoch. The events are written directly, because
     tensorboardX's `SummaryWriter` uses a thread that dies when the disk is full, and then waits for it for ever. Raises
-    ValueError unless tensorboardX is installed.
+    PackageError unless tensorboardX can be imported.
     """
 
     only_shows = True
@@ -123,11 +124,8 @@ class TensorBoard(Callback):
     def __init__(self, folder, histograms=False):
         self._histograms = check_flag("TensorBoard: histograms", histograms)
         self._events = os.path.join(folder, "events")
-        try:
-            from tensorboardX import summary
-        except ImportError:
-            raise ValueError(f"TensorBoard needs a package: {in_a_clone('tensorboard')}") from None
-        self._summary, self._writer = summary, None
+        self._summary = needed("tensorboardX.summary", "TensorBoard needs a package", "tensorboard")
+        self._writer = None
         os.makedirs(folder, exist_ok=True)
 
     def on_start(self, history, steps):

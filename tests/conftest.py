@@ -34,7 +34,7 @@ from _pytest.runner import runtestprotocol
 
 import d2lmgpu as d2l
 from d2lmgpu import exact, fashion_mnist
-from d2lmgpu.devices import choose, find_gpus
+from d2lmgpu.devices import choose, find_gpus, packages
 from d2lmgpu.devices.discovery import count_cores
 from d2lmgpu.devices.trials import forget_trials
 from d2lmgpu.devices.workers import THREADS
@@ -242,6 +242,7 @@ def forget_gpus():
             queue._workers._count = 0
             queue._workers._in_line.put(queue)
     forget_trials()
+    packages._failed.clear()
     sys.modules["d2lmgpu.kernels.cuda.run"]._thread.__dict__.clear()  # kernels that this thread has compiled
 
 

@@ -2,19 +2,17 @@
 
 import os
 
+from ..devices.packages import optional
+
 
 def complete(parser):
     """If a shell has started this process to ask how a command line can be completed, answer and exit.
 
     Without argcomplete, nothing happens.
     """
-    if "_ARGCOMPLETE" not in os.environ:
-        return
-    try:
-        import argcomplete
-    except ImportError:
-        return
-    argcomplete.autocomplete(parser, default_completer=_completions)
+    argcomplete = "_ARGCOMPLETE" in os.environ and optional("argcomplete")[0]
+    if argcomplete:
+        argcomplete.autocomplete(parser, default_completer=_completions)
 
 
 def _completions(prefix, action, parser, **more):

@@ -7,6 +7,7 @@ import sys
 import time
 
 from ..devices.errors import message_of, one_line
+from ..devices.packages import ipython
 from .supervisor import LINGER, is_supervised, last_words, tell
 
 GRACE = 2.0
@@ -30,8 +31,7 @@ def unless_all_failed(comm, host, error, code=2):
 
 def lives_on():
     """Whether this process is interactive (prompt, notebook kernel, ipyparallel engine), so errors do not end it."""
-    ipython = sys.modules.get("IPython")
-    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or bool(ipython and ipython.get_ipython())
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or bool(ipython())
 
 
 def end_together(comm, watch, host):

@@ -16,9 +16,9 @@ import socket
 import sys
 import time
 
-from ..arguments import in_a_clone
 from ..devices import DeviceError, cpu, gpu, try_gpu
 from ..devices.discovery import identities_of_cards
+from ..devices.packages import in_a_clone, optional
 from .library import share_one_heap
 from .rendezvous import rendezvous
 from .supervisor import LAUNCHERS, supervise, tell
@@ -61,13 +61,12 @@ def find_world(patience):
     tell(patience=patience, began=time.monotonic())
     if _world is not None:
         return _world
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # RuntimeError: there is no MPI library
+    MPI, why = optional("mpi4py.MPI")
+    if MPI is None:
         raise DeviceError(
-            f"cluster: {count} processes were started together ({name}), but cannot talk to each other: {error}; "
-            f"{in_a_clone('cluster')}"
-        ) from error
+            f"cluster: {count} processes were started together ({name}), but cannot talk to each other: mpi4py.MPI "
+            f"{why}; {in_a_clone('cluster')}"
+        )
     world, library = MPI.COMM_WORLD, " ".join(MPI.Get_library_version().split("\n")[0].split())
     if world.size == 1 and count > 1:
         raise DeviceError(

@@ -25,7 +25,8 @@ import dataclasses
 
 import numpy as np
 
-from ..arguments import check_whole, in_a_clone
+from ..arguments import check_whole
+from ..devices.packages import needed
 from ..language.actions import MOST_ELEMENTS, chunk_bounds
 from .bounds import Cuts, cuts_of
 from .search import Sent, forwards
@@ -40,8 +41,8 @@ def fewest_steps(network, n, parts=1):
     A step is a list of `Transfer` objects. Each device owns ``parts`` chunks; those of device i are equal parts of
     ``chunk_bounds(n, k)[i]``.
 
-    Raises ValueError for anything but a network of at most 8 devices, or for numbers out of range; ImportError without
-    SciPy; TimeoutError if the solver finds no answer within ten minutes.
+    Raises ValueError for anything but a network of at most 8 devices, or for numbers out of range; PackageError
+    without SciPy; TimeoutError if the solver finds no answer within ten minutes.
     """
     cuts = cuts_of(network)
     check_whole(f"fewest_steps: the number of devices of {network.name}", cuts.k, most=MOST_DEVICES)
@@ -65,10 +66,9 @@ def _at_least(cuts, room, parts):
 
 def _in_steps(cuts, room, parts, count):
     """A list of `Sent` for each step; empty if ``count`` steps are too few. The unknowns go by chunk, pair and step."""
-    try:
-        from scipy import optimize, sparse
-    except ImportError:
-        raise ImportError(f"fewest_steps needs a package, SciPy: {in_a_clone('exact')}") from None
+    optimize = needed("scipy.optimize", "fewest_steps needs a package, SciPy", "exact")
+    from scipy import sparse
+
     sources, destinations, devices, numbers = cuts.sources, cuts.destinations, np.arange(cuts.k), np.arange(count)
     owners = np.repeat(devices, parts)[:, None]
     chunks, earlier = sparse.eye_array(len(owners)), np.tril(np.ones((count, count)), -1)

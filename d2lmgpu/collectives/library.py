@@ -19,14 +19,13 @@ PyTorch's ProcessGroupNCCL, which also has a stream for each communicator.
 
 import contextlib
 import functools
-import sys
 import threading
-import warnings
 import weakref
 
 from ..devices import DeviceError
 from ..devices.batch import nothing
 from ..devices.gpu import mark_of
+from ..devices.packages import optional
 
 
 def nccl(batch, data):
@@ -110,24 +109,16 @@ def _stream_of(card):
 
 def nccl_library():
     """CuPy's NCCL module. Raises DeviceError if there is none."""
-    library = sys.modules.get("cupy.cuda.nccl")
-    if library is None:  # only once: warning filters affect the whole program, and devices' threads come here, too
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # CuPy's warning about what the error below says
-                from cupy.cuda import nccl as library
-        except ImportError as error:
-            raise DeviceError(f"allreduce 'nccl': {_missing()} ({error})") from error
-    if not getattr(library, "available", True):
-        raise DeviceError(f"allreduce 'nccl': {_missing()}")
+    library, why = optional("cupy.cuda.nccl")
+    if not getattr(library, "available", library):
+        import cupy
+
+        package = f"nvidia-nccl-cu{cupy.cuda.runtime.runtimeGetVersion() // 1000}"
+        raise DeviceError(
+            f"allreduce 'nccl': CuPy finds no NCCL here: pip install {package}, which there is for Linux; or use "
+            f"'ring'{why and f' (cupy.cuda.nccl {why})' or ''}"
+        )
     return library
-
-
-def _missing():
-    import cupy
-
-    package = f"nvidia-nccl-cu{cupy.cuda.runtime.runtimeGetVersion() // 1000}"
-    return f"CuPy finds no NCCL here: pip install {package}, which there is for Linux; or use 'ring'"
 
 
 @contextlib.contextmanager

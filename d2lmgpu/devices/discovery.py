@@ -7,8 +7,8 @@ import socket
 import subprocess
 from dataclasses import asdict, dataclass
 
-from ..arguments import in_a_clone
-from .errors import DeviceError
+from .errors import DeviceError, message_of
+from .packages import in_a_clone, optional
 from .workers import THREADS
 
 CUDA_IS_GONE = "this process is a fork of one that used CUDA, which does not survive that; start it with 'spawn'"
@@ -37,14 +37,13 @@ def find_gpus():
         raise DeviceError(CUDA_IS_GONE)
     if not THREADS:
         return 0, "a GPU needs a thread, and this program has none (in a browser, or with D2LMGPU_THREADS=0)"
-    try:
-        import cupy
-    except ImportError:
-        return 0, f"CuPy is not installed ({in_a_clone('gpu')}; for CUDA 12 [gpu-cuda12])"
+    cupy, why = optional("cupy")
+    if cupy is None:
+        return 0, f"CuPy {why} ({in_a_clone('gpu')}; for CUDA 12 [gpu-cuda12])"
     try:
         count = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        return 0, f"CuPy finds no GPU ({error})"
+    except Exception as error:  # of CUDA, or of a folder called cupy, or of a library that CuPy loads only now
+        return 0, f"CuPy finds no GPU ({message_of(error)})"
     if count == 0:
         return 0, "CuPy finds no GPU"
     _has_cuda = os.getpid()
@@ -109,12 +108,11 @@ def device_table() -> list[DeviceRow]:
 
 def _memory_and_busy():
     """The free and the total memory, and how busy each core is; None, None and [] without psutil, as in a browser."""
-    try:
-        import psutil
-    except ImportError:
-        return None, None, []
-    memory = psutil.virtual_memory()
-    return memory.available, memory.total, psutil.cpu_percent(GLANCE, percpu=True)
+    psutil, _ = optional("psutil")
+    with contextlib.suppress(Exception):  # it may be missing, and so may what it reads, such as /proc
+        memory = psutil.virtual_memory()
+        return memory.available, memory.total, psutil.cpu_percent(GLANCE, percpu=True)
+    return None, None, []
 
 
 def _gpu_row(index, used):

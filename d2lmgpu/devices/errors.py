@@ -35,8 +35,11 @@ class DeviceMismatchError(DeviceError):
 
 def errors_of_cuda():
     """For an ``except``: CuPy's exceptions for errors of CUDA's runtime and driver; none if CuPy is not imported."""
-    cupy = sys.modules.get("cupy")
-    return (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) if cupy else ()
+    try:
+        cuda = sys.modules["cupy"].cuda
+        return cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
+    except (KeyError, AttributeError):  # something that is called cupy may have no CUDA
+        return ()
 
 
 def message_of(error):

@@ -10,6 +10,7 @@ import re
 import sys
 
 from ..arguments import check_name, check_text, is_number, shown
+from ..devices.packages import ipython
 from ..locks import PATIENCE, holding
 from ..output import keep_aside, read_json, write_json
 from ..words import several
@@ -162,12 +163,11 @@ def _is_text(value):
 def _show_folded(what, found, details):
     """In a notebook, show a hidden result that a click reveals; elsewhere, say how to see it."""
     text = f"{what}: the answer is hidden. First put your prediction into the call, or run it again to see the answer."
-    ipython = sys.modules.get("IPython")
-    if ipython and getattr(ipython.get_ipython(), "kernel", None):
+    if getattr(ipython(), "kernel", None):
         summary = f"{what}: make your prediction first. (Click here to see the answer anyway.)"
         page = f"<details><summary>{html.escape(summary)}</summary>{html.escape(found)}"
         page += f"<pre>{html.escape(details)}</pre></details>" if details else "</details>"
-        ipython.display.display({"text/plain": text, "text/html": page}, raw=True)
+        sys.modules["IPython"].display.display({"text/plain": text, "text/html": page}, raw=True)
     else:
         print(text)
 

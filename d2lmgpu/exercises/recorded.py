@@ -3,7 +3,6 @@
 A record is what the same program printed elsewhere. Its first line says when and on what it ran, and ends with "):".
 """
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -12,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ..devices.packages import ABSENT, optional
 from ..words import listed
 
 
@@ -23,7 +23,8 @@ def run_or_recall(program, *arguments, record, needs, processes=None, run=True, 
     end with an error.
     """
     mpiexec = [] if processes is None else [_find("mpiexec"), "-n", str(processes)]
-    missing = [name for name in needs if importlib.util.find_spec(name) is None]
+    found = {name: optional(name)[1] for name in needs}
+    missing = [name if why == ABSENT else f"{name} ({why})" for name, why in found.items() if why]
     missing += ["mpiexec"] if None in mpiexec else []
     if missing or not run:
         why = f"not installed here: {listed(missing)}" if missing else "skipped in the quick setting"

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import check_flag, check_names, check_path, check_whole, in_a_clone, is_number, shown
+from ..arguments import check_flag, check_names, check_path, check_whole, is_number, shown
 from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from ..devices.packages import needed
 from ..images import read_images
 from ..networks import Dense, Network, init_params, sequential
 from ..networks.checks import check_network, check_params
@@ -108,8 +109,8 @@ class Model:
 
         Names and shapes are those of a ``torch.nn.Sequential`` with the same layers: "0.weight" and "0.bias", and for
         batch norm also "1.running_mean" and "1.running_var"; a dense layer's weight has the shape (outputs, inputs).
-        Raises ValueError for any other ending, if the package safetensors is needed but missing, and for layers with
-        parameters other than a weight and a bias; OSError if the file cannot be written.
+        Raises ValueError for any other ending, and for layers with parameters other than a weight and a bias;
+        PackageError if safetensors is needed but missing; OSError if the file cannot be written.
         """
         check_path("export: path", path)
         ending = Path(path).suffix
@@ -119,11 +120,8 @@ class Model:
         if ending == ".npz":
             write_file(path, lambda file: np.savez(file, **arrays))
             return
-        try:
-            from safetensors.numpy import save
-        except ImportError:
-            raise ValueError(f"export: .safetensors needs a package: {in_a_clone('export')}") from None
-        write_file(path, lambda file: file.write(save(arrays)))
+        safetensors = needed("safetensors.numpy", "export: .safetensors needs a package", "export")
+        write_file(path, lambda file: file.write(safetensors.save(arrays)))
 
     def _exported(self):
         """A dict of the arrays that `export` writes, by name."""

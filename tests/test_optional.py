@@ -1,0 +1,162 @@
+"""Packages that only some features need: whatever their import raises, the rest works, and the feature says why not."""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import d2lmgpu as d2l
+from d2lmgpu.cli.completion import complete
+from d2lmgpu.cluster import launch
+from d2lmgpu.collectives.fewest import fewest_steps
+from d2lmgpu.collectives.library import nccl_library
+from d2lmgpu.collectives.network import full_switch
+from d2lmgpu.devices import choose_devices, device_table
+from d2lmgpu.devices.packages import ABSENT, optional
+from d2lmgpu.exercises.recorded import run_or_recall
+
+ERRORS = ImportError, OSError, AttributeError, TypeError, RuntimeError
+WHY = "no such luck"
+CUPY = """
+import sys, types
+cuda = sys.modules["cupy.cuda"] = types.ModuleType("cupy.cuda")
+cuda.__path__ = [__path__[0] + "/cuda"]
+cuda.runtime = types.SimpleNamespace(runtimeGetVersion=lambda: 13000)
+"""
+
+
+def recalled():
+    run_or_recall("", record="day):", needs=["mpi4py"])
+    raise ValueError(sys.stdout.getvalue())
+
+
+ASKED = {  # by a module what needs it, and so ends with an error that says why it cannot be had; or what goes on
+    "cupy": lambda: d2l.gpu(0),
+    "cupy.cuda.nccl": nccl_library,
+    "mpi4py": recalled,
+    "mpi4py.MPI": lambda: launch.find_world(1),
+    "scipy.optimize": lambda: fewest_steps(full_switch(3, 1e9), 10),
+    "safetensors.numpy": lambda: d2l.Model(d2l.networks.LENET, d2l.init_params()).export("a.safetensors"),
+    "tensorboardX.summary": lambda: d2l.TensorBoard("a"),
+    "ipywidgets": d2l.LivePlot,
+    "argcomplete": lambda: complete(argparse.ArgumentParser()),
+    "psutil": lambda: device_table()[-1].memory_free is None or pytest.fail("the memory is known"),
+    "fcntl": None,
+    "msvcrt": None,
+}
+GOES_ON = "argcomplete", "psutil"
+
+
+@pytest.fixture
+def broken(tmp_path, monkeypatch):
+    """A function that puts a module with a ``text`` on the path, in place of all of its package."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "tried", 0, raising=False)
+
+    def broken(name, text):
+        package, *_ = name.split(".")
+        path = tmp_path.joinpath("path", *name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if package != name:
+            (tmp_path / "path" / package / "__init__.py").write_text(CUPY if package == "cupy" else "")
+        path.write_text(f"import sys\nsys.tried += 1\n{text}")
+        for known in [known for known in sys.modules if known.partition(".")[0] == package]:
+            monkeypatch.delitem(sys.modules, known)
+        monkeypatch.syspath_prepend(tmp_path / "path")
+
+    return broken
+
+
+def test_these_are_all_optional_packages():
+    sources = [path.read_text("utf-8") for path in Path(d2l.__file__).parent.rglob("*.py")]
+    assert {*re.findall(r'\b(?:optional|needed)\("([\w.]+)"', "".join(sources))} == {*ASKED} - {"mpi4py"}
+    assert not re.findall(r"\bfind_spec\b|except.*(?:ImportError|ModuleNotFoundError)", "".join(sources))
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("name", ASKED)
+def test_an_import_that_fails(broken, monkeypatch, capsys, name, error):
+    broken(name, f"raise {error.__name__}({WHY!r})")
+    expected = f"cannot be imported: {error.__name__}: {WHY}"
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+    monkeypatch.setattr(launch, "started_together", lambda: (2, "SIZE"))
+    monkeypatch.setattr(launch, "tell", lambda **words: None)
+    monkeypatch.setattr(launch, "_world", None)
+    for _ in range(2):
+        if name in GOES_ON:
+            ASKED[name]()
+        elif ASKED[name]:
+            with pytest.raises((d2l.DeviceError, ValueError), match=re.escape(expected)) as caught:
+                ASKED[name]()
+            assert "pip install" in str(caught.value) or name == "mpi4py"
+        assert optional(name) == (None, expected)
+    assert sys.tried == 1 and name not in sys.modules
+    if name == "cupy":
+        assert d2l.try_gpu(0) is d2l.cpu(0) and d2l.try_all_gpus() == [d2l.cpu(0)]
+        assert choose_devices() == ("cpu", [d2l.cpu(0)])
+        with pytest.raises(d2l.DeviceError, match=re.escape(expected)):
+            choose_devices("gpu")
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("error", ERRORS)
+def test_commands_where_no_package_can_be_imported(broken, tmp_path, error):
+    for name in {name.partition(".")[0] for name in ASKED} - {"fcntl", "msvcrt"}:  # which Python itself may need
+        broken(name, f"raise {error.__name__}({WHY!r})")
+    Image.new("L", (28, 28)).save("a.png")
+    program = """
+import sys
+sys.tried = 0
+from d2lmgpu import cli
+for command in (
+    "train --limit 64 --epochs 1 --checkpoint a.npz", "predict a.npz a.png", "devices", "devices --check",
+    "train --environment gpu", "train --tensorboard a",
+):
+    print(cli.main(command.split()), flush=True)
+"""
+    path = os.pathsep.join([str(tmp_path / "path"), str(Path(d2l.__file__).parents[1])])
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+    said = f"CuPy cannot be imported: {error.__name__}: {WHY} (pip install"
+    codes = [line for line in done.stdout.splitlines() if line.isdigit()]
+    assert codes == ["0"] * 4 + ["2"] * 2 and done.stdout.count(f"no GPU: {said}") == 2, done
+    assert done.stderr.splitlines()[-2].startswith(f"d2lmgpu train: error: environment 'gpu' needs a GPU: {said}")
+    assert f"(tensorboardX cannot be imported: {error.__name__}: {WHY})" in done.stderr.splitlines()[-1]
+
+
+def test_what_an_import_does_besides(broken, monkeypatch):
+    """It warns, where warnings are errors; a package that it needs is missing; it is interrupted; it comes later."""
+    broken("early", "import warnings; warnings.warn('too early'); warnings.warn('old', DeprecationWarning)")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module, why = optional("early")
+    assert module is sys.modules.pop("early") and why is None
+    broken("needy", "import no_such_package")
+    assert optional("needy") == (None, "cannot be imported: ModuleNotFoundError: No module named 'no_such_package'")
+    broken("slow", "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        optional("slow")
+    assert optional("late") == (None, ABSENT)
+    broken("late", "here = True")
+    assert optional("late")[0].here and sys.modules.pop("late")
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("folder", ["cupy", "cupy/cuda"])
+def test_a_folder_called_cupy(tmp_path, monkeypatch, folder):
+    """Which Python takes for a package."""
+    (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    for known in [known for known in sys.modules if known.partition(".")[0] == "cupy"]:
+        monkeypatch.delitem(sys.modules, known)
+    assert d2l.try_gpu(0) is d2l.cpu(0)
+    with pytest.raises(d2l.DeviceError, match=r"gpu\(0\): CuPy finds no GPU \(module 'cupy' has no attribute 'cuda'\)"):
+        d2l.gpu(0)
+    monkeypatch.delitem(sys.modules, "cupy")
