@@ -12,6 +12,7 @@ If they are in none of these, they are downloaded to the user's cache. A file is
 wrong file is never replaced and never silently ignored.
 """
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -64,10 +65,13 @@ def find_file(name):
 
     Raises DataError if that fails, or if a file is truncated or altered.
     """
-    places = [folder / name for folder in _folders()]
-    path = next(filter(Path.exists, places), None)
-    if path is None:
-        return _download(name, list(map(str, places)))
+    tried = []
+    for path in (folder / name for folder in _folders()):
+        if os.path.exists(path):
+            break
+        tried.append(str(path))
+    else:
+        return _download(name, tried)
     found = hashlib.md5(path.read_bytes()).hexdigest()
     if found not in FILES[name]:
         raise DataError(
@@ -91,9 +95,10 @@ def cache_folder():
 
 def _folders():
     if os.environ.get("D2LMGPU_DATA"):
-        yield Path(os.environ["D2LMGPU_DATA"])
+        yield Path(os.path.expanduser(os.environ["D2LMGPU_DATA"]))
     yield shipped("data/fashion-mnist")
-    yield Path("data", "fashion-mnist").absolute()
+    with contextlib.suppress(OSError):  # the current folder was deleted
+        yield Path("data", "fashion-mnist").absolute()
     yield Path("/usr/share/datasets/fashion-mnist")
     yield cache_folder()
 

@@ -65,6 +65,21 @@ def test_places_in_order(monkeypatch, tmp_path):
     assert fashion_mnist.find_file(NAME) == tmp_path / NAME
 
 
+@pytest.mark.parametrize("home", [None, "", "relative"])
+def test_what_is_here_is_found_without_a_home(monkeypatch, tmp_path, home):
+    """And with a folder that cannot be read before it; the home of this user, who has no entry, is not asked for."""
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME") if home is None else monkeypatch.setenv("HOME", home)
+    closed = Path(tmp_path, "x" * 300)  # a name that the system refuses
+    monkeypatch.setenv("D2LMGPU_DATA", str(closed))
+    assert fashion_mnist.find_file(NAME) == SHIPPED / NAME
+    monkeypatch.setattr(fashion_mnist, "shipped", lambda name: closed)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(SHIPPED, tmp_path / "data" / "fashion-mnist")
+    assert fashion_mnist.find_file(NAME) == tmp_path / "data" / "fashion-mnist" / NAME
+
+
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-100], lambda data: data[:50] + b"?" + data[51:], lambda data: b""]
 )
