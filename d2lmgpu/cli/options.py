@@ -10,6 +10,7 @@ from ..arguments import check_path
 from ..collectives import parse_size
 from ..devices import ENVIRONMENTS, choose_devices
 from ..fashion_mnist import FILES
+from ..locks import target
 from ..output import check_apart, check_writable, each_output, save_figure, write_json
 
 
@@ -35,12 +36,12 @@ def listed(kind):
 
 
 def file_name(text):
-    """Read the name of a file or a folder."""
+    """Read the name of a file or a folder. A shell leaves the ``~`` of ``--json=~/x`` to us."""
     try:
         check_path("the name", text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    return text
+    return os.path.expanduser(text)
 
 
 def taken(options, *names):
@@ -91,7 +92,7 @@ def check_files(options):
     check_apart(outputs, inputs, {named.name: named.pattern for named in found if named.pattern})
     for named, path in found.items():
         if named.check and path is not None:
-            if {Path(path).name, Path(os.path.realpath(path)).name} & set(FILES):
+            if {Path(path).name, target(path).name} & set(FILES):
                 raise ValueError(f"{named.name} {path} has the name of a file of Fashion-MNIST; give another")
             named.check(path)
 
