@@ -55,7 +55,7 @@ def check_apart(outputs, inputs, patterns=()):
         for other, taken in _each_path(inputs):
             if same_file(path, taken):
                 raise ValueError(f"{name} {path} would be written over {other} {taken}; give another name")
-            if Path(os.path.realpath(taken)) in target(path).parents:
+            if target(taken) in target(path).parents:
                 raise ValueError(f"{name} {path} would be inside {other} {taken}; give another folder")
         for other, taken in (*outputs, *_each_path(inputs)):
             if name in patterns and target(taken).parent == target(path) and target(taken).match(patterns[name]):

@@ -262,6 +262,36 @@ def test_no_data_and_no_home(capsys, tmp_path, monkeypatch):
     assert code == 2 and err.count("\n") == 1 and "there is no home folder to download it to" in err
 
 
+SHORT = "train --environment cpu --limit 64 --epochs 1"
+LINES = (  # @ is a folder
+    *("devices", SHORT, "allreduce --on torus --sizes 4K --html @/a.html", "course @/mycourse"),
+    f"{SHORT} --json @/a.json --plot @/a.png --trace @/t.json --tensorboard @/tb --checkpoint @/a.npz",
+    *(f"{SHORT} --network @/net.py", f"{SHORT} --metrics @/own.py", "plan --split layers --devices 2 --html @/p.html"),
+    "scaling --devices 1 --steps 1 --repeats 1 --json @/s.json",
+    "sweep --limit 64 --epochs 1 --lr 0.1 --workers 2 --results @/r.json --keep-models @/models",
+    *("check allreduce @/ada/mine.py", "grade @ --exercises allreduce"),
+)
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("line", LINES)
+def test_in_a_folder_that_was_deleted(tmp_path, monkeypatch, capsys, line):
+    """What comes with the package is found, and so are paths from the root. A relative path gets one line."""
+    (tmp_path / "ada").mkdir()
+    shutil.copy(*Path(d2lmgpu.__file__).parents[1].glob("notebooks/solutions/04_*.py"), tmp_path / "ada" / "mine.py")
+    (tmp_path / "net.py").write_text("from d2lmgpu.networks import LENET\nnetwork = lambda *_: LENET")
+    (tmp_path / "own.py").write_text("metrics = {'one': lambda outputs, labels: len(labels)}")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(line.replace("@", str(tmp_path)).split()) == 0
+    if "@" in line:
+        capsys.readouterr()
+        assert cli.main(line.replace("@/", "").replace("@", ".").split()) == 2
+        (told,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("no GPU here: ")]
+        assert re.search(r"the current folder no longer exists|: .*[Nn]o such file", told)
+
+
 @pytest.mark.long
 def test_an_output_that_has_not_all_characters(tmp_path):
     """A right answer stays right, and what there is instead can be read."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..devices.errors import one_line
 from ..fashion_mnist import CLASSES
+from ..locks import target
 from ..networks import FASHION_MNIST, INITS, NETWORKS
 from ..networks.checks import check_network
 from ..training.metrics import check_metrics
@@ -88,7 +89,7 @@ def _from_file(option, path, name, use):
     """
     if not Path(path).is_file():
         raise ValueError(f"{option} {path}: there is no such file")
-    sys.path.insert(0, str(Path(path).resolve().parent))
+    sys.path.insert(0, str(target(path).parent))
     try:
         return use(runpy.run_path(path, run_name=f"{name}_of_ones_own").get(name))
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from ..fashion_mnist import FILES
+from ..locks import target
 from .apart import Supervisor
 from .checking import Verdict, judge, not_yet, what_ends
 from .jobs import SPOKE
@@ -50,7 +51,7 @@ def judge_here(name, path, seed=None, folder=None):
     ``folder``: where the file's imports are looked for first; by default the file's own folder.
     """
     sys.argv[:] = [path]
-    sys.path.insert(0, folder or str(Path(path).resolve().parent))
+    sys.path.insert(0, folder or str(target(path).parent))
     try:
         names = runpy.run_path(path)
         if name not in names:

@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 
+from ..devices.forks import start
 from .jobs import ENVIRONMENT, PATIENCE, RESULT_LIMIT, Outcome, end_all, late, supervise
 from .time_limit import SECONDS, check_seconds
 
@@ -75,7 +76,7 @@ class Supervisor:
             if self._over:  # close_for_good was called
                 raise KeyboardInterrupt
             process = SPAWN.Process(target=supervise, args=(theirs, self._modules), daemon=True)
-            process.start()
+            start(process)
             self._process = process
         self._read(STARTING)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..arguments import check_text
 from ..fashion_mnist import FILES, DataError, find_file
+from ..locks import target
 from ..output import as_json, write_file
 from ..shipped import shipped
 from .mine import FILE
@@ -42,7 +43,7 @@ def copy_course(folder, data=True):
     this installation has no notebooks.
     """
     folder, notebooks = Path(folder), find_notebooks()
-    if folder.resolve() == notebooks[0].parent.resolve():
+    if target(folder) == target(notebooks[0].parent):
         raise ValueError(f"{folder} has the course's own notebooks; give another folder")
     folder.mkdir(parents=True, exist_ok=True)
     copied = {"written": [], "kept": [], "missing": None}
@@ -121,7 +122,7 @@ def begin(name):
     if ``name`` is not a string.
     """
     check_text("name", name)
-    _begun[:] = [Begun(name, Path.cwd(), set())]
+    _begun[:] = [Begun(name, target("."), set())]
 
 
 def begun():

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..arguments import check_flag, check_list, check_number, check_path, check_seed, shown
 from ..devices import count_cores
 from ..folders import visible
+from ..locks import target
 from .answers import judge_a_copy, judged, temporary_folder
 from .apart import Supervisor
 from .checking import Verdict, not_yet
@@ -72,7 +73,7 @@ def grade(
 
 def find_students(folder):
     """The students' folders in a folder. Raises ValueError if there are none, or if none of them has answers."""
-    students = [path for path in visible(os.path.abspath(folder)) if path.is_dir()]
+    students = [path for path in visible(target(folder)) if path.is_dir()]
     if not students:
         raise ValueError(f"{folder} has no folders; each student's answers should be in one, as in {folder}/ada/{FILE}")
     if not any(os.path.lexists(student / FILE) or any(student.glob("[!.]*.ipynb")) for student in students):

@@ -10,11 +10,10 @@ that includes this trial resumes from it.
 import contextlib
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from ..arguments import check_path
-from ..locks import holding
+from ..locks import holding, target
 from ..output import check_apart, check_folder
 from .results import FINISHED
 from .trials import identity
@@ -28,7 +27,7 @@ class TrialFiles:
 
     def path(self, settings):
         """The absolute path of the trial's file, since a worker may run in another folder; None if there is none."""
-        return None if self._folder is None else os.path.abspath(self._file(settings))
+        return None if self._folder is None else str(target(self._file(settings)))
 
     def with_model(self, row):
         """The row of a finished trial, with the location of its model if that is kept."""

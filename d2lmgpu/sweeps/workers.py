@@ -19,6 +19,7 @@ from multiprocessing import connection
 
 from ..cluster.supervisor import how_it_ended
 from ..devices import choose_indices, count_cores, find_gpus
+from ..devices.forks import start
 from ..monitor import say
 from .trial import make_row
 
@@ -84,7 +85,7 @@ class _Worker:
         self._process = CONTEXT.Process(target=work, args=(card, ending, other))
         with ThreadPoolExecutor(1, initializer=_block_ctrl_c) as thread:  # the process inherits its signal mask
             try:
-                thread.submit(self._process.start).result()
+                thread.submit(start, self._process).result()
             except RuntimeError:  # this process is itself still being started
                 raise OSError(NO_WORKER) from None
         other.close()  # the process has its own copy; when that closes, the pipe ends
