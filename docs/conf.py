@@ -1,4 +1,4 @@
-"""The course's website: `sphinx-build -W docs FOLDER`, with what `pip install -e '.[docs]'` brings, and no network.
+"""The course's website: `sphinx-build -W docs FOLDER`, with what `pip install -e '.[docs]'` brings.
 
 Its first page is site_front.py's and the README, then come the notebooks as they were saved, the pages of this folder,
 and the reference, which is made of the docstrings. site_sources.py says how these become pages, site_course.py what the
