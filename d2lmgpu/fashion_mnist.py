@@ -65,13 +65,9 @@ def find_file(name):
 
     Raises DataError if that fails, or if a file is truncated or altered.
     """
-    tried = []
-    for path in (folder / name for folder in _folders()):
-        if os.path.exists(path):
-            break
-        tried.append(str(path))
-    else:
-        return _download(name, tried)
+    path = next(filter(os.path.exists, (folder / name for folder in _folders())), None)
+    if path is None:
+        return _download(name, [str(folder / name) for folder in _folders()])
     found = hashlib.md5(path.read_bytes()).hexdigest()
     if found not in FILES[name]:
         raise DataError(

@@ -262,6 +262,11 @@ def test_no_data_and_no_home(capsys, tmp_path, monkeypatch):
     assert code == 2 and err.count("\n") == 1 and "there is no home folder to download it to" in err
 
 
+def test_a_home_in_the_name_of_a_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cli.main(["devices", "--json=~/table.json"]) == 0 and (tmp_path / "table.json").exists()
+
+
 SHORT = "train --environment cpu --limit 64 --epochs 1"
 LINES = (  # @ is a folder
     *("devices", SHORT, "allreduce --on torus --sizes 4K --html @/a.html", "course @/mycourse"),

@@ -40,8 +40,7 @@ def end_together(comm, watch, host):
     An error in an interactive process (`lives_on`) does not end the others. If they are interactive, too, and wait for
     this process, their waits end with a `HangError`.
     """
-    global _watch
-    _watch = watch
+    watched_by(watch)
     atexit.register(watch.leave)
     if lives_on():
         return

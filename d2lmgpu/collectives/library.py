@@ -70,8 +70,7 @@ def check_cards(devices):
 def check_nccl_dtype(dtype):
     """NCCL's number for a dtype. Raises ValueError if NCCL does not support it, DeviceError if there is no NCCL."""
     library = nccl_library()
-    kinds = {"float16": library.NCCL_FLOAT16, "float32": library.NCCL_FLOAT32, "float64": library.NCCL_FLOAT64}
-    kinds["int64"] = library.NCCL_INT64
+    kinds = {name: getattr(library, f"NCCL_{name.upper()}") for name in ("float16", "float32", "float64", "int64")}
     if str(dtype) not in kinds:
         raise ValueError(f"allreduce 'nccl': {dtype} is not among {', '.join(kinds)}")
     return kinds[str(dtype)]

@@ -5,6 +5,7 @@ import os
 import platform
 import socket
 import subprocess
+import sys
 from dataclasses import asdict, dataclass
 
 from .errors import DeviceError, message_of
@@ -18,11 +19,14 @@ GLANCE = 0.1
 _has_cuda = None  # the number of the process that has found GPUs: this one, or one from which it was forked
 
 
+def cores():
+    """The numbers of the CPU cores that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+
+
 def count_cores():
-    """The number of CPU cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """How many CPU cores this process may use."""
+    return len(cores())
 
 
 def find_gpus():
@@ -60,13 +64,9 @@ def identities_of_cards():
     It contains the UUID, which slices of a card (MIG) have as well, and the place on the bus. CuPy gives the UUID only
     up to its first zero byte; if that comes early, the host's name distinguishes cards of two machines.
     """
-    count, _ = find_gpus()
-    if count == 0:
-        return []
-    import cupy
-
-    runtime, found = cupy.cuda.runtime, []
-    for card in range(count):
+    found = []
+    for card in range(find_gpus()[0]):
+        runtime = sys.modules["cupy"].cuda.runtime
         uuid = runtime.getDeviceProperties(card)["uuid"][:16]  # which CuPy takes for a string that ends with a zero
         host = [socket.gethostname()] if len(uuid) < LEAST_OF_UUID else []
         found.append(" ".join([uuid.hex(), runtime.deviceGetPCIBusId(card), *host]))
@@ -95,11 +95,10 @@ class DeviceRow:
 def device_table() -> list[DeviceRow]:
     """A `DeviceRow` for each GPU and for each CPU core this process may use."""
     free, total, busy = _memory_and_busy()
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(count_cores())
     name = processor_name()
     cpus = [
         DeviceRow(f"cpu({i})", "cpu", name, free, total, busy[core] if core < len(busy) else None)
-        for i, core in enumerate(cores)
+        for i, core in enumerate(cores())
     ]
     gpus = range(find_gpus()[0])
     used = _gpus_in_use() if gpus else {}

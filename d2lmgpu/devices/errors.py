@@ -35,11 +35,8 @@ class DeviceMismatchError(DeviceError):
 
 def errors_of_cuda():
     """For an ``except``: CuPy's exceptions for errors of CUDA's runtime and driver; none if CuPy is not imported."""
-    try:
-        cuda = sys.modules["cupy"].cuda
-        return cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
-    except (KeyError, AttributeError):  # something that is called cupy may have no CUDA
-        return ()
+    cuda = getattr(sys.modules.get("cupy"), "cuda", None)
+    return (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) if hasattr(cuda, "driver") else ()
 
 
 def message_of(error):

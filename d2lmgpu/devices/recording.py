@@ -58,9 +58,7 @@ class GraphMemory:
         """
         import cupy
 
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(cupy.cuda.using_allocator(self._pool.malloc))
-            stack.enter_context(nothing_noted())
+        with cupy.cuda.using_allocator(self._pool.malloc), nothing_noted(), contextlib.ExitStack() as stack:
             for queue, buffers in self._buffers:
                 stack.enter_context(queue.with_buffers(buffers))
             yield

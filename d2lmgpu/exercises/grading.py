@@ -73,7 +73,7 @@ def grade(
 
 def find_students(folder):
     """The students' folders in a folder. Raises ValueError if there are none, or if none of them has answers."""
-    students = [path for path in visible(target(folder)) if path.is_dir()]
+    students = [path for path in visible(target(folder)) if os.path.isdir(path)]
     if not students:
         raise ValueError(f"{folder} has no folders; each student's answers should be in one, as in {folder}/ada/{FILE}")
     if not any(os.path.lexists(student / FILE) or any(student.glob("[!.]*.ipynb")) for student in students):

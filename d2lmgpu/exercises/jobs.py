@@ -53,9 +53,7 @@ def supervise(connection, modules):
     _use_for(os.open(os.devnull, os.O_RDWR), 0, 1, 2)
     sys.stdin = open(0, closefd=False)
     sys.dont_write_bytecode = True
-    sys.path[:] = filter(None, sys.path)
-    with contextlib.suppress(OSError):  # the current folder was deleted
-        sys.path[:] = [path for path in sys.path if path != os.getcwd()]
+    sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]
     for module in modules:
         pkgutil.resolve_name(module)
     if hasattr(os, "fork"):

@@ -67,7 +67,6 @@ def trial_files(keep_models, results, data):
     check_apart({"keep_models": keep_models, "results": results}, {})
     folder = Path(keep_models) if keep else Path(f"{results}.trials")
     check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     with holding(folder / "sweep"):
         yield TrialFiles(folder, keep, data)
     if not keep:
