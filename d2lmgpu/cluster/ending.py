@@ -40,7 +40,8 @@ def end_together(comm, watch, host):
     An error in an interactive process (`lives_on`) does not end the others. If they are interactive, too, and wait for
     this process, their waits end with a `HangError`.
     """
-    watched_by(watch)
+    global _watch
+    _watch = watch
     atexit.register(watch.leave)
     if lives_on():
         return
