@@ -162,11 +162,11 @@ def kinds_of(devices):
     return "+".join(sorted({device.kind for device in devices}, reverse=True))
 
 
-def check_devices(devices):
+def check_devices(devices, least=1):
     """``devices`` as a checked list; a number, names or indices go to `choose_devices`; one device becomes a list.
 
-    A string is read as on the command line. Raises ValueError if the list is empty, has a device twice, or contains
-    anything but devices, and whatever `choose_devices` raises.
+    A string is read as on the command line. Raises ValueError if the list has fewer than ``least`` (0 or 1), has a
+    device twice, or contains anything but devices, and whatever `choose_devices` raises.
     """
     if are_asked_for(devices):
         return choose_devices(devices=devices)[1]
@@ -174,7 +174,7 @@ def check_devices(devices):
     strangers = [device for device in devices if not isinstance(device, Device)]
     if strangers:
         raise ValueError(f"devices: {shown(strangers[0])} is not a device; make one with cpu(i), gpu(i) or try_gpu(i)")
-    if not devices:
+    if len(devices) < least:
         raise ValueError("devices: the list is empty; at least one device is needed")
     if len(set(devices)) < len(devices):
         raise ValueError(f"devices: {shown(devices)} names a device twice; each device holds one shard")
@@ -194,7 +194,7 @@ def synchronize(devices=None):
 
     ``devices``: by default all devices that the program has used. Raises the errors of `check_devices`, too.
     """
-    finish(list(_devices.values()) if devices is None else check_devices(devices))
+    finish(check_devices(list(_devices.values()) if devices is None else devices, least=0))
 
 
 def _indices(devices):

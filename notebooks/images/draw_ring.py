@@ -57,7 +57,7 @@ KEYFRAMES
 
 def drawn():
     """The SVG."""
-    schedule, cuts, states = states_of(ALGORITHMS["ring"](K, K), K, K)
+    *_, schedule, cuts, states = states_of(ALGORITHMS["ring"](K, K), K, K)
     begins = [START + STEP * number for number in range(len(schedule))]
     seconds = begins[-1] + STEP + END
     parts = [
