@@ -181,10 +181,10 @@ def test_a_cell_that_cannot_be_read_is_named(tmp_path, cell, sentence):
 
 
 def test_without_ipython_cells_of_python_are_read(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "IPython.core.inputtransformer2", None)
+    monkeypatch.setitem(sys.modules, "IPython", None)
     _, defined, _, unread = read(tmp_path, notebook(CUT, "def f():\n    return (7\n% 3)", "%time g()\ndef h(): ..."))
     assert {"cut", "f"} <= defined and "h" not in defined
     assert unread == [
-        "cell 3, line 1: SyntaxError: invalid syntax: %time g(); if this is meant for IPython, which is not installed "
-        "here: pip install ipython"
+        "cell 3, line 1: SyntaxError: invalid syntax: %time g(); if this is meant for IPython, that is not installed: "
+        "pip install ipython"
     ]

@@ -250,18 +250,6 @@ def test_results_that_are_deep_json(capsys, tmp_path):
         assert file.read_text() == text
 
 
-def test_no_data_and_no_home(capsys, tmp_path, monkeypatch):
-    def nowhere():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", nowhere)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr("d2lmgpu.shipped.__file__", str(tmp_path / "d2lmgpu" / "shipped.py"))
-    monkeypatch.chdir(tmp_path)
-    code, err = failure(capsys, *QUICK)
-    assert code == 2 and err.count("\n") == 1 and "there is no home folder to download it to" in err
-
-
 def test_a_home_in_the_name_of_a_file(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cli.main(["devices", "--json=~/table.json"]) == 0 and (tmp_path / "table.json").exists()

@@ -1,13 +1,11 @@
 """The loader: right data, and one clear error where a file is missing, truncated or altered."""
 
 import hashlib
-import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from website import serving
 
 import d2lmgpu as d2l
 from d2lmgpu import fashion_mnist
@@ -35,31 +33,19 @@ def test_the_shipped_files_are_the_original_ones():
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    """Two folders to look in (chosen, cache) and mirrors on this machine; nothing else is looked at."""
-    chosen, cache = tmp_path / "chosen", tmp_path / "cache" / "d2lmgpu" / "fashion-mnist"
-    chosen.mkdir()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(fashion_mnist, "_folders", lambda: iter([chosen, cache]))
-    monkeypatch.setattr(fashion_mnist, "MIRRORS", ())
-    return chosen, cache
-
-
-@pytest.fixture
-def mirror(tmp_path):
-    """A web server on this machine: (its address, the folder that it serves)."""
-    folder = tmp_path / "mirror"
-    folder.mkdir()
-
-    with serving(folder) as address:
-        yield address, folder
+    """Two folders, in which alone files are looked for."""
+    folders = tmp_path / "chosen", tmp_path / "further"
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.setattr(fashion_mnist, "_folders", lambda: iter(folders))
+    return folders
 
 
 def test_places_in_order(monkeypatch, tmp_path):
     monkeypatch.setenv("D2LMGPU_DATA", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
     folders = [str(folder) for folder in fashion_mnist._folders()]
     assert folders[:2] == [str(tmp_path), str(SHIPPED)]
-    assert folders[-2:] == ["/usr/share/datasets/fashion-mnist", "/somewhere/cache/d2lmgpu/fashion-mnist"]
+    assert folders[-1] == "/usr/share/datasets/fashion-mnist"
     assert fashion_mnist.find_file(NAME) == SHIPPED / NAME  # not in the first place
     shutil.copy(SHIPPED / NAME, tmp_path)
     assert fashion_mnist.find_file(NAME) == tmp_path / NAME
@@ -69,7 +55,6 @@ def test_places_in_order(monkeypatch, tmp_path):
 def test_what_is_here_is_found_without_a_home(monkeypatch, tmp_path, home):
     """And with a folder that cannot be read before it; the home of this user, who has no entry, is not asked for."""
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("HOME") if home is None else monkeypatch.setenv("HOME", home)
     closed = Path(tmp_path, "x" * 300)  # a name that the system refuses
     monkeypatch.setenv("D2LMGPU_DATA", str(closed))
@@ -84,11 +69,10 @@ def test_what_is_here_is_found_without_a_home(monkeypatch, tmp_path, home):
     "damage", [lambda data: data[:-100], lambda data: data[:50] + b"?" + data[51:], lambda data: b""]
 )
 def test_a_damaged_file(places, damage):
-    chosen, cache = places
+    chosen, further = places
     damaged = damage((SHIPPED / NAME).read_bytes())
     (chosen / NAME).write_bytes(damaged)
-    cache.mkdir(parents=True)
-    shutil.copy(SHIPPED / NAME, cache)  # a good one further on must not hide the damage
+    shutil.copy(SHIPPED / NAME, further)  # a good one further on must not hide the damage
     with pytest.raises(d2l.DataError) as error:
         fashion_mnist.find_file(NAME)
     sums = (fashion_mnist.FILES[NAME][0], hashlib.md5(damaged).hexdigest())
@@ -97,61 +81,12 @@ def test_a_damaged_file(places, damage):
     assert (chosen / NAME).read_bytes() == damaged  # nothing is overwritten
 
 
-def test_a_missing_file(places, monkeypatch):
-    monkeypatch.setattr(fashion_mnist, "MIRRORS", ("http://127.0.0.1:9/",))  # nobody answers there
+def test_a_missing_file(places):
     with pytest.raises(d2l.DataError) as error:
         fashion_mnist.find_file(NAME)
-    for part in (NAME, fashion_mnist.FILES[NAME][0], *map(str, places), "http://127.0.0.1:9/" + NAME):
+    for part in (NAME, fashion_mnist.FILES[NAME][0], *map(str, places)):
         assert part in str(error.value)
-    assert f"Put the original file into {places[1]}, or into a folder that you name in D2LMGPU_DATA" in str(error.value)
-
-
-def test_sizes_and_mirrors():
-    for name, size in fashion_mnist.SIZES.items():
-        assert (SHIPPED / name).stat().st_size == size
-    assert [mirror.partition(":")[0] for mirror in fashion_mnist.MIRRORS] == ["https", "https", "http"]
-
-
-def test_a_cache_that_takes_nothing(places, mirror, monkeypatch):
-    """Is said before anything is downloaded."""
-    monkeypatch.setattr(fashion_mnist, "MIRRORS", (mirror[0],))
-    monkeypatch.setattr(fashion_mnist, "_fetch", None)
-    places[1].parents[1].write_text("a file")
-    with pytest.raises(d2l.DataError, match=f"{NAME} cannot be downloaded to {places[1]}: .*ot a directory"):
-        fashion_mnist.find_file(NAME)
-
-
-@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
-def test_a_download_is_for_those_for_whom_the_users_files_are(places, mirror, monkeypatch, umask):
-    shutil.copy(SHIPPED / NAME, mirror[1])
-    monkeypatch.setattr(fashion_mnist, "MIRRORS", (mirror[0],))
-    former = os.umask(umask)
-    try:
-        assert fashion_mnist.find_file(NAME).stat().st_mode & 0o777 == 0o666 & ~umask
-    finally:
-        os.umask(former)
-
-
-def test_download(places, mirror, monkeypatch):
-    """The first mirror is dead, the second has a wrong file, the third the right one."""
-    address, folder = mirror
-    (folder / "wrong").mkdir()
-    (folder / "wrong" / NAME).write_bytes(b"no data set")
-    shutil.copy(SHIPPED / NAME, folder)
-    monkeypatch.setattr(fashion_mnist, "MIRRORS", ("http://127.0.0.1:9/", address + "wrong/", address))
-    _, cache = places
-    assert fashion_mnist.find_file(NAME) == cache / NAME
-    assert [path.name for path in cache.iterdir()] == [NAME]  # no temporary file is left
-    assert (cache / NAME).read_bytes() == (SHIPPED / NAME).read_bytes()
-
-
-def test_a_wrong_download_is_never_kept(places, mirror, monkeypatch):
-    address, folder = mirror
-    (folder / NAME).write_bytes(b"no data set")
-    monkeypatch.setattr(fashion_mnist, "MIRRORS", (address,))
-    with pytest.raises(d2l.DataError, match=f"11 bytes of 5,148, MD5 {hashlib.md5(b'no data set').hexdigest()}"):
-        fashion_mnist.find_file(NAME)
-    assert list(places[1].iterdir()) == []
+    assert "Put the original file into a folder that you name in D2LMGPU_DATA" in str(error.value)
 
 
 def test_debians_files_are_known():

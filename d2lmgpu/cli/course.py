@@ -26,6 +26,6 @@ def run(options):
     for name in kept:
         print(f"  {name}")
     if missing:
-        print(f"Fashion-MNIST was not copied; the notebooks will look for it, and download it. {missing}")
+        print(f"Fashion-MNIST was not copied; the notebooks will look for it. {missing}")
     print(f"Begin with: jupyter lab {options.folder}")
     write_results(options, {"folder": options.folder} | copied)

@@ -15,6 +15,7 @@ from importlib.util import decode_source
 from pathlib import Path
 
 from ..arguments import shortened
+from ..devices.packages import optional
 from ..folders import visible
 from ..output import read_json
 from .mine import FILE
@@ -38,7 +39,8 @@ END = "from unittest.mock import MagicMock as get_ipython\n"
 RUN_HERE = "time", "capture", "prun", "debug"
 """IPython's magics that run a cell's code as if they were not there."""
 
-NO_IPYTHON = "; if this is meant for IPython, which is not installed here: pip install ipython"
+IPYTHON = "IPython.core.inputtransformer2"
+"""IPython's module that makes Python of a cell's text."""
 
 KEPT = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 BLOCK = ast.stmt, ast.ExceptHandler, ast.match_case
@@ -132,7 +134,8 @@ def source_of(notebook):
                     defined |= names_in(BEGIN + statement)
                     program += statement
         except Exception as error:
-            advice = NO_IPYTHON if isinstance(error, SyntaxError) and not _ipython() else ""
+            why = isinstance(error, SyntaxError) and optional(IPYTHON)[1]
+            advice = f"; if this is meant for IPython, that {why}: pip install ipython" if why else ""
             unread.append(_sentence(f"cell {number}", error, text) + advice)
     return program + END * ("get_ipython" in program), defined, checked, unread
 
@@ -143,18 +146,11 @@ def _code(cell):
     return text.replace("\r\n", "\n") if cell.get("cell_type", "code") == "code" else ""
 
 
-def _ipython():
-    """IPython's function that makes Python of a cell's text; None where IPython is not installed."""
-    try:
-        from IPython.core.inputtransformer2 import TransformerManager
-    except Exception:  # an installation may be broken in any way
-        return None
-    return TransformerManager().transform_cell
-
-
 def read_cell(text):
     """A cell's statements as IPython reads them. Raises SyntaxError if it cannot."""
-    return _InPlace().visit(ast.parse(transform(text) if (transform := _ipython()) else text)).body
+    if module := optional(IPYTHON)[0]:
+        text = module.TransformerManager().transform_cell(text)
+    return _InPlace().visit(ast.parse(text)).body
 
 
 class _InPlace(ast.NodeTransformer):
@@ -194,10 +190,8 @@ def _checks(tree, called):
                 name, answer = (given.get(each, ast.Constant(None)) for each in ("name", "answer"))
                 if isinstance(name, ast.Constant) and name.value in EXERCISES:
                     named = isinstance(answer, ast.Constant) or ast.unparse(answer) == name.value
-                    yield (
-                        name.value,
-                        None if named else _may_fail(ast.Assign([ast.Name(name.value, ast.Store())], answer)),
-                    )
+                    target = [ast.Name(name.value, ast.Store())]
+                    yield name.value, None if named else _may_fail(ast.Assign(target, answer))
 
 
 def _definitions(node):
