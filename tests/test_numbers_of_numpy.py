@@ -16,6 +16,7 @@ from pathlib import Path
 import front_doors
 import numpy as np
 import pytest
+from conftest import long
 from front_doors import DOORS, TINY, images, labels, make_files, short_training, tiny_params, two
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -678,7 +679,10 @@ def folder(tmp_path_factory):
 CASES = {name: door for name, door in DOORS.items() if name != "gpu"} | CALLS
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+SLOW = ("grade", "scaling.measure_scaling", "sweep")
+
+
+@pytest.mark.parametrize("name", [*sorted(CASES.keys() - {*SLOW}), *long(*SLOW)])
 def test_numbers_of_numpy_are_pythons(name, folder, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     function, make = CASES[name]
