@@ -31,17 +31,13 @@ GROUPS = [CASES[i::120] for i in range(120)]
 @pytest.fixture
 def said(monkeypatch):
     """What ends each case, by its communicators' mail: reports, and an event that ends them."""
-    found, spoken = {}, threading.local()  # by the thread of a watch, which ends the job next
-
-    def speak(lines):
-        spoken.lines = lines
+    found = {}
 
     def end(comm, lines, code=1, silent=False):
         reports, over = found[id(comm.mail)]
-        reports.append((comm.rank, spoken.lines + lines, silent))
+        reports.append((comm.rank, lines, silent))
         over.wait(60)
 
-    monkeypatch.setattr(watch, "last_words", speak)
     monkeypatch.setattr(watch, "end", end)
     monkeypatch.setattr(communicator, "LONGEST_SLEEP", 0.02)
     monkeypatch.setattr(exchange, "PIECE", 4 * N)  # or hundreds of devices keep large buffers
