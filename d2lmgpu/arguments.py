@@ -39,7 +39,8 @@ SIMILAR = 0.75
 PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
 """The attributes through which NumPy reads another library's array."""
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ON_THE_HOST = (1, 3, 11)
 """DLPack's numbers for the host's memory, pinned or not: kDLCPU, kDLCUDAHost, kDLROCMHost."""

@@ -12,20 +12,17 @@ from ..words import legible
 LETTERS, NARROW = 10, 6.0
 """The most letters on an inch of a figure's width, of at least so many inches: more would leave no room for plots."""
 
-NO_ROOM = "constrained_layout not applied"
-"""The beginning of matplotlib's warning of texts that are larger than the figure."""
-
 
 class Picture(Figure):
     """A figure in which "$", "\\" and "_" are nothing but characters, whatever the user's matplotlibrc says.
 
     Matplotlib's mathematics is left to axes that show numbers, for powers of ten. What is not text is escaped, and a
-    character that no font has is drawn as a box, without a warning.
+    character that no font has is drawn as a box. There are no warnings of that, or of texts that have no room.
     """
 
     def draw(self, renderer):
         with rc_context({"text.usetex": False}), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", f"Glyph|Matplotlib currently does not support|{NO_ROOM}")
+            warnings.simplefilter("ignore", UserWarning)
             axes = [axis for axes in self.axes for axis in (axes.xaxis, axes.yaxis)]
             numbers = [axis for axis in axes if not isinstance(axis.get_major_formatter(), FuncFormatter)]
             powers = {label for axis in numbers for label in axis.get_ticklabels(which="both")}
