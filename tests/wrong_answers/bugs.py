@@ -385,7 +385,7 @@ def sum_round_the_ring__calls_the_librarys(data):
 
 
 def name_devices__the_cards(k, gpus):
-    """a name is in the list twice\n  Hint: several devices may share one GPU, each with its own number: d2lmgpu puts"""
+    """Hint: several devices may share one GPU, each with its own number: d2lmgpu puts"""
     return [f"gpu({i % gpus})" if gpus else f"cpu({i})" for i in range(k)]
 
 

@@ -159,7 +159,7 @@ def log_softmax__forgets_the_logarithm(logits):
 
 
 def leaky_relu__the_larger(x, slope):
-    """the larger of x and slope * x\n  Hint: slope may be more than 1, or negative"""
+    """Hint: slope may be more than 1, or negative"""
     return np.maximum(x, slope * x), lambda dy: np.where(x > 0, dy, slope * dy)
 
 

@@ -119,7 +119,7 @@ def limiting_phase__a_list(one, many, k):
 
 
 def serial_fraction__the_last_alone(speedups):
-    """the single k need an s of 0.2 to 0.3\n  Hint: no s fits all"""
+    """the single k need an s of 0.2 to 0.3"""
     k, speedup = list(speedups.items())[-1]
     return (1 / speedup - 1 / k) / (1 - 1 / k)
 
