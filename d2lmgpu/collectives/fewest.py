@@ -72,11 +72,11 @@ def _in_steps(cuts, room, parts, count):
     sources, destinations, devices, numbers = cuts.sources, cuts.destinations, np.arange(cuts.k), np.arange(count)
     owners = np.repeat(devices, parts)[:, None]
     chunks, earlier = sparse.eye_array(len(owners)), np.tril(np.ones((count, count)), -1)
-    into, feeds = ((ends[:, None] == destinations).astype(float) for ends in (devices, sources))
-    uses = (cuts.ways[..., None] == np.arange(len(room))).any(axis=1).T.astype(float)
+    into, feeds = (sparse.coo_array((ends[:, None] == destinations).astype(float)) for ends in (devices, sources))
+    uses = sparse.coo_array((cuts.ways[..., None] == np.arange(len(room))).any(axis=1).T.astype(float))
     arrives = sparse.kron(chunks, sparse.kron(into, np.ones((1, count))))
     had = sparse.kron(chunks, sparse.eye_array(len(sources) * count) - sparse.kron(feeds, earlier))
-    carried = sparse.kron(np.ones((1, len(owners))), sparse.kron(uses, np.eye(count)))
+    carried = sparse.kron(sparse.coo_array(np.ones((1, len(owners)))), sparse.kron(uses, np.eye(count)))
     wanted, owned = (owners != devices).ravel(), np.repeat((owners == sources).ravel(), count)
     rules = [(arrives, wanted, wanted), (had, -np.inf, owned), (carried, 0, np.repeat(room, count))]
     is_near = cuts.far(np.ones(len(sources)))[owners, sources][..., None] <= numbers  # the chunk can be there by then
