@@ -63,12 +63,14 @@ GOES_ON = "argcomplete", "psutil"
 
 @pytest.fixture
 def broken(tmp_path, monkeypatch):
-    """A function that puts a module with a ``text`` on the path, in place of all of its package."""
+    """A function that puts a module with a ``text`` on the path, in place of its package, until the test ends."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "tried", 0, raising=False)
+    before, packages = {*sys.modules}, set()
 
     def broken(name, text):
         package, *_ = name.split(".")
+        packages.add(package)
         path = tmp_path.joinpath("path", *name.split(".")).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)
         if package != name:
@@ -78,7 +80,10 @@ def broken(tmp_path, monkeypatch):
             monkeypatch.delitem(sys.modules, known)
         monkeypatch.syspath_prepend(tmp_path / "path")
 
-    return broken
+    yield broken
+    for name in {*sys.modules} - before:  # those that were there come back
+        if name.partition(".")[0] in packages:
+            del sys.modules[name]
 
 
 def test_these_are_all_optional_packages():
@@ -167,4 +172,4 @@ def test_a_folder_called_cupy(tmp_path, monkeypatch, folder):
     assert d2l.try_gpu(0) is d2l.cpu(0)
     with pytest.raises(d2l.DeviceError, match=r"gpu\(0\): CuPy finds no GPU \(module 'cupy' has no attribute 'cuda'\)"):
         d2l.gpu(0)
-    monkeypatch.delitem(sys.modules, "cupy")
+    del sys.modules["cupy"]
