@@ -23,6 +23,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from .names import called_here, name_among, spelled_alike
+from .words import without_middle
 
 MAX_WHOLE = 10**9
 """The largest whole number that an argument may be, except for seeds and numbers of bytes."""
@@ -61,8 +62,7 @@ def shown(value):
 
 def shortened(text):
     """``text`` on one line, with the middle left out if it is long."""
-    text = " ".join(text.split())
-    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 15]} ... {text[-10:]}"
+    return without_middle(" ".join(text.split()), MAX_SHOWN)
 
 
 def plain(value):

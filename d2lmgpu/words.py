@@ -31,7 +31,11 @@ def legible(text, most=math.inf):
     ``most``: if it is longer than this many characters, the middle is left out.
     """
     shown = (c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in text)
-    text = "".join(shown)
+    return without_middle("".join(shown), most)
+
+
+def without_middle(text, most):
+    """``text``, with its middle left out if it is longer than ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 15]} ... {text[-10:]}"
 
 

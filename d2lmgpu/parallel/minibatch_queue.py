@@ -61,13 +61,12 @@ class MinibatchQueue:
         self.everybody = as_cluster(devices)
         self.X, self.y, self.devices = np.ascontiguousarray(X), np.ascontiguousarray(y), self.everybody.mine
         check_targets(self.y, len(self.X), any_shape=True)
-        batch_size = check_whole("batch_size", batch_size)
-        self.batch_size, self.seed = batch_size, check_seed(seed)
+        self.batch_size, self.seed = check_whole("batch_size", batch_size), check_seed(seed)
         self.drop_last, self.granule = check_flag("drop_last", drop_last), granule_of(sums)
         self.preprocess = find_transform(preprocess)
         self.loads = None if loads is None else check_loads(loads, len(self.everybody))
         self.largest = None if self.y.dtype.kind == "f" else self.y.max()  # the largest label
-        self.steps = -(-epoch_size(len(X), batch_size, drop_last) // batch_size)
+        self.steps = -(-epoch_size(len(X), self.batch_size, self.drop_last) // self.batch_size)
         self.reuses = all(device.kind == "cpu" for device in self.devices)
         self._slots = None
         self.shuffle(0)
