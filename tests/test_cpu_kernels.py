@@ -8,13 +8,14 @@ from conftest import TOLERANCE, assert_close, traced_memory
 
 import d2lmgpu as d2l
 from d2lmgpu import layers
-from d2lmgpu.kernels import cpu, winograd
+from d2lmgpu.kernels import cpu
 from d2lmgpu.kernels.cpu import ladder, products
 from d2lmgpu.kernels.cpu.convolution import Convolution
 from d2lmgpu.kernels.cpu.program import MOST_IDLE, Program, borrowed_programs
 from d2lmgpu.kernels.cpu.stages import AsWritten
 from d2lmgpu.kernels.cpu.winograd_convolution import WinogradConvolution
 from d2lmgpu.kernels.stages import to_the_end
+from d2lmgpu.layers import winograd
 from d2lmgpu.networks import (
     LENET,
     Conv2d,

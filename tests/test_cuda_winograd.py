@@ -9,7 +9,7 @@ from test_cuda_kernels import LENET_1, LENET_2, conv_id
 
 from d2lmgpu.kernels.cuda import Convolution, convolution, winograd
 from d2lmgpu.kernels.cuda.winograd import Winograd
-from d2lmgpu.kernels.winograd import simple_transforms
+from d2lmgpu.layers.winograd import simple_transforms
 
 pytestmark = pytest.mark.threads
 

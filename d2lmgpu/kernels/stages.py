@@ -3,18 +3,13 @@
 Both kinds of program compute in generators, which pause where devices add up their sums.
 """
 
-import functools
 import itertools
-import math
 
 import numpy as np
 
 from ..devices import array_module
-from ..layers import avg_pool2d, max_pool2d, relu
+from ..layers.functions import output_shapes
 from ..timing import span
-
-POOLS = {avg_pool2d: "average", max_pool2d: "max"}
-"""Pooling layers, and the kind of each."""
 
 
 class Stages:
@@ -135,37 +130,6 @@ def norm_channels(layers, params):
     """The number of channels of each batch norm layer of ``layers``, with these ``params``, which may be parts."""
     pairs = zip(layers, with_shapes(layers, params), strict=True)
     return [own.channels for layer, own in pairs if layer.channels]
-
-
-def output_shapes(network, params, x):
-    """The shape of each layer's output for one image: found by sending ``x`` (1, C, H, W) through the layers."""
-    rest = iter(params)
-    shapes = []
-    for layer in network:
-        x, _ = layer.forward(x, *(next(rest) for _ in layer.shapes))
-        shapes.append(x.shape[1:])
-    return shapes
-
-
-def function_of(layer):
-    """The layer's forward function, and its options if it is a `functools.partial`."""
-    if isinstance(layer.forward, functools.partial):
-        return layer.forward.func, layer.forward.keywords
-    return layer.forward, {}
-
-
-def relu_and_pool(layers, largest=math.inf):
-    """The ReLU and pooling that ``layers`` begin with, fused to the layer before: (size, kind, relu), and their number.
-
-    ``relu``: whether the first layer is a ReLU. Pooling may follow, over squares of side ``size``, at most ``largest``,
-    of a ``kind`` in `POOLS`; without pooling, these two are 1 and None.
-    """
-    has_relu = bool(layers) and function_of(layers[0])[0] is relu
-    pool, options = function_of(layers[has_relu]) if len(layers) > has_relu else (None, {})
-    size = options.get("size", 2)
-    if pool in POOLS and size <= largest:
-        return (size, POOLS[pool], has_relu), has_relu + 1
-    return (1, None, has_relu), has_relu + 0
 
 
 def timed(name, parts):

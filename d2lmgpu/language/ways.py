@@ -16,8 +16,7 @@ import itertools
 
 import numpy as np
 
-from ..kernels.cpu import EACH_BY_ITSELF
-from ..kernels.stages import function_of
+from ..layers.functions import EACH_BY_ITSELF, function_of
 from .plan import COMPUTES
 
 SCRATCH, INNER, KEPT, WRITTEN, EMPTY = "scratch", "inner", "kept", "written", "empty"

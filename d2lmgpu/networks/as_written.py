@@ -17,10 +17,11 @@ import functools
 import itertools
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
-from ..kernels.stages import check_grads, function_of, timed, to_the_end
+from ..kernels.stages import check_grads, timed, to_the_end
 from ..layers.batch_norm import batch_moments, batch_norm, batch_norm_fixed, batch_norm_sums, make_sync_statistics
 from ..layers.convolution import conv2d, conv2d_grad
 from ..layers.dense import dense, dense_grad
+from ..layers.functions import function_of
 from ..layers.labels import with_right_answers
 from ..timing import span
 from .build import channels

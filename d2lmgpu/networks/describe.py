@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from ..arguments import check_list, check_whole, plain, shown
-from ..kernels.stages import function_of, output_shapes
+from ..layers.functions import function_of, output_shapes
 from .build import RECIPES, Recipe, check_input_shape, composed
 
 MOST_LAYERS = 10**4

@@ -19,8 +19,8 @@ from ..arguments import check_name, check_whole, shown
 from ..cluster import gather
 from ..collectives import ALGORITHMS, LIBRARIES
 from ..devices import DeviceMemoryError
-from ..kernels.stages import function_of
 from ..language.plan import Compute, Plan
+from ..layers.functions import function_of
 from ..networks import channels, in_half
 from ..plans import MOST_DEVICES, PLANS, copies_of, prove, with_statistics
 from ..plans.channels import STAGES

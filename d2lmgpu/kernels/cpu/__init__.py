@@ -4,6 +4,5 @@ ladder.py shows how, one step at a time. Images are *last* here: a micro-batch o
 that whatever is done to a pixel is done to n neighbours in memory.
 """
 
-from .choose import EACH_BY_ITSELF as EACH_BY_ITSELF
 from .passes import Pass as Pass
 from .program import MICRO_BATCH as MICRO_BATCH, in_parts as in_parts, outputs as outputs

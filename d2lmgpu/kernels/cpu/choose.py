@@ -1,15 +1,12 @@
 """Choose which stage does which layers of a network."""
 
-from ...layers import batch_norm, conv2d, dense, dropout, flatten, half, relu
-from ..stages import POOLS, function_of, relu_and_pool
-from ..winograd import choose_tile
+from ...layers import batch_norm, conv2d, dense, flatten, half
+from ...layers.functions import function_of, relu_and_pool
+from ...layers.winograd import choose_tile
 from .batch_norm import BatchNorm
 from .convolution import Convolution
 from .stages import AsWritten, Dense, Flatten, Frame, Half, Pooling
 from .winograd_convolution import WinogradConvolution
-
-EACH_BY_ITSELF = {conv2d, dense, dropout, flatten, half, relu, *POOLS}
-"""Layers that treat each image separately, so that it does not matter which other images are processed with it."""
 
 
 def make_stages(layers, x, shapes, input_grad):

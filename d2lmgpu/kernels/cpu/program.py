@@ -17,9 +17,10 @@ import numpy as np
 
 from ...exact import sizes_of_granules
 from ...layers import batch_norm, make_sync_statistics
+from ...layers.functions import EACH_BY_ITSELF, function_of, output_shapes
 from ...layers.labels import right_answers
-from ..stages import Idle, Stages, function_of, norm_channels, output_shapes, timed, to_the_end
-from .choose import EACH_BY_ITSELF, make_stages
+from ..stages import Idle, Stages, norm_channels, timed, to_the_end
+from .choose import make_stages
 from .stages import OtherLoss, SoftmaxCrossEntropy
 
 MICRO_BATCH = 64

@@ -9,8 +9,8 @@
     z          (m, T, m, O, n)        m × m outputs of each tile: m rows of the convolution's output
 
 A row of tiles is computed from its products to its pooled outputs before the next one, so that the products, which are
-many, stay in the core's cache. Backward goes the same way upwards, with each matrix transposed. ../winograd.py has the
-method and its matrices.
+many, stay in the core's cache. Backward goes the same way upwards, with each matrix transposed. layers/winograd.py has
+the method and its matrices.
 
 Some outputs must not be rounded. Where all of an output's inputs and its bias are exactly 0, as on the black background
 of the first step's images, the output is 0, and so is ReLU's slope there. Rounding would make the output ±1e-9, and the
@@ -21,7 +21,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from ..winograd import ONE, transforms
+from ...layers.winograd import ONE, transforms
 from .overlapping_tiles import OverlappingTiles
 from .products import RunningSum
 from .scratch import scratch, scratch_of_zeros

@@ -11,7 +11,8 @@ import numpy as np
 
 from ...devices import array_module
 from ...layers import batch_norm, conv2d, dense, flatten, relu
-from ..stages import POOLS, WrittenLayer, function_of, relu_and_pool
+from ...layers.functions import POOLS, function_of, relu_and_pool
+from ..stages import WrittenLayer
 from . import choose, convolution, launch
 from .batch_norm import BatchNorm
 from .run import empty, run

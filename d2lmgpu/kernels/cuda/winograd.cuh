@@ -3,7 +3,7 @@
 //
 // In one dimension, m outputs of a kernel of r taps are y = A^T [(G g) * (B^T x)], with t = m + r - 1 multiplications
 // instead of m*r (Winograd 1980; in two dimensions and for neural networks Lavin and Gray 2016). The method, and where
-// the three matrices come from, is told in kernels/winograd.py; they arrive here as macros. In two dimensions, for a
+// the three matrices come from, is told in layers/winograd.py; they arrive here as macros. In two dimensions, for a
 // tile of MH x MW outputs with its TH x TW inputs, a kernel g and all POINTS = TH*TW points f on their own:
 //
 //   U = G g G^T       V = B^T x B       M[o][f] = sum_c U[o,c][f] * V[c][f]       z = A^T M A

@@ -1,6 +1,6 @@
 """How Winograd's method is launched for convolutions, and where it is less work than the kernels of convolution.py.
 
-The method and its matrices are in ../winograd.py; winograd.cuh says what is computed where. A convolution by this
+The method and its matrices are in layers/winograd.py; winograd.cuh says what is computed where. A convolution by this
 method takes three launches: `weights` once per step, then `conv_forward` and `conv_input_grad` with its results. All
 sizes are multiples of what a thread has in registers: 16 tiles per block, 8 of them per thread.
 """
@@ -9,7 +9,7 @@ import functools
 import itertools
 from typing import NamedTuple
 
-from ..winograd import LARGEST_TILE, simple_transforms
+from ...layers.winograd import LARGEST_TILE, simple_transforms
 from .convolution import Convolution, check
 from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
 
@@ -112,7 +112,7 @@ class Winograd(NamedTuple):
 def choose(conv, N, multiprocessors=132):
     """The `Winograd` with the fewest instructions, or None if the kernels of convolution.py take fewer, or none fits.
 
-    This is like `choose_tile` in ../winograd.py, but transforms are done along one side after the other, and blocks
+    This is like `choose_tile` in layers/winograd.py, but transforms are done along one side after the other, and blocks
     with fewer than 16 tiles waste the rest.
     """
     check(conv)
