@@ -31,6 +31,10 @@ def test_every_room_has_its_place(imports):
     assert set(imports) == set(ROOMS)
 
 
+def test_a_plan_is_proved_without_the_kernels_that_will_compute_it(imports):
+    assert "kernels" not in imports["language"]
+
+
 def files_imported(file):
     """The package's files that a file imports, also within functions."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

@@ -6,6 +6,8 @@ import tracemalloc
 import numpy as np
 import pytest
 import standin_cupy
+from conftest import few, long
+from test_plan_execution import assert_memory
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -13,8 +15,21 @@ from d2lmgpu import cli
 from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.kernels.cpu import Pass
 from d2lmgpu.kernels.stages import with_shapes
-from d2lmgpu.language.sizes import owned_arrays
-from d2lmgpu.networks import NETWORKS, init_params
+from d2lmgpu.networks import (
+    NETWORKS,
+    AvgPool2d,
+    BatchNorm,
+    Conv2d,
+    Dense,
+    Dropout,
+    Flatten,
+    MaxPool2d,
+    ReLU,
+    init_params,
+    sequential,
+)
+from d2lmgpu.plans import PLANS, copies_of
+from d2lmgpu.plans.owned import owned_arrays
 
 
 @pytest.fixture
@@ -64,6 +79,36 @@ def test_no_limit_any_more(limited):
     for wrong in (0, -1, 1.5, "4G"):
         with pytest.raises(ValueError, match="a limit in bytes is .*; it should be a whole number"):
             limited.limit_memory(wrong)
+
+
+OF_ALL_LAYERS = sequential(
+    (2, 15, 14),
+    *(Conv2d(7, 3, padding=1), BatchNorm(), ReLU(), MaxPool2d(), Dropout(0.2), Conv2d(9, 3, padding=2), Conv2d(8, 3)),
+    *(ReLU(), Conv2d(6, 3, stride=2), AvgPool2d(2), Flatten(), Dense(33), BatchNorm(), ReLU(), Dropout(0.5), Dense(5)),
+)
+KNOWN = {**NETWORKS, "of all layers": OF_ALL_LAYERS}
+
+
+@pytest.mark.parametrize(
+    "k, micro_batches, n, optimizer, dtype",
+    [(2, 3, 29, "adam", np.float32), *long((1, 1, 1, "sgd", np.float64), (3, 1, 5, "momentum", np.float32))],
+)
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("network", few(KNOWN, "lenet", "of all layers"))
+def test_memory_is_what_was_predicted(name, network, k, micro_batches, n, optimizer, dtype):
+    plan = PLANS[name](k, micro_batches, network=KNOWN[network])
+    assert_memory(plan, n, optimizer, dtype)
+    assert_memory(plan, n, optimizer, dtype, kernels=False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("network", KNOWN)
+def test_memory_of_many_examples_and_devices(name, network):
+    """Kernels take the examples in several parts."""
+    assert_memory(PLANS[name](2, 1, network=KNOWN[network]), 150, "adam", np.float32)
+    if name not in ("data", "zero1", "zero2", "zero3"):  # these are copies themselves
+        assert_memory(copies_of(name, 2, 2, 2, network=KNOWN[network]), 301, "adam", np.float32)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from conftest import TOLERANCE, assert_close, few, long
-from test_plan_execution import GRADIENTS, SMALL, _PeakAccounting, batch, start
+from test_plan_execution import GRADIENTS, SMALL, assert_memory, batch, start
 from test_plans import DEEP, check_mutants, told, with_steps
 
 import d2lmgpu as d2l
@@ -14,7 +14,7 @@ from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.language.plan import shapes_of
 from d2lmgpu.language.split import numbered, splits_of, views
 from d2lmgpu.networks import LENET, Conv2d, Dense, Flatten, MaxPool2d, ReLU, init_params, sequential
-from d2lmgpu.plans import PLANS, Compute, Execution, PlanError, copies_of, execute, prove, simulate
+from d2lmgpu.plans import PLANS, Compute, PlanError, copies_of, execute, prove, simulate
 from d2lmgpu.plans.channels import columns, pairs
 
 NAMES = ("channels", "channel-pairs")
@@ -123,20 +123,7 @@ def test_what_is_removed_or_doubled_is_found(name, copies, k, network):
 )
 @pytest.mark.parametrize("network", few(NETWORKS, "small"))
 def test_memory_is_what_was_predicted(name, copies, k, micro_batches, n, network):
-    network = NETWORKS[network]
-    plan, devices = copies_of(name, copies, k, micro_batches, network=network), [d2l.cpu(20 + i) for i in range(10)]
-    proof, devices = prove(plan, n, "adam"), devices[: copies * k]
-    try:
-        for device in devices:
-            device.accounting = _PeakAccounting(device, 2**40)
-        execution = Execution(plan, start(np.float32, network), devices, "adam")
-        for _ in range(2):
-            execution.step(*batch(n, np.float32, network), 0.01)
-            assert [device.accounting.used for device in devices] == proof.between
-        assert [device.accounting.peak for device in devices] == proof.peak
-    finally:
-        for device in devices:
-            device.accounting = None
+    assert_memory(copies_of(name, copies, k, micro_batches, network=NETWORKS[network]), n, "adam", np.float32)
 
 
 def exchanges(plan):

@@ -4,13 +4,11 @@ lives.py says when values exist; this module counts their bytes, but not tempora
 """
 
 import itertools
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from .lives import lives_of
-from .objective import CLASSES
 from .plan import all_of, norms_of, synchronised_stages
 from .sizes import examples_in_each, stage_sizes
 from .split import ROWS, held_units, units_of_outputs
@@ -43,17 +41,21 @@ class Held(NamedTuple):
     line: list
 
 
-def held_in_steps(plan, columns, batch_size, states, dtype, objective=CLASSES, kernels=True, exact=False):
-    """The `Held` of each device, for ``batch_size`` examples and an optimiser with ``states`` arrays."""
+def held_in_steps(plan, columns, batch_size, states, dtype, target_bytes=8, kernels=True, exact=False):
+    """The `Held` of each device, for ``batch_size`` examples and an optimiser with ``states`` arrays.
+
+    ``target_bytes``: the bytes of an example's target.
+    """
     facts, ways = Facts(plan, columns), Ways(plan, columns, kernels, exact)
     memories = [
-        _Memory(plan, device, batch_size, states, np.dtype(dtype), objective, facts, ways) for device in range(plan.k)
+        _Memory(plan, device, len(columns), batch_size, states, np.dtype(dtype), target_bytes, facts, ways)
+        for device in range(plan.k)
     ]
     lives = [life for life in lives_of(plan, columns) if not ways.is_nothing(life.device, life.value)]
     lives = [life._replace(begin=ways.early.get(life[:3], life.begin)) for life in lives]
     for device, *life in sorted(lives, key=lambda life: life.begin):
         memories[device].begin(*life)
-    return [memory.held(len(columns)) for memory in memories]
+    return [memory.held() for memory in memories]
 
 
 def unit_bytes(plan, batch_size, dtype, exact=False):
@@ -113,26 +115,15 @@ class Facts:
         return next(part.params for part in self.plan.layout[device] if part.stage == s)
 
 
-@dataclass
-class _Piece:
-    """An array of one value, or of several, which lives from step ``begin`` (from 1) to ``end``, both included."""
-
-    kind: str
-    nbytes: int
-    begin: int
-    end: int
-
-
 class _Memory:
     """One device's memory: values `begin` to exist, one after the other, and at the end `held` adds them up."""
 
-    def __init__(self, plan, device, batch_size, states, dtype, objective, facts, ways):
+    def __init__(self, plan, device, count, batch_size, states, dtype, target_bytes, facts, ways):
         self.plan, self.device, self.itemsize, self.facts, self.ways = plan, device, dtype.itemsize, facts, ways
         self.units, self.grad_itemsize = held_units(plan, device), WIDE_ITEMSIZE if ways.exact else dtype.itemsize
-        self.sizes = stage_sizes(plan.network, plan.stages, dtype, self.units, objective)
+        self.sizes = stage_sizes(plan.network, plan.stages, dtype, self.units)
         self.examples = examples_in_each(batch_size, plan.micro_batches)
-        self.pieces, self.of, self.joined = [], {}, {}  # all, those of each value, and by step what was joined last
-        self.always = dict.fromkeys(KINDS, 0)
+        self.always, self.last = dict.fromkeys(KINDS, 0), {}  # by value, the arguments with which it was added last
         for part in plan.layout[device]:
             self.always["parameters"] += self.itemsize * (part.params[1] - part.params[0])
             self.always["state"] += states * self.itemsize * (part.state[1] - part.state[0])
@@ -143,36 +134,37 @@ class _Memory:
             if stage == 0:
                 self.always["examples"] += self.sizes[0].x(self.examples[m])
             if stage == len(plan.stages) - 1:
-                self.always["examples"] += objective.zeros(1).nbytes * self.examples[m]
+                self.always["examples"] += target_bytes * self.examples[m]
+        self.changes = np.zeros((count + 2, len(KINDS)), np.int64)  # in bytes, by step and kind
+        self.changes[0] = list(self.always.values())
 
     def begin(self, value, begin, end, moved):
         """Let a value begin to exist, possibly in parts, which are joined into a whole array when it is ``moved``."""
         came = value[0] in ("y", "dy") and moved == begin
         nbytes, shared = (self._whole(value), None) if came else self._own_and_shared(value)
-        own = _Piece("messages" if came else OF_VALUES.get(value[0], "activations"), nbytes, begin, end)
-        self.of[value] = [own]
+        kind = "messages" if came else OF_VALUES.get(value[0], "activations")
         if value in self.facts.joined and moved and nbytes != self._whole(value):
-            own.end, self.joined[moved] = moved - 1, own
-            self.of[value].append(_Piece("messages", self._whole(value), moved, end))
-        self.pieces += self.of[value]
-        for piece in [piece for piece in self.of.get(shared, ()) if piece.begin < begin][-1:]:
-            piece.end = max(piece.end, end)
+            self._add(value, kind, nbytes, begin, moved)  # until it is copied
+            kind, nbytes, begin = "messages", self._whole(value), moved
+        self._add(value, kind, nbytes, begin, end)
+        if shared in self.last:
+            kind, nbytes, first, last = self.last[shared]
+            if first < begin and last < end:
+                self._add(shared, kind, nbytes, last + 1, end)
+                self.last[shared] = kind, nbytes, first, end
 
-    def held(self, count):
-        """The `Held` of ``count`` steps."""
-        table = np.zeros((count + 2, len(KINDS)), np.int64)  # bytes, by step and kind
-        table[0] = list(self.always.values())
-        for piece in self.pieces:
-            kind = KINDS.index(piece.kind)
-            table[piece.begin, kind] += piece.nbytes
-            table[piece.end + 1, kind] -= piece.nbytes
-        table = table.cumsum(axis=0)
+    def _add(self, value, kind, nbytes, begin, end):
+        """Add an array that exists from step ``begin`` (from 1) to ``end``, both included."""
+        self.changes[begin, KINDS.index(kind)] += nbytes
+        self.changes[end + 1, KINDS.index(kind)] -= nbytes
+        self.last[value] = kind, nbytes, begin, end
+
+    def held(self):
+        """The `Held` of all that has begun."""
+        table = self.changes.cumsum(axis=0)
         total = table.sum(axis=1)
         line = [(number, int(total[number])) for number in np.flatnonzero(np.diff(total, prepend=-1)).tolist()]
-        for number, before in self.joined.items():
-            if before.end < number:
-                table[number, KINDS.index(before.kind)] += before.nbytes  # while it is copied
-        most = table[table.sum(axis=1).argmax()].tolist()
+        most = table[total.argmax()].tolist()
         between = int(total[0]) - self.always["examples"]
         return Held(between, sum(most), dict(zip(KINDS, most, strict=True)), line)
 
@@ -202,8 +194,8 @@ class _Memory:
             return self.grad_itemsize * (stop - start), None
         if kind == "delta":
             return sizes.delta(N), ("dy", s, *m) if sizes.delta_has_dy else None
-        if kind == "cache" and self.ways.of[(self.device, s, *m)] == KEPT and sizes.kept is not None:
-            return sizes.kept(N, self.ways.exact), None
+        if kind == "cache" and self.ways.of[(self.device, s, *m)] == KEPT:
+            return sizes.kept(N), None
         if kind == "cache":
             return sizes.cache(N), ("y", s - 1, *m) if sizes.cache_has_x and s else None
         return (sizes.y if kind == "y" else sizes.dy)(N), None

@@ -14,7 +14,6 @@ from ..optimizers import OPTIMIZERS
 from .check import check_plan
 from .memory import held_in_steps, unit_bytes
 from .moves import Wrong, sent_by
-from .objective import CLASSES
 from .plan import PlanError
 from .plan_replay import PlanReplay
 from .sizes import whole_granules
@@ -36,12 +35,12 @@ class PlanProof:
     wasted: list
 
 
-def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective=CLASSES, kernels=True, exact=False):
+def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", target_bytes=8, kernels=True, exact=False):
     """Prove that each device ends with the same values as one device that does everything; return a `PlanProof`.
 
     Memory and bytes are for a minibatch of ``batch_size`` examples (a number, or a tuple with the size of each
-    micro-batch) and for the targets and loss of the `Objective`. Without ``kernels``, layers compute as they are
-    written, and everything that forward keeps counts as memory (see ways.py). ``exact``: sums are exact, micro-batches
+    micro-batch) whose targets take ``target_bytes`` each. Without ``kernels``, layers compute as they are written,
+    and everything that forward keeps counts as memory (see ways.py). ``exact``: sums are exact, micro-batches
     consist of whole granules, and gradients are int64.
 
     Raises PlanError, which names step, device and micro-batch, if the plan is wrong; ValueError for anything else.
@@ -49,7 +48,7 @@ def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective
     replay = replayed(plan)
     batch_size = check_minibatch(plan, batch_size, optimizer, dtype)
     batch_size = whole_granules(batch_size, plan.micro_batches) if exact else batch_size
-    how = batch_size, OPTIMIZERS[optimizer].states, dtype, objective, kernels, exact
+    how = batch_size, OPTIMIZERS[optimizer].states, dtype, target_bytes, kernels, exact
     held = held_in_steps(plan, replay.columns, *how)
     peaks = [each.peak for each in held], [each.peak_of for each in held], [each.between for each in held]
     sent = sent_by([moves for _, moves in replay.columns], plan.k, unit_bytes(plan, batch_size, dtype, exact))

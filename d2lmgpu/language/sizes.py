@@ -1,74 +1,94 @@
-"""How much memory the values of a plan take, found by sending two and three zero images through each stage.
+"""How many bytes the values of a plan take. They follow from the shapes of layers' outputs.
 
-The cache of a stage may hold its input, its output, or neither; data that belong to several values are in memory only
-once. So a value is described by *pieces of memory*: its own pieces, and those that it shares.
+The cache of a stage is described by what each kind of layer keeps from forward to backward:
+
+                  computed by kernels                                  as written
+    conv2d        the padded images, and all patches, or by            all patches
+                  Winograd's method the values of all tiles
+    dense         nothing                                              its inputs
+    batch_norm    room for the gradients of its inputs                 the normalised inputs
+    ReLU          which inputs are positive, a byte for each           its outputs
+    max_pool2d    its inputs                                           its inputs and outputs
+    dropout       nothing                                              the mask
+    the loss      its gradients, and a byte for each                   the probabilities
+    all of these  their outputs, after ReLU and pooling if these       nothing more
+                  follow; and a copy of the stage's inputs
+
+Kernels' scratch memory, which they need only while they compute, does not belong to a device. For a layer of your own,
+it is assumed that it keeps its inputs and its outputs.
 """
 
 import functools
-from collections.abc import Callable
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from ..exact import sizes_of_granules
-from ..kernels.cpu import Pass
-from ..kernels.stages import norm_channels, output_shapes as layer_shapes, to_the_end, with_shapes
-from ..layers import Draws, make_sync_statistics
-from ..networks.as_written import backward_in_parts, forward_in_parts, loss_backward, loss_forward
+from ..layers import batch_norm, conv2d, dense, dropout, flatten, functions, half, max_pool2d, relu
+from ..layers.winograd import choose_tile
 from .actions import chunk_bound, chunk_bounds
-from .objective import CLASSES
 from .plan import all_of, shapes_of
 from .split import splits_of, views
-from .ways import has_kernels
 
-PACKAGE = __name__.split(".")[0]
+FEW = 32
+"""Kernels compute at least this many examples at a time, if there are as many and the images are not very large."""
+
+SUMS = 80
+"""The bytes of a channel's sums in batch norm: five numbers of the examples that kernels take, and five of all."""
+
+KEEP_X, KEEP_Y, KEEP_LIKE_X = (dense, max_pool2d), (relu, max_pool2d), (batch_norm, dropout)
+"""Layers that, as they are written, keep their input, their output, or as many numbers as the input has."""
 
 
-class Linear(NamedTuple):
-    """Bytes for N examples: ``each`` · N + ``once``."""
+class Bytes(NamedTuple):
+    """``each`` for each example, and ``once`` for all examples that kernels compute at a time."""
 
     each: int
-    once: int
+    once: int = 0
 
     def __call__(self, examples):
-        return self.each * examples + self.once
+        return self.each * examples + self.once * (1 + examples // FEW) if examples else 0
 
 
 class StageSizes(NamedTuple):
-    """The bytes of a stage's values, each as a `Linear` function of the number of examples.
+    """The `Bytes` of a stage's values.
 
-    ``y`` and ``dy`` are as a device makes them, and ``whole`` is either of them with no part left out. ``cache`` and
-    ``delta`` are for layers that compute as they are written, and without what they share: the cache may hold the
-    stage's input, and delta may hold dy. ``kept``: a function of N examples and of whether sums are exact, which
-    returns the bytes of the kernels' cache; None without kernels.
+    ``y`` and ``dy`` are as a device makes them, and ``whole`` is either of them with no part left out. ``kept`` is the
+    cache of kernels. ``cache`` and ``delta`` are for layers that compute as they are written, and without what they
+    share: the cache may hold the stage's input, and delta may hold dy.
     """
 
-    x: Linear
-    y: Linear
-    dy: Linear
-    whole: Linear
-    cache: Linear
+    x: Bytes
+    y: Bytes
+    dy: Bytes
+    whole: Bytes
+    kept: Bytes
+    cache: Bytes
     cache_has_x: bool
-    delta: Linear
+    delta: Bytes
     delta_has_dy: bool
-    kept: Callable = None
 
 
 @functools.lru_cache(maxsize=64)
-def stage_sizes(network, stages, dtype, held=None, objective=CLASSES):
-    """The `StageSizes` of each stage, for arrays of ``dtype``; the last stage ends with the ``objective``.
+def stage_sizes(network, stages, dtype, held=None):
+    """The `StageSizes` of each stage, for arrays of ``dtype``.
 
     ``held``: for each stage, how many of its units a device has (see `held_units`); by default all.
     """
-    if held is None or not any(stage.split for stage in stages):
-        stages, held = tuple(stage._replace(split=None) for stage in stages), [None] * len(stages)
-    few = 2  # with one example, the channels would lie in memory in another way
-    runs = [_run(network, stages, dtype, examples, held, objective) for examples in (few, few + 1)]
-    found = []
-    for a, b in zip(*runs, strict=True):
-        pairs = zip(a[:-1], b[:-1], strict=True)
-        linear = (p if isinstance(p, bool) else Linear(q - p, p - few * (q - p)) for p, q in pairs)
-        found.append(StageSizes(*linear, a.kept))
+    dtype, found, x = np.dtype(dtype), [], network.input_shape
+    splits, outputs = splits_of(network, stages) if held else [None] * len(stages), output_shapes(network, stages)
+    for s, stage in enumerate(stages):
+        layers, is_last = network[stage.first : stage.stop], s == len(stages) - 1
+        part = all_of(stage) if splits[s] is None else splits[s].first(held[s])
+        params = views(np.zeros(part[1] - part[0], dtype), splits[s], shapes_of(stage, network), part)
+        shapes = [x, *functions.output_shapes(layers, params, np.zeros((1, *x), dtype))]
+        given, y, whole = (Bytes(dtype.itemsize * math.prod(shape)) for shape in (x, shapes[-1], outputs[s]))
+        in_parts = held and not is_last and stages[s + 1].split == "rows"  # the next stage takes y and makes dy so
+        handed_on = [Bytes(0)] * 3 if is_last else [y, y if in_parts else whole, whole]
+        about = layers, _weights(layers, params), shapes, dtype.itemsize, is_last
+        found.append(StageSizes(given, *handed_on, _kept(*about), *_written(*about, is_first=s == 0)))
+        x = shapes[-1] if in_parts else outputs[s]
     return found
 
 
@@ -76,7 +96,7 @@ def stage_sizes(network, stages, dtype, held=None, objective=CLASSES):
 def output_shapes(network, stages):
     """The shape of each stage's y for one example, with all units."""
     params = [np.zeros(shape, np.float32) for layer in network for shape in layer.shapes]
-    shapes = layer_shapes(network, params, np.zeros((1, *network.input_shape), np.float32))
+    shapes = functions.output_shapes(network, params, np.zeros((1, *network.input_shape), np.float32))
     return [shapes[stage.stop - 1] for stage in stages]
 
 
@@ -105,96 +125,78 @@ def whole_granules(batch_size, micro_batches):
     return tuple(sum(sizes[start:stop]) for start, stop in chunk_bounds(len(sizes), micro_batches))
 
 
-def memory_of(array):
-    """The array that owns the memory of ``array``: itself, or the array of which it is a view."""
-    owner = array
-    while (array := getattr(array, "base", None)) is not None:  # the first base of a strided view is not an array
-        if hasattr(array, "nbytes"):
-            owner = array
-    return owner
+def _weights(layers, params):
+    """The shape of the first parameter of each layer, () if it has none."""
+    rest = iter(params)
+    return [([next(rest).shape for _ in layer.shapes] or [()])[0] for layer in layers]
 
 
-@functools.lru_cache(maxsize=256)
-def kept_bytes(layers, param_shapes, shape, dtype, input_grad, is_last, loss, examples, exact):
-    """The bytes that kernels hold between forward and backward of this many ``examples`` of this ``shape``."""
-    if not examples:
-        return 0
-    params = [np.zeros(shape, dtype) for shape in param_shapes]
-    papers = {}
-    layers = with_shapes(layers, params)
-    kept = Pass(layers, params, shape, dtype, examples, input_grad, is_last, loss, papers, exact)
-    return sum(array.nbytes for array in owned_arrays(kept, papers))
+def _kept(layers, weights, shapes, itemsize, is_last):
+    """What kernels keep, `Bytes`. ``shapes``: of the stage's input and of each layer's output, for one example."""
+    numbers, flags, once, i, in_tiles = math.prod(shapes[0]), 0, 0, 0, False
+    while i < len(layers):
+        function, options = functions.function_of(layers[i])
+        joins = function in (conv2d, dense, batch_norm)  # with the ReLU and the pooling after it
+        (size, pool, rectified), fused = functions.relu_and_pool(layers[i + joins :])
+        weight, x, i = weights[i], shapes[i], i + max(1, joins + fused)
+        inside, y, matrices = 0, math.prod(shapes[i]), 0
+        if function is conv2d:
+            inside, y, matrices = _convolution(x, shapes[i], weight, size, **options)
+        elif function is batch_norm or fused and not joins:
+            inside = math.prod(x)  # the gradients
+        elif function is flatten and not in_tiles:
+            y = 0  # the same memory as x
+        squares = 0 if function in (dense, batch_norm) else y * size**2  # what ReLU and pooling take
+        numbers += inside + y + (squares if pool == "max" else 0)
+        flags += (squares if rectified and pool != "max" else 0) + (2 * y if function is half else 0)
+        once += itemsize * matrices + (SUMS * x[0] if function is batch_norm else 0)
+        in_tiles = matrices > 0
+    outputs = math.prod(shapes[-1]) if is_last else 0
+    return Bytes(itemsize * (numbers + outputs) + flags + outputs, once + 8 * outputs)
 
 
-def owned_arrays(thing, papers):
-    """The plain arrays that own the memory of a cache, each once, without scratch ``papers``.
-
-    A cache is an object of the kernels, or the lists and tuples that layers keep if they compute as they are written.
-    """
-    found, seen, rest = {}, set(), [thing]
-    shared = {id(array) for paper in papers.values() for array in paper}
-    while rest:
-        one = rest.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if hasattr(one, "dtype") and isinstance(one.shape, tuple) and not isinstance(one, np.generic):
-            one = memory_of(one)
-            if id(one) not in shared:
-                found[id(one)] = one
-        elif isinstance(one, (list, tuple)):
-            rest += one
-        elif isinstance(one, dict):
-            rest += one.values()
-        elif isinstance(one, functools.partial):
-            rest += [*one.args, one.keywords]
-        elif getattr(one, "__closure__", None):
-            rest += [cell.cell_contents for cell in one.__closure__]
-        elif hasattr(one, "__dict__") and not isinstance(one, type) and type(one).__module__.startswith(PACKAGE):
-            rest.append(vars(one))
-    return list(found.values())
+def _convolution(x, y, weight, size, stride=1, padding=0):
+    """Numbers that a convolution keeps: for each example beside its outputs, its outputs, and once."""
+    O, C, *kernel = weight
+    outputs = [side * size for side in y[1:]]
+    frame = C * math.prod(side + 2 * padding for side in x[1:]) if padding else 0
+    tile = choose_tile(tuple(kernel), outputs, size, C, O) if stride == 1 else None
+    if tile is None:
+        return frame + (C * math.prod(kernel) + 1) * math.prod(outputs), math.prod(y), 0
+    tiles = [-(-side // m) for side, m in zip(outputs, tile, strict=True)]
+    points = [m + r - 1 for m, r in zip(tile, kernel, strict=True)]
+    matrices = sum((T + 1) * t * (2 * m + t) for T, t, m in zip(tiles, points, tile, strict=True))
+    inside, area = frame + C * math.prod(tiles + points), math.prod([*tiles, *tile])
+    return inside, O * area // size**2, matrices + math.prod(points + kernel)
 
 
-def _run(network, stages, dtype, examples, held, objective):
-    """For each stage, a `StageSizes` with the bytes for this many ``examples``."""
-    x, targets, runs = np.zeros((examples, *network.input_shape), dtype), objective.zeros(examples), []
-    splits, shapes = splits_of(network, stages), output_shapes(network, stages)
-    for s, stage in enumerate(stages):
-        part = all_of(stage) if splits[s] is None else splits[s].first(held[s])
-        params = views(np.zeros(part[1] - part[0], dtype), splits[s], shapes_of(stage, network), part)
-        is_last = s == len(stages) - 1
-        layers = network[stage.first : stage.stop]
-        sync = make_sync_statistics(norm_channels(layers, params))
-        y, cache = to_the_end(forward_in_parts(layers, x, params, sync, Draws(0)))
-        before, after = stages[s].split, None if is_last else stages[s + 1].split
-        whole = dy = None
-        if is_last:
-            _, end = loss_forward(y, targets, objective.loss)
-            cache.append(end)
-            own_dy = loss_backward(end, objective.loss)
-        else:
-            whole = np.moveaxis(np.zeros((*shapes[s], examples), dtype), -1, 0)  # as values of a plan lie in memory
-            y = whole[:, : y.shape[1]].copy(order="K")
-            dy = y if after == "rows" else whole
-            own_dy = whole[:, : y.shape[1]] if before == "columns" else whole
-        _, delta = to_the_end(backward_in_parts(layers, own_dy, cache, params, None, input_grad=s > 0))
-        cache.append(sync)
-        kept = None
-        if has_kernels(stage, network) and all(param.size for param in params):
-            shapes_here = tuple(param.shape for param in params)
-            loss = objective.loss.for_kernels(targets)
-            arguments = layers, shapes_here, x.shape[1:], np.dtype(dtype), s > 0, is_last, loss
-            kept = functools.partial(kept_bytes, *arguments)
-        runs.append(_measure(x, y, cache, dy, delta, targets, whole)._replace(kept=kept))
-        x = whole if before and after != "rows" and not is_last else y
-    return runs
+def _written(layers, weights, shapes, itemsize, is_last, is_first):
+    """What layers keep as they are written: cache, cache_has_x, delta and delta_has_dy of `StageSizes`."""
+    numbers, once, has_x, deltas = 0, 0, False, [0]
+    holder, is_plain = "stage", is_first  # who has x already, and whether it lies in memory as flatten needs it
+    for i, layer in enumerate(layers):
+        function, _ = functions.function_of(layer)
+        x, y = map(math.prod, shapes[i : i + 2])
+        is_own = function not in functions.EACH_BY_ITSELF and function is not batch_norm
+        keeps_x, keeps_y = is_own or function in KEEP_X, is_own or function in KEEP_Y
+        has_x = has_x or (keeps_x and holder == "stage")
+        numbers += x * (keeps_x and holder is None) + x * (function in KEEP_LIKE_X) + y * keeps_y
+        if function is conv2d:
+            numbers += math.prod(weights[i][1:] + shapes[i + 1][1:])
+        once += SUMS * shapes[i][0] if function is batch_norm else 0
+        if function is not flatten or not is_plain:
+            holder = "cache" if keeps_y else None
+        is_plain = function in functions.POOLS or (is_plain and function is not conv2d)
+        if layer.shapes:
+            deltas.append(_as_input(layers[i + 1 :], shapes[i + 1]))
+    has_dy = not is_last and bool(layers) and bool(layers[-1].shapes)
+    deltas = deltas[:-1] if has_dy else deltas
+    outputs = math.prod(shapes[-1]) if is_last else 0
+    return Bytes(itemsize * (numbers + outputs), once), has_x, Bytes(itemsize * sum(deltas)), has_dy
 
 
-def _measure(x, y, cache, dy, delta, targets, whole):
-    x, dy = memory_of(x), memory_of(dy)
-    held, deltas = owned_arrays(cache, {}), owned_arrays(delta, {})
-    own = sum(array.nbytes for array in held if array is not x and array is not targets)
-    own_delta = sum(array.nbytes for array in deltas if array is not dy)
-    handed_on = [0] * 3 if dy is None else [y.nbytes, dy.nbytes, whole.nbytes]
-    has_x, has_dy = any(array is x for array in held), any(array is dy for array in deltas)
-    return StageSizes(x.nbytes, *handed_on, own, has_x, own_delta, has_dy)
+def _as_input(layers, x):
+    """How many numbers an example's x has with the padding of the first of the ``layers``, which take it."""
+    function, options = functions.function_of(layers[0]) if layers else (None, {})
+    padding = options.get("padding", 0) if function is conv2d else 0
+    return x[0] * math.prod(side + 2 * padding for side in x[1:])

@@ -17,8 +17,9 @@ from ..devices import array_module
 from ..devices.records import timed
 from ..devices.transfer import copy_between
 from ..language.plan import all_of, norms_of, shapes_of
-from ..language.sizes import output_shapes, owned_arrays
+from ..language.sizes import output_shapes
 from ..language.split import ROWS, norm_part, norm_views, splits_of, units_of_outputs, views
+from .owned import owned_arrays
 
 
 class Minibatch:

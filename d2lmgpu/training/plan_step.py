@@ -18,7 +18,6 @@ from ..collectives.library import check_cards
 from ..data import epoch_size
 from ..devices import synchronize
 from ..exact import SUMS
-from ..language.objective import Objective
 from ..layers import Draws
 from ..monitor import Stop
 from ..networks import LENET, find_loss
@@ -63,11 +62,11 @@ class PlanStep:
         self.plan = plan_of(settings, len(devices), network, devices, self.in_graphs)
         self.are_copies, self.each = has_copies(self.plan), self.plan.micro_batches // self.plan.k
         loss = find_loss(settings.loss)
-        objective = Objective.of(loss, self.y, params[0].dtype)
+        target_bytes = self.y[0].size * (self.y.itemsize if self.y.dtype.kind == "f" else 8)  # labels become int64
         examples = self._examples(batch_size) or batch_size
         exact = settings.sums == "exact"
-        peaks = prove(self.plan, examples, settings.optimizer, objective=objective, exact=exact).peak
-        check_memory(network, devices, peaks, settings, batch_size, objective)
+        peaks = prove(self.plan, examples, settings.optimizer, target_bytes=target_bytes, exact=exact).peak
+        check_memory(network, devices, peaks, settings, batch_size, target_bytes)
         self.peak_memory = peaks if settings.split and not self.in_graphs else None  # graphs keep their memory
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.random, self.devices = is_random(network), devices.mine

@@ -191,12 +191,11 @@ def updates_last(plan):
     return plan._replace(steps=[step for step in [*kept, *moved, *plan.steps[last + 1 :]] if step])
 
 
-def check_memory(network, everybody, peaks, settings, batch_size, objective):
+def check_memory(network, everybody, peaks, settings, batch_size, target_bytes):
     """Raise DeviceMemoryError, listing the splits that would fit, if a plan needs more than a device's limit.
 
     ``everybody``: a `Cluster`; all its processes call this. ``peaks``: the bytes that the plan needs on each device.
-    ``batch_size``: the size of the largest minibatch. ``objective``: the loss and the targets, in the form that `prove`
-    accepts.
+    ``batch_size``: the size of the largest minibatch. ``target_bytes``: those of an example's target.
     """
     limits = limits_of(everybody)
     lacking = [peak - limit if limit else 0 for peak, limit in zip(peaks, limits, strict=True)]
@@ -204,7 +203,7 @@ def check_memory(network, everybody, peaks, settings, batch_size, objective):
     if most <= 0:
         return
     i = lacking.index(most)
-    fits = _that_fit(network, limits, settings, batch_size, objective)
+    fits = _that_fit(network, limits, settings, batch_size, target_bytes)
     advice = "no split would fit; more devices or micro-batches may help"
     if fits or not settings.split:
         advice = f"{words.listed(fits)} would fit" if fits else "more devices help, a higher limit, smaller minibatches"
@@ -226,7 +225,7 @@ def splits_for(k):
     return [*SPLITS, *products]
 
 
-def _that_fit(network, limits, settings, batch_size, objective):
+def _that_fit(network, limits, settings, batch_size, target_bytes):
     found = []
     for split in splits_for(len(limits)):
         pipeline = settings.pipeline if "layers" in split else None
@@ -235,7 +234,7 @@ def _that_fit(network, limits, settings, batch_size, objective):
         except ValueError:  # too few layers, or it does not fit other settings
             continue
         exact = settings.sums == "exact"
-        peaks = prove(plan, batch_size, settings.optimizer, objective=objective, exact=exact).peak
+        peaks = prove(plan, batch_size, settings.optimizer, target_bytes=target_bytes, exact=exact).peak
         if all(limit is None or peak <= limit for peak, limit in zip(peaks, limits, strict=True)):
             found.append(f"{split} ({max(peaks):,})")
     return found

@@ -9,6 +9,7 @@ memory: what lies between is computed again on the way back.
 import numpy as np
 
 from ...layers.batch_norm import EPSILON, mean_and_variance
+from .scratch import scratch
 from .squares import Squares, places_of, pooled_shape
 
 BLOCK = 2**19
@@ -31,12 +32,12 @@ class BatchNorm:
         self.places = x[0, ..., 0].size
         count = max(1, min(C, BLOCK // x[:1].nbytes))
         self.blocks = [slice(start, min(C, start + count)) for start in range(0, C, count)]
-        z = np.empty((size, size, count, *self.y.shape[1:]), x.dtype)
+        z = scratch((size, size, count, *self.y.shape[1:]), x.dtype)
         parts = {block.stop - block.start for block in self.blocks}
         self.squares = {
             part: Squares(z[:, :, :part], z[:, :, :part], kind, relu, computed_again=True) for part in parts
         }
-        self.work = np.empty((count, *x.shape[1:]), x.dtype)
+        self.work = scratch((count, *x.shape[1:]), x.dtype)
         self.dz = np.empty_like(x)  # the gradient of the normalised x
         self.ragged = any(side % size for side in sides)
         self.dx = self.dz if input_grad else None  # the same memory: `backward` turns dz into dx

@@ -35,8 +35,9 @@ class Pass:
                     program.use_loss(loss)
                 else:
                     program.dlogits = scratch(program.logits.shape, dtype)
-                if len(sizes) > 1 or exact:  # gradients to be added; asked for last, so that other passes do without
-                    program.more = [scratch(param.shape, dtype) for param in params]
+                # gradients to be added; asked for last, so that other passes do without
+                adds = len(sizes) > 1 or exact
+                program.more = [scratch(param.shape, dtype) for param in params] if adds else None
             self.programs.append(program)
         self.sync = make_sync_statistics([len(norm.x) for norm in self.programs[0].norms])
         self.rounds = rounds_of(self.programs, N, self.sync)  # parts wait for each other at batch norm
