@@ -74,8 +74,7 @@ class MemoryAccounting:
 
     def enter(self, raw):
         """Count a plain array once. Raises DeviceMemoryError if it would exceed the limit."""
-        while isinstance(raw.base, np.ndarray):
-            raw = raw.base
+        raw = memory_of(raw)
         with self._lock:
             if id(raw) in self._known:
                 return
@@ -92,6 +91,15 @@ class MemoryAccounting:
         with self._lock:
             self._known.remove(key)
             self.used -= nbytes
+
+
+def memory_of(array):
+    """The plain array that owns the memory of ``array``: itself, or the one of which it is a view."""
+    owner = array
+    while (array := getattr(array, "base", None)) is not None:  # the first base of a strided view is not an array
+        if isinstance(array, np.ndarray):
+            owner = array
+    return owner
 
 
 def blas_works():

@@ -86,7 +86,7 @@ def stage_sizes(network, stages, dtype, held=None):
         given, y, whole = (Bytes(dtype.itemsize * math.prod(shape)) for shape in (x, shapes[-1], outputs[s]))
         in_parts = held and not is_last and stages[s + 1].split == "rows"  # the next stage takes y and makes dy so
         handed_on = [Bytes(0)] * 3 if is_last else [y, y if in_parts else whole, whole]
-        about = layers, _weights(layers, params), shapes, dtype.itemsize, is_last
+        about = layers, shapes, dtype.itemsize, is_last
         found.append(StageSizes(given, *handed_on, _kept(*about), *_written(*about, is_first=s == 0)))
         x = shapes[-1] if in_parts else outputs[s]
     return found
@@ -125,23 +125,17 @@ def whole_granules(batch_size, micro_batches):
     return tuple(sum(sizes[start:stop]) for start, stop in chunk_bounds(len(sizes), micro_batches))
 
 
-def _weights(layers, params):
-    """The shape of the first parameter of each layer, () if it has none."""
-    rest = iter(params)
-    return [([next(rest).shape for _ in layer.shapes] or [()])[0] for layer in layers]
-
-
-def _kept(layers, weights, shapes, itemsize, is_last):
+def _kept(layers, shapes, itemsize, is_last):
     """What kernels keep, `Bytes`. ``shapes``: of the stage's input and of each layer's output, for one example."""
     numbers, flags, once, i, in_tiles = math.prod(shapes[0]), 0, 0, 0, False
     while i < len(layers):
         function, options = functions.function_of(layers[i])
         joins = function in (conv2d, dense, batch_norm)  # with the ReLU and the pooling after it
         (size, pool, rectified), fused = functions.relu_and_pool(layers[i + joins :])
-        weight, x, i = weights[i], shapes[i], i + max(1, joins + fused)
+        layer, x, i = layers[i], shapes[i], i + max(1, joins + fused)
         inside, y, matrices = 0, math.prod(shapes[i]), 0
         if function is conv2d:
-            inside, y, matrices = _convolution(x, shapes[i], weight, size, **options)
+            inside, y, matrices = _convolution(x, shapes[i], layer.shapes[0][2:], size, **options)
         elif function is batch_norm or fused and not joins:
             inside = math.prod(x)  # the gradients
         elif function is flatten and not in_tiles:
@@ -155,48 +149,47 @@ def _kept(layers, weights, shapes, itemsize, is_last):
     return Bytes(itemsize * (numbers + outputs) + flags + outputs, once + 8 * outputs)
 
 
-def _convolution(x, y, weight, size, stride=1, padding=0):
+def _convolution(x, y, kernel, size, stride=1, padding=0):
     """Numbers that a convolution keeps: for each example beside its outputs, its outputs, and once."""
-    O, C, *kernel = weight
-    outputs = [side * size for side in y[1:]]
-    frame = C * math.prod(side + 2 * padding for side in x[1:]) if padding else 0
-    tile = choose_tile(tuple(kernel), outputs, size, C, O) if stride == 1 else None
+    C, O, outputs = x[0], y[0], [side * size for side in y[1:]]
+    frame = _padded(x, padding) if padding else 0
+    tile = choose_tile(kernel, outputs, size, C, O) if stride == 1 else None
     if tile is None:
         return frame + (C * math.prod(kernel) + 1) * math.prod(outputs), math.prod(y), 0
     tiles = [-(-side // m) for side, m in zip(outputs, tile, strict=True)]
     points = [m + r - 1 for m, r in zip(tile, kernel, strict=True)]
     matrices = sum((T + 1) * t * (2 * m + t) for T, t, m in zip(tiles, points, tile, strict=True))
     inside, area = frame + C * math.prod(tiles + points), math.prod([*tiles, *tile])
-    return inside, O * area // size**2, matrices + math.prod(points + kernel)
+    return inside, O * area // size**2, matrices + math.prod([*points, *kernel])
 
 
-def _written(layers, weights, shapes, itemsize, is_last, is_first):
+def _padded(x, padding=0, stride=1):
+    """How many numbers an image of shape x has with its padding."""
+    return x[0] * math.prod(side + 2 * padding for side in x[1:])
+
+
+def _written(layers, shapes, itemsize, is_last, is_first):
     """What layers keep as they are written: cache, cache_has_x, delta and delta_has_dy of `StageSizes`."""
-    numbers, once, has_x, deltas = 0, 0, False, [0]
+    numbers, once, has_x, deltas = 0, 0, False, []
     holder, is_plain = "stage", is_first  # who has x already, and whether it lies in memory as flatten needs it
     for i, layer in enumerate(layers):
-        function, _ = functions.function_of(layer)
+        function, options = functions.function_of(layer)
         x, y = map(math.prod, shapes[i : i + 2])
+        if function is conv2d and i and layers[i - 1].shapes:
+            deltas[-1] = _padded(shapes[i], **options)  # the gradient that arrives there
         is_own = function not in functions.EACH_BY_ITSELF and function is not batch_norm
         keeps_x, keeps_y = is_own or function in KEEP_X, is_own or function in KEEP_Y
         has_x = has_x or (keeps_x and holder == "stage")
         numbers += x * (keeps_x and holder is None) + x * (function in KEEP_LIKE_X) + y * keeps_y
         if function is conv2d:
-            numbers += math.prod(weights[i][1:] + shapes[i + 1][1:])
+            numbers += shapes[i][0] * math.prod(layer.shapes[0][2:] + shapes[i + 1][1:])
         once += SUMS * shapes[i][0] if function is batch_norm else 0
         if function is not flatten or not is_plain:
             holder = "cache" if keeps_y else None
         is_plain = function in functions.POOLS or (is_plain and function is not conv2d)
         if layer.shapes:
-            deltas.append(_as_input(layers[i + 1 :], shapes[i + 1]))
+            deltas.append(y)
     has_dy = not is_last and bool(layers) and bool(layers[-1].shapes)
     deltas = deltas[:-1] if has_dy else deltas
     outputs = math.prod(shapes[-1]) if is_last else 0
     return Bytes(itemsize * (numbers + outputs), once), has_x, Bytes(itemsize * sum(deltas)), has_dy
-
-
-def _as_input(layers, x):
-    """How many numbers an example's x has with the padding of the first of the ``layers``, which take it."""
-    function, options = functions.function_of(layers[0]) if layers else (None, {})
-    padding = options.get("padding", 0) if function is conv2d else 0
-    return x[0] * math.prod(side + 2 * padding for side in x[1:])

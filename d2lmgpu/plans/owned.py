@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ..devices.cpu import memory_of
+
 PACKAGE = __name__.split(".")[0]
 
 
@@ -28,12 +30,3 @@ def owned_arrays(cache, papers):
         elif hasattr(one, "__dict__") and not isinstance(one, type) and type(one).__module__.startswith(PACKAGE):
             rest.append(vars(one))
     return list(found.values())
-
-
-def memory_of(array):
-    """The array that owns the memory of ``array``: itself, or the array of which it is a view."""
-    owner = array
-    while (array := getattr(array, "base", None)) is not None:  # the first base of a strided view is not an array
-        if hasattr(array, "nbytes"):
-            owner = array
-    return owner
