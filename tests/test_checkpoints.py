@@ -87,6 +87,7 @@ def run_until(monkeypatch, steps, devices, data, **settings):
     """Train, and end in an exception before step number ``steps``, counted over all epochs."""
     from d2lmgpu.training.graph_step import GraphStep
     from d2lmgpu.training.plan_step import PlanStep
+    from d2lmgpu.training.step_runner import StepRunner
 
     done = itertools.count()
 
@@ -99,7 +100,7 @@ def run_until(monkeypatch, steps, devices, data, **settings):
         return try_step
 
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        for runner in (PlanStep, GraphStep):
+        for runner in (PlanStep, GraphStep, StepRunner):
             patch.setattr(runner, "step", counted(runner.step))
         quick(devices, data, **settings)
 
@@ -193,10 +194,10 @@ def test_a_checkpoint_after_every_so_many_steps(small, tmp_path, monkeypatch, ev
 
     Also where a runner does all the steps that it may at once, as on GPUs.
     """
-    from d2lmgpu.training.plan_step import PlanStep
+    from d2lmgpu.training.step_runner import StepRunner
 
     if together:
-        monkeypatch.setattr(PlanStep, "several", lambda self, most: [self.step() for _ in range(most)])
+        monkeypatch.setattr(StepRunner, "several", lambda self, most: [self.step() for _ in range(most)])
     devices, file, written = [d2l.cpu(0)], tmp_path / "file", []
 
     def save(path, checkpoint):

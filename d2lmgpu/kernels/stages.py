@@ -3,7 +3,6 @@
 Both kinds of program compute in generators, which pause where devices add up their sums.
 """
 
-import functools
 import itertools
 import math
 
@@ -11,7 +10,8 @@ import numpy as np
 
 from ..devices import array_module
 from ..layers import avg_pool2d, max_pool2d, relu
-from ..timing import span
+from ..layers.functions import function_of as function_of
+from ..spans import span
 
 POOLS = {avg_pool2d: "average", max_pool2d: "max"}
 """Pooling layers, and the kind of each."""
@@ -145,13 +145,6 @@ def output_shapes(network, params, x):
         x, _ = layer.forward(x, *(next(rest) for _ in layer.shapes))
         shapes.append(x.shape[1:])
     return shapes
-
-
-def function_of(layer):
-    """The layer's forward function, and its options if it is a `functools.partial`."""
-    if isinstance(layer.forward, functools.partial):
-        return layer.forward.func, layer.forward.keywords
-    return layer.forward, {}
 
 
 def relu_and_pool(layers, largest=math.inf):

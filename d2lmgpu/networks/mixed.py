@@ -11,8 +11,8 @@ The weights are rounded when a computation starts (see `half_weights`). In CUDA 
 numbers (see kernels/cuda/choose.py).
 """
 
-from ..kernels.stages import function_of
 from ..layers import conv2d, dense, half, half_grad, rounded_to_half
+from ..layers.functions import function_of
 from .build import Layer, Network
 
 HALF = Layer(half, half_grad)

@@ -11,7 +11,7 @@ from ..live_plot import LivePlot, in_notebook
 from ..locks import holding
 from ..monitor import Progress
 from ..networks import find_loss, try_loss
-from ..networks.losses import EXAMPLES
+from ..networks.try_loss import EXAMPLES
 from ..timing import Timeline
 from .checks import check_files, check_ways, classes_of, find_everybody, network_for
 from .fingerprint import fingerprint_of
@@ -102,7 +102,7 @@ def train(settings, ways) -> Result:
         runner = make_runner(X_train, y_train, params, everybody, network, settings, note=bar.note, saved=saved)
         settings = runner.settings
         if isinstance(given, Model) and given.statistics:
-            runner.execution.set_statistics([given.statistics] * len(devices))
+            runner.set_statistics([given.statistics] * len(devices))
         if note and resume is None:
             bar.note(note)
         test_set = make_test_set(X_test, y_test, runner, network, metrics)
@@ -135,7 +135,7 @@ def train(settings, ways) -> Result:
 
         def model():
             params = list(map(to_host, runner.replicas[0].params))
-            return Model(network, params, runner.execution.statistics()[0], classes, invert, settings.loss)
+            return Model(network, params, runner.statistics()[0], classes, invert, settings.loss)
 
         state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
         saver = Saver(checkpoint, ways.keep_best, history, runner, state, model)

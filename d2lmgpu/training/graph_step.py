@@ -12,7 +12,7 @@ from ..devices import put
 from ..language.sizes import examples_in_each
 from ..optimizers import make_optimizer
 from ..plans.graphs import GraphExecution
-from ..timing import span
+from ..spans import span
 from .plan_step import AHEAD, PlanStep
 
 TOGETHER = 8

@@ -16,7 +16,6 @@ from .history import History, why_diverged, why_slow
 from .plan_step import PlanStep
 from .resume import Position
 from .saving import Saver
-from .together import check_replicas
 
 SETTLE_EVERY = 2**12
 """After this many steps, measurements are summed up, to save memory in long epochs."""
@@ -73,7 +72,7 @@ class Loop:
         complete = position.steps == self.runner.steps
         if complete:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
-            about = self.runner.plan.network, self.settings.loss, self.data
+            about = self.runner.network, self.settings.loss, self.data
             self.history.diverged = why_diverged(self.history.train_loss, *about)
         after = Position(position.epoch + 1) if complete else position
         self.saver.save(after, complete)  # before printing anything, which may fail
@@ -129,7 +128,7 @@ class Loop:
                 self.timeline.settle()
             if check_every and (before + steps) % check_every == 0:
                 self.runner.pause()
-                check_replicas(self.runner.execution, self.settings.batch_statistics, epoch + 1, steps)
+                self.runner.check_replicas(epoch + 1, steps)
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
                 self.saver.save(reached())
         self.order_of(epoch + 1)  # while the devices do their last steps
@@ -149,7 +148,7 @@ class Loop:
         """Print how a complete epoch went."""
         speed = f"{words.seconds(seconds)} s, {self.bar.num_examples / seconds:,.0f} examples/s"
         self.bar.report(f"{words.figures(reached)}, {speed}")
-        hint = why_slow(self.history, self.runner.plan.network)
+        hint = why_slow(self.history, self.runner.network)
         if hint:
             self.bar.report(hint)
         self.tell("on_epoch", self.history)

@@ -33,7 +33,7 @@ from ..plans.whole import give_back
 from .copies import Copy, Whole, has_copies, warm_up
 from .settings import Settings
 from .splits import check_memory, limits_of, plan_of
-from .together import SharedStop
+from .together import SharedStop, check_replicas
 
 AHEAD = 8
 """How many steps may be under way at once if a device is a GPU."""
@@ -168,6 +168,26 @@ class PlanStep:
         self.execution.set_statistics(statistics)
         for store in self.execution.stores:
             store.steps = steps
+
+    everybody = property(lambda self: self.execution.everybody)
+    network = property(lambda self: self.plan.network)
+    updates = property(lambda self: self.execution.stores[0].steps, doc="How many steps the optimiser has done.")
+
+    def statistics(self):
+        """As in `Execution`."""
+        return self.execution.statistics()
+
+    def set_statistics(self, statistics):
+        """As in `Execution`."""
+        self.execution.set_statistics(statistics)
+
+    def counts(self):
+        """For each device of this process, how many updates have begun, and how many are finished."""
+        return [(store.begun, store.finished) for store in self.execution.stores]
+
+    def check_replicas(self, epoch, step):
+        """Raise DriftError, in all processes, if values differ that several devices hold."""
+        check_replicas(self.execution, self.settings.batch_statistics, epoch, step)
 
     def scaling(self):
         """The NumPy arrays that a checkpoint stores for precision "mixed"; they are the same on all devices."""

@@ -72,14 +72,14 @@ def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
     run was given up.
     """
     saved = History.from_dict(checkpoint.state["history"])
-    shapes = [shape for layer in runner.plan.network for shape in layer.shapes]
+    shapes = [shape for layer in runner.network for shape in layer.shapes]
     if saved.diverged:
         raise CheckpointError(f"resume: the run was given up: {saved.diverged}; start again without resume")
     _check_same_run(checkpoint, saved, history, shapes, checksum, fingerprint, changed)
     position = Position(**checkpoint.state["position"])
     if position.epoch > history.epochs or (position.epoch == history.epochs and position.steps):
         raise CheckpointError(f"resume: the checkpoint is beyond epoch {history.epochs}; ask for more epochs")
-    arrays, everybody = checkpoint.arrays, runner.execution.everybody
+    arrays, everybody = checkpoint.arrays, runner.everybody
     numbers, first = everybody.part(range(len(everybody))), arrays.get("statistics of 0", [])
     statistics = [arrays.get(f"statistics of {i}", first) for i in numbers]
     runner.set_state(arrays["params"], arrays.get("kept", []), statistics, checkpoint.state["optimizer_steps"])

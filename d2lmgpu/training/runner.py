@@ -16,6 +16,7 @@ from .graph_step import GraphStep
 from .piece_step import PieceStep
 from .plan_accuracy import SplitTestSet
 from .plan_step import PlanStep
+from .step_runner import StepRunner
 
 
 def make_runner(X, y, params, everybody, network, settings, note=print, saved=None):
@@ -26,12 +27,13 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved=No
     launched kernel by kernel, with a message.
     """
     runner = _make_runner(X, y, params, everybody, network, settings, note, saved)
-    n, plan = min(settings.batch_size, len(X)), runner.plan
+    n, k = min(settings.batch_size, len(X)), len(everybody)
+    parts = k if isinstance(runner, StepRunner) else runner.plan.micro_batches
     granules = len(sizes_of_granules(n))
-    if settings.sums == "exact" and granules < plan.micro_batches:
-        what = "devices" if runner.are_copies and plan.micro_batches == plan.k else "micro-batches"
+    if settings.sums == "exact" and granules < parts:
+        what = "devices" if runner.are_copies and parts == k else "micro-batches"
         have = f"{n} examples are {several(granules, 'granule')} of at most {GRANULE}"
-        note(f"exact sums: {have}, fewer than the {plan.micro_batches} {what}: some have nothing to do")
+        note(f"exact sums: {have}, fewer than the {parts} {what}: some have nothing to do")
     return runner
 
 
@@ -52,7 +54,13 @@ def _make_runner(X, y, params, everybody, network, settings, note, saved):
         if settings.precision == "tf32":
             raise DeviceError(f"precision 'tf32' needs CUDA graphs, and the step cannot be one: {error}")
         tell(f"the step cannot be a CUDA graph ({error}); it is launched kernel by kernel")
-    return PlanStep(X, y, params, everybody, network, settings)
+    return (StepRunner if is_plain(everybody, settings) else PlanStep)(X, y, params, everybody, network, settings)
+
+
+def is_plain(everybody, settings):
+    """Whether the steps of parallel/data.py do what the settings ask for; otherwise a plan does."""
+    others = settings.overlap, settings.batch_statistics == "synchronised"
+    return settings.split is None and not any(others)
 
 
 def all_of_them(everybody, here):
@@ -62,7 +70,7 @@ def all_of_them(everybody, here):
 
 def make_test_set(X, y, runner, network, metrics):
     """A `TestSet` for a ``runner``, or a `SplitTestSet` if memory is limited or no device has everything."""
-    devices, settings = runner.execution.everybody, runner.settings
+    devices, settings = runner.everybody, runner.settings
     loss = find_loss(settings.loss)
     if runner.limited or not runner.are_copies:
         return SplitTestSet(X, y, runner.plan, devices, settings.batch_size, loss, metrics, settings.sums)

@@ -15,7 +15,7 @@ class Saver:
     def __init__(self, path, best, history, runner, state, model):
         self.path, self.best, self.history, self.runner = path, best, history, runner
         self.state, self.model = state, model
-        self.execution, self.everybody = runner.execution, runner.execution.everybody
+        self.everybody = runner.everybody
 
     def save(self, position, of_epoch=False):
         """Write the state of a run at a `Position`; after an epoch, also the best model. All processes call it."""
@@ -42,8 +42,7 @@ class Saver:
         """The `Checkpoint` of a run at a `Position`."""
         first = self.runner.replicas[0]  # parameters and the optimiser's state are the same on all devices
         arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_optimizer_state))}
-        arrays |= {f"statistics of {i}": own for i, own in enumerate(self.execution.statistics())}
+        arrays |= {f"statistics of {i}": own for i, own in enumerate(self.runner.statistics())}
         arrays |= {"scaling": self.runner.scaling()}
-        steps = self.execution.stores[0].steps
-        now = {"history": self.history.as_dict(), "position": vars(position), "optimizer_steps": steps}
+        now = {"history": self.history.as_dict(), "position": vars(position), "optimizer_steps": self.runner.updates}
         return Checkpoint(self.state | now, arrays)

@@ -50,6 +50,8 @@ def check_split(name, split):
 def check_together(settings):
     """Raise ValueError if settings cannot be combined with their split, or need a split and have none."""
     split, pipeline = settings.split, settings.pipeline
+    if settings.sums == "exact" and settings.precision != "float32":
+        raise ValueError(f"sums are exact, which is for precision 'float32', not {settings.precision!r}; leave one out")
     if split is None:
         if pipeline is not None:
             raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers; give split='layers', too")

@@ -106,6 +106,15 @@ def check_replicas(execution, batch_statistics, epoch, step):
         _check_alike([everybody.names[device] for device in devices], found[devices, s].tolist(), what, epoch, step)
 
 
+def check_copies(replicas, everybody, with_statistics, epoch, step):
+    """Raise DriftError, in all processes, if the copies of ``replicas`` differ; they are as in `StepRunner`."""
+    arrays = [[*each.params, *(each.statistics if with_statistics else ())] for each in replicas]
+    found = gather(everybody, [[int(sha256(map(to_host, own))[:DIGITS], 16)] for own in arrays])
+    has_statistics = with_statistics and bool(replicas[0].statistics)
+    what = "parameters or statistics" if has_statistics else "parameters"
+    _check_alike(everybody.names, found[:, 0].tolist(), what, epoch, step)
+
+
 def _check_alike(names, checksums, what, epoch, step):
     usual = usual_of(checksums)
     others = [name for name, checksum in zip(names, checksums, strict=True) if checksum != usual]
