@@ -170,7 +170,7 @@ def measure_epochs(runner, order):
         clock.append(time.perf_counter())
         left = runner.steps
         while left:
-            left -= len(runner.several(left))
+            left -= len(runner.launch(left))
         clock.append(time.perf_counter())
         runner.pause()
         clock.append(time.perf_counter())

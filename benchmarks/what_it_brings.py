@@ -91,7 +91,7 @@ def training_step(k, micro_batch=None, flat=True, overlap=False, prefetch=True):
         begin = time.perf_counter()
         runner.start_epoch(np.arange(len(X)), 0.01)
         for _ in range(STEPS):
-            runner.step()
+            runner.launch(1)
         runner.pause()
         program.MICRO_BATCH = usual
         return 1000 * (time.perf_counter() - begin) / STEPS

@@ -87,21 +87,21 @@ def run_until(monkeypatch, steps, devices, data, **settings):
     """Train, and end in an exception before step number ``steps``, counted over all epochs."""
     from d2lmgpu.training.graph_step import GraphStep
     from d2lmgpu.training.plan_step import PlanStep
-    from d2lmgpu.training.step_runner import StepRunner
+    from d2lmgpu.training.textbook_steps import TextbookSteps
 
     done = itertools.count()
 
-    def counted(step):
-        def try_step(self):
+    def counted(launch):
+        def try_launch(self, most):
             if next(done) == steps:
                 raise Stopped
-            return step(self)
+            return launch(self, most)
 
-        return try_step
+        return try_launch
 
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        for runner in (PlanStep, GraphStep, StepRunner):
-            patch.setattr(runner, "step", counted(runner.step))
+        for runner in (PlanStep, GraphStep, TextbookSteps):
+            patch.setattr(runner, "launch", counted(runner.launch))
         quick(devices, data, **settings)
 
 
@@ -194,10 +194,11 @@ def test_a_checkpoint_after_every_so_many_steps(small, tmp_path, monkeypatch, ev
 
     Also where a runner does all the steps that it may at once, as on GPUs.
     """
-    from d2lmgpu.training.step_runner import StepRunner
+    from d2lmgpu.training.textbook_steps import TextbookSteps
 
     if together:
-        monkeypatch.setattr(StepRunner, "several", lambda self, most: [self.step() for _ in range(most)])
+        one = TextbookSteps.launch
+        monkeypatch.setattr(TextbookSteps, "launch", lambda self, most: sum((one(self, 1) for _ in range(most)), []))
     devices, file, written = [d2l.cpu(0)], tmp_path / "file", []
 
     def save(path, checkpoint):
@@ -534,10 +535,10 @@ def test_two_runs_with_one_checkpoint(small, tmp_path):
 def test_measured_loads_are_kept(small, tmp_path, monkeypatch):
     """A resumed run does not measure again, or its sums would be rounded differently."""
     devices, file = [d2l.cpu(0), d2l.cpu(1)], tmp_path / "file"
-    monkeypatch.setattr("d2lmgpu.training.runner.measure_loads", lambda *args: [0.7, 0.3])
+    monkeypatch.setattr("d2lmgpu.training.make_runner.measure_loads", lambda *args: [0.7, 0.3])
     whole = quick(devices, small, loads="auto", num_epochs=2)
     quick(devices, small, loads="auto", num_epochs=1, checkpoint=file)
-    monkeypatch.setattr("d2lmgpu.training.runner.measure_loads", lambda *args: [0.4, 0.6])
+    monkeypatch.setattr("d2lmgpu.training.make_runner.measure_loads", lambda *args: [0.4, 0.6])
     resumed = quick(devices, small, loads="auto", num_epochs=2, resume=file)
     assert resumed.history.loads == [0.7, 0.3]
     assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256

@@ -17,7 +17,7 @@ from d2lmgpu.checkpoints import load_checkpoint
 from d2lmgpu.cli import main
 from d2lmgpu.monitor import stop_on_interrupt
 from d2lmgpu.parallel.step import Step
-from d2lmgpu.training.step_runner import StepRunner
+from d2lmgpu.training.textbook_steps import TextbookSteps
 
 pytestmark = pytest.mark.threads
 
@@ -127,11 +127,11 @@ def some(small):
 def test_a_stop_is_wanted_as_a_step_is_submitted(some, k):
     """Ctrl-C between the loop's look and the step."""
     X, y, *_ = some
-    runner = StepRunner.of(X, y, d2l.init_params(), [d2l.cpu(i) for i in range(k)], batch_size=32)
+    runner = TextbookSteps.of(X, y, d2l.init_params(), [d2l.cpu(i) for i in range(k)], batch_size=32)
     runner.start_epoch(np.arange(320), 0.01)
     runner.stop.wanted = True
-    runner.step()
-    assert sum(runner.pause()) > 0 and runner.stop.requested and runner.known[0] == 1
+    runner.launch(1)
+    assert sum(runner.pause()[0]) > 0 and runner.stop.requested and runner.known[0] == 1
     runner.close()
 
 

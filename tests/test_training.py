@@ -13,7 +13,7 @@ from d2lmgpu.data import epoch_size
 from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.networks import LENET
 from d2lmgpu.training.plan_step import PlanStep
-from d2lmgpu.training.step_runner import Step, StepRunner
+from d2lmgpu.training.textbook_steps import Step, TextbookSteps
 
 
 def quick(devices, data, **settings):
@@ -217,13 +217,13 @@ def test_no_step_allocates_and_memory_does_not_grow(small, settings):
     """Over five epochs on two devices: what a step needs was made by the first epoch."""
     X, y, _, _ = small
     devices = [d2l.cpu(0), d2l.cpu(1)]
-    kind = PlanStep if "overlap" in settings else StepRunner
+    kind = PlanStep if "overlap" in settings else TextbookSteps
     runner = kind.of(X, y, d2l.init_params(), devices, batch_size=250, **settings)
 
     def epoch():
         runner.start_epoch(np.arange(len(X)), 0.1)
         for _ in range(runner.steps):  # 250, 250, 100 examples
-            runner.step()
+            runner.launch(1)
         runner.pause()
 
     epoch()

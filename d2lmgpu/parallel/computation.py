@@ -10,7 +10,7 @@ After the allreduce all devices hold the same sums. So each device decides by it
 
 import numpy as np
 
-from ..devices import DeviceArray, parts_of
+from ..devices import DeviceArray, array_module, parts_of
 from ..exact import ExactSums, as_floats, slices_of_granules
 from ..layers.batch_norm import SyncStatistics, track_statistics
 from ..networks import CROSS_ENTROPY, LENET, channels, half_weights, in_half, sums_and_grads
@@ -74,7 +74,8 @@ class MixedComputation(Computation):
 
     def set_arrays(self, arrays):
         """As in `Computation`."""
-        self.scale.set_arrays(*arrays)
+        if arrays:
+            self.scale.set_arrays(*arrays)
 
     def loss_and_grads(self, X, y, params, grads, batch_size, draws):
         """As in `Computation`."""
@@ -99,7 +100,7 @@ class ExactComputation(Computation):
 
     def loss_and_grads(self, X, y, params, grads, batch_size, draws):
         """As in `Computation`."""
-        sums, found = ExactSums(batch_size, f"on {self.device}"), np.zeros(2)
+        sums, found = ExactSums(batch_size, f"on {self.device}"), array_module(X).zeros(2)
         flat = self.device.buffer("a granule's gradients", sum(param.size for param in params), params[0].dtype)
         own = parts_of(flat, params)
         for total in grads:

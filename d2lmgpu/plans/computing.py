@@ -100,7 +100,7 @@ class Computing(Values):
         how = {"ready": ready, "sync_statistics": sum(sync, []), "draws": self._draws(s, m), "loss": loss, "dx": dx}
         how["exact"] = self._of_exact(s)
         sums = to_the_end(self._run_in_parts(s, m, x, params, layers, grads, **how))
-        self.minibatch.sums[m] = sums if how["exact"] else sums.astype(x.dtype)
+        self.minibatch.sums[m] = sums if how["exact"] or sums is None else sums.astype(x.dtype)
         for i, own in zip(stages, sync, strict=True):
             self._add_norms("moments", i, own)
         add(more)

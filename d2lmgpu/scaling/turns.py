@@ -23,7 +23,7 @@ from ..measuring import seconds_of
 from ..networks import init_params
 from ..timing import Timeline
 from ..training import Settings
-from ..training.runner import make_runner
+from ..training.make_runner import make_runner
 
 LR = 0.01
 """The learning rate: so small that no run diverges, whatever its minibatch size. It affects nothing else."""
@@ -68,7 +68,7 @@ class Contender:
     def _train(self):
         for _ in range(self.steps):
             for runner in self.runners:
-                runner.step()
+                runner.launch(1)
         for runner in self.runners:
             runner.pause()
 

@@ -31,6 +31,9 @@ class Position:
     correct: int | None = 0
 
 
+START = Position()
+"""Where a run begins."""
+
 POSITION = {about.name: kind_in_files(about) for about in fields(Position)}
 STATE = {"history": HISTORY, "position": POSITION, "optimizer_steps": int, "model": dict, "data": str}
 STATE |= {"likeness": dict.fromkeys(COMPARED, list[float] | None)}
@@ -64,7 +67,7 @@ def data_checksum(X, y):
     return sha256([np.frombuffer(form, np.uint8), X, y])
 
 
-def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
+def restore(checkpoint, history, runner, network, everybody, checksum, fingerprint, changed=()):
     """Restore a run from a checkpoint; return its `Position`, and enter the results so far in ``history``.
 
     ``checksum``: the training set's; ``fingerprint``: that of the run's own functions, which may differ for the names
@@ -72,21 +75,16 @@ def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
     run was given up.
     """
     saved = History.from_dict(checkpoint.state["history"])
-    shapes = [shape for layer in runner.network for shape in layer.shapes]
+    shapes = [shape for layer in network for shape in layer.shapes]
     if saved.diverged:
         raise CheckpointError(f"resume: the run was given up: {saved.diverged}; start again without resume")
     _check_same_run(checkpoint, saved, history, shapes, checksum, fingerprint, changed)
     position = Position(**checkpoint.state["position"])
     if position.epoch > history.epochs or (position.epoch == history.epochs and position.steps):
         raise CheckpointError(f"resume: the checkpoint is beyond epoch {history.epochs}; ask for more epochs")
-    arrays, everybody = checkpoint.arrays, runner.everybody
-    numbers, first = everybody.part(range(len(everybody))), arrays.get("statistics of 0", [])
-    statistics = [arrays.get(f"statistics of {i}", first) for i in numbers]
-    runner.set_state(arrays["params"], arrays.get("kept", []), statistics, checkpoint.state["optimizer_steps"])
-    if "scaling" in arrays:
-        runner.set_scaling(arrays["scaling"])
+    runner.set_state(checkpoint.arrays, checkpoint.state["optimizer_steps"])
     rates = _other_rates(saved, runner.settings, runner.steps, position)
-    for why in (_other_order(saved, history, runner.plan.network), rates):
+    for why in (_other_order(saved, history, network), rates):
         if why and everybody.rank == 0:
             tell(f"resume: {why}")
     seconds = "seconds_per_epoch", "examples_per_second"

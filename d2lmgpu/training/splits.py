@@ -20,8 +20,9 @@ from ..cluster import gather
 from ..collectives import ALGORITHMS, LIBRARIES
 from ..devices import DeviceMemoryError
 from ..kernels.stages import function_of
+from ..language.objective import Objective
 from ..language.plan import Compute, Plan
-from ..networks import channels, in_half
+from ..networks import channels, find_loss, in_half
 from ..plans import MOST_DEVICES, PLANS, copies_of, prove, with_statistics
 from ..plans.channels import STAGES
 
@@ -193,18 +194,21 @@ def updates_last(plan):
     return plan._replace(steps=[step for step in [*kept, *moved, *plan.steps[last + 1 :]] if step])
 
 
-def check_memory(network, everybody, peaks, settings, batch_size, objective):
-    """Raise DeviceMemoryError, listing the splits that would fit, if a plan needs more than a device's limit.
+def check_memory(plan, everybody, settings, batch_size, y, dtype, sizes=None):
+    """The most bytes that the ``plan`` of a run needs on each device, a list.
 
-    ``everybody``: a `Cluster`; all its processes call this. ``peaks``: the bytes that the plan needs on each device.
-    ``batch_size``: the size of the largest minibatch. ``objective``: the loss and the targets, in the form that `prove`
-    accepts.
+    ``everybody``: a `Cluster`; all its processes call this. ``batch_size``: the size of the largest minibatch;
+    ``sizes``: how many examples each micro-batch has then (by default, equal numbers); ``y``: the targets; ``dtype``:
+    that of the parameters. Raises DeviceMemoryError, listing the splits that would fit, if a device's limit is too low.
     """
+    objective, network = Objective.of(find_loss(settings.loss), y, dtype), plan.network
+    exact = settings.sums == "exact"
+    peaks = prove(plan, sizes or batch_size, settings.optimizer, objective=objective, exact=exact).peak
     limits = limits_of(everybody)
     lacking = [peak - limit if limit else 0 for peak, limit in zip(peaks, limits, strict=True)]
     most = max(lacking)
     if most <= 0:
-        return
+        return peaks
     i = lacking.index(most)
     fits = _that_fit(network, limits, settings, batch_size, objective)
     advice = "no split would fit; more devices or micro-batches may help"

@@ -42,7 +42,7 @@ def compare(everybody, settings, ways, test_set, params, checksum, position):
 class SharedStop(Stop):
     """A `Stop` for the processes of a `Cluster`: all of them stop after the same step.
 
-    ``wanted``: whether this process wants to stop. With each step, its `PlanStep` tells the other processes.
+    ``wanted``: whether this process wants to stop. With each step, its `Runner` tells the other processes.
     """
 
     requested = False
@@ -57,6 +57,11 @@ class SharedStop(Stop):
     def settle(self):
         """Between two steps, ask all processes whether they want to stop."""
         self.requested = bool(gather(self.everybody, [[self.wanted]] * len(self.everybody.mine)).any())
+
+
+def make_stop(everybody):
+    """The `Stop` of a run on a `Cluster`."""
+    return Stop() if everybody.size == 1 else SharedStop(everybody)
 
 
 def share_times(everybody, history):
@@ -106,11 +111,14 @@ def check_replicas(execution, batch_statistics, epoch, step):
         _check_alike([everybody.names[device] for device in devices], found[devices, s].tolist(), what, epoch, step)
 
 
-def check_copies(replicas, everybody, with_statistics, epoch, step):
-    """Raise DriftError, in all processes, if the copies of ``replicas`` differ; they are as in `StepRunner`."""
-    arrays = [[*each.params, *(each.statistics if with_statistics else ())] for each in replicas]
+def check_copies(copies, everybody, with_statistics, epoch, step):
+    """Raise DriftError, in all processes, if ``copies`` (see `Runner`) differ after ``step`` of ``epoch``, from 1.
+
+    ``with_statistics``: whether batch norm's statistics should be alike, too.
+    """
+    arrays = [[*params, *(statistics if with_statistics else ())] for params, statistics in copies]
     found = gather(everybody, [[int(sha256(map(to_host, own))[:DIGITS], 16)] for own in arrays])
-    has_statistics = with_statistics and bool(replicas[0].statistics)
+    has_statistics = with_statistics and bool(copies[0][1])
     what = "parameters or statistics" if has_statistics else "parameters"
     _check_alike(everybody.names, found[:, 0].tolist(), what, epoch, step)
 
