@@ -16,7 +16,6 @@ from d2lmgpu.scaling import (
     fit_messages,
     measure_compute,
     measure_scaling,
-    plot_extrapolation,
     plot_phases,
     plot_scaling,
     predict,
@@ -315,9 +314,6 @@ def test_figures(small):
     heights = sum(bar.get_height() for bars in phases.containers for bar in bars if bar.get_width() > 0.5)
     assert heights > 0
     assert [axes.get_title() for axes in plot_phases({"a": strong, "b": strong}).axes] == ["a", "b"]
-    lines = {"x": predict_scaling(Compute([1], [1.0]), [1, 8, 64], 256, 1000, lambda k: full_switch(k, 1e9))}
-    (axes,) = plot_extrapolation(lines, [(32, 0.9, "somebody 2017")]).axes
-    assert axes.get_legend_handles_labels()[1] == ["simulated: x", "published: somebody 2017", "ideal"]
 
 
 def test_the_bars_add_up_to_the_step():
