@@ -504,7 +504,7 @@ CALLS = {
     "scaling.check_counts": (scaling.check_counts, given(counts=[1, 2, 4])),
     "scaling.Compute": (
         lambda n, **own: scaling.Compute(**own)(n),
-        given(n=200, sizes=[100, 200], seconds=[0.5, 1.5], busy=1),
+        given(n=200, sizes=[100, 200], seconds=[0.5, 1.5]),
     ),
     "scaling.predict_scaling": (
         scaling.predict_scaling,
