@@ -61,7 +61,7 @@ TESTED_TOGETHER = {  # what is in a program: the end of what it prints
     "measure_costs": r"^\d+\.\d+ seconds; devices compute \[[\d.]+, [\d.]+\] of the time\n",
     "d2l.train(d2l.cluster()": r"epoch 1/1: loss .*\n",
     "plans.execute(": r"0 \d\.\d+\n",
-    "network_of(wires)": r"2 0\.00\d+\n4 0\.00\d+\n8 0\.00\d+\n",
+    "full_switch(k, bandwidth=125e6": r"2 0\.00\d+\n4 0\.00\d+\n8 0\.00\d+\n",
     "cluster.across": r"0 \[\[1\. 1\. 1\.\] @cpu\(0\)\]\n",
     "import nvlink_mesh, rewired": r"<invented: \d+ steps, 264 µs simulated, 28\.4% .*>\n0\.00114\d+ 0\.00020\d+\n",
     "result.statistics": r"\[(\d ?){5}\] \[9 2 1 1 6\]\n0\.\d+\n",

@@ -9,14 +9,15 @@ import contextlib
 import csv
 import io
 import signal
+import sys
 import unicodedata
 from pathlib import Path
 
 from .. import signals
+from ..monitor import say
 from ..output import check_folder, each_output, is_stream, write_file, write_json
 from ..words import legible, several
 from .options import add_input, add_option, add_output, listed, taken, write_all
-from .outlet import say_last
 
 COLUMNS = "student", "exercise", "passed", "points", "says"
 
@@ -73,7 +74,7 @@ def run(options):
             code = signals.exit_code()
         attempt(write_all, *_files(options, rows))
     if code:
-        say_last(f"d2lmgpu grade: interrupted; the marks of {several(len(rows), 'student')} are written")
+        say(f"d2lmgpu grade: interrupted; the marks of {several(len(rows), 'student')} are written", file=sys.stderr)
     return code
 
 

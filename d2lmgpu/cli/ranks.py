@@ -41,7 +41,7 @@ def are_together(options):
 
 def check_alone(options):
     """Raise ValueError for options that only this environment has."""
-    for name in ("log", "patience", "times"):
+    for name in ("log", "patience"):
         if getattr(options, name, None) not in (None, False):
             raise ValueError(f"--{name} is for several processes; add --environment parallel")
 

@@ -121,7 +121,7 @@ def choose_indices(environment="auto", devices=None):
     """Like `choose_devices`, but makes no devices and takes no names; returns (environment, list of indices)."""
     if isinstance(environment, str) and environment == "parallel":
         raise DeviceError(
-            "environment 'parallel' is for commands in processes that mpiexec starts (train, predict, scaling); here "
+            "environment 'parallel' is for commands in processes that mpiexec starts (train, predict); here "
             "choose auto, cpu, gpu or multi-gpu, and in a program of several processes train on d2l.cluster()"
         )
     check_name("environment", environment, ENVIRONMENTS)

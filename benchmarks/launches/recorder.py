@@ -1,4 +1,4 @@
-"""A module in the place of CuPy that writes down what it is asked for: see launches.py.
+"""A module in the place of CuPy that writes down the kernels that it is asked for: see record.py.
 
 It knows as much of CuPy as the package uses on the way to a captured step. tests/standin_cupy.py is the strict one,
 which runs kernels and finds mistakes; this one asks for nothing, so that it is quick for any number of images.
@@ -16,44 +16,22 @@ import numpy as np
 from .recorded_arrays import Array, Function
 
 
-class Node(NamedTuple):
-    """A kernel, a copy, or a NumPy-like operation ("elementwise") of one stream.
+class Launch(NamedTuple):
+    """A launch of a kernel of the source ``code``; ``shared_bytes``: of dynamic shared memory."""
 
-    ``after``: the numbers of the nodes that it waits for; ``early``: those of them that must only have begun before it
-    is launched. A kernel has ``code``, ``options``, ``grid``, ``block``, ``shared_bytes`` (dynamic) and ``arguments``:
-    `Memory` or NumPy scalars. Others have ``nbytes``.
-    """
-
-    kind: str
     name: str
-    card: int
-    after: tuple[int, ...]
-    code: str = ""
-    options: tuple[str, ...] = ()
-    grid: tuple[int, ...] = ()
-    block: tuple[int, ...] = ()
-    shared_bytes: int = 0
-    arguments: tuple = ()
-    nbytes: int = 0
-    early: tuple[int, ...] = ()
-
-
-class Memory(NamedTuple):
-    """An array among a kernel's arguments: where it is, and if it holds whole numbers these, as they are now."""
-
-    address: int
-    nbytes: int
-    card: int
-    values: object
+    code: str
+    options: tuple[str, ...]
+    block: tuple[int, ...]
+    shared_bytes: int
 
 
 class Recorder:
-    """The module, and what it wrote down: ``nodes`` since the beginning, ``captured`` of the last capture."""
+    """The module, and what it wrote down: ``launches`` since the beginning, ``captured`` of the last capture."""
 
     def __init__(self, cards):
-        self.cards, self.nodes, self.captured = cards, [], []
+        self.cards, self.launches, self.captured = cards, [], []
         self.thread = threading.local()
-        self.addresses, self.free = {}, 0x10000
         self.streams = itertools.count(1)
         self.module = _make_module(self)
 
@@ -67,37 +45,10 @@ class Recorder:
             self.thread.stream = Stream(self)
         return self.thread.stream
 
-    def add(self, kind, name, early=False, **fields):
-        stream = self.stream
-        before = tuple(stream.last & {stream.previous}) if early else ()
-        self.nodes.append(Node(kind, name, self.card, tuple(sorted(stream.last)), early=before, **fields))
-        stream.previous = len(self.nodes) - 1
-        stream.last = {stream.previous}
-
-    def place(self, values):
-        """(address, card). As a real allocator: each array that owns its memory begins at a multiple of 512 bytes."""
-        base = values
-        while isinstance(base.base, np.ndarray):
-            base = base.base
-        key = base.ctypes.data
-        if key not in self.addresses:
-            self.addresses[key] = self.free, base, self.card  # kept, so that no other array gets this place
-            self.free += -(-max(1, base.nbytes) // 512) * 512
-        return self.addresses[key][0] + values.ctypes.data - key, self.addresses[key][2]
-
-    def memory(self, argument):
-        if not isinstance(argument, Array):
-            return argument
-        values = argument.values
-        address, card = self.place(values)
-        whole = values.dtype.kind in "iu" and values.dtype.itemsize == 4
-        return Memory(address, values.nbytes, card, values if whole else None)
-
 
 class Stream:
     def __init__(self, recorder, *args, **kwargs):
-        self.recorder, self.ptr, self.last = recorder, next(recorder.streams), set()
-        self.previous = None  # the last node of this stream
+        self.recorder, self.ptr = recorder, next(recorder.streams)
 
     def use(self):
         self.recorder.thread.stream = self
@@ -111,38 +62,25 @@ class Stream:
         self.recorder.thread.stream = self.outer
 
     def record(self, event=None):
-        event = event or Event(self.recorder)
-        event.last = set(self.last)
-        return event
+        return event or Event()
 
     def wait_event(self, event):
-        self.last |= event.last
+        pass
 
     def synchronize(self):
         pass
 
     def begin_capture(self, mode=None):
-        self.first, self.last = len(self.recorder.nodes), set()
+        self.first = len(self.recorder.launches)
 
     def end_capture(self):
-        recorder, first = self.recorder, self.first
-        nodes = recorder.nodes[first:]
-        recorder.captured = [
-            node._replace(
-                after=tuple(number - first for number in node.after if number >= first),
-                early=tuple(number - first for number in node.early if number >= first),
-            )
-            for node in nodes
-        ]
+        self.recorder.captured = self.recorder.launches[self.first :]
         return types.SimpleNamespace(upload=lambda *args: None, launch=lambda *args: None)
 
 
 class Event:
-    def __init__(self, recorder, *args, **kwargs):
-        self.recorder, self.last = recorder, set()
-
     def record(self, stream=None):
-        (stream or self.recorder.stream).record(self)
+        pass
 
     def synchronize(self):
         pass
@@ -152,15 +90,11 @@ class _Kernel:
     def __init__(self, recorder, code, options, name):
         self.recorder, self.code, self.options, self.name = recorder, code, tuple(options), name
 
-    def __call__(self, grid, block, args, *, shared_mem=0, early=False):
-        fields = {"code": self.code, "options": self.options, "grid": tuple(grid), "block": tuple(block)}
-        arguments = tuple(self.recorder.memory(argument) for argument in args)
-        self.recorder.add("kernel", self.name, early, shared_bytes=shared_mem, arguments=arguments, **fields)
+    def __call__(self, grid, block, args, *, shared_mem=0):
+        self.recorder.launches.append(Launch(self.name, self.code, self.options, tuple(block), shared_mem))
 
 
 def _make_module(recorder):
-    Array.recorder = recorder
-
     class RawModule:
         def __init__(self, *, code, options=(), **kwargs):
             self.code, self.options = code, options
@@ -189,7 +123,6 @@ def _make_module(recorder):
 
     def copy(target, source, nbytes, *rest):
         ctypes.memmove(target, source, nbytes)
-        recorder.add("copy", "copy", nbytes=nbytes)
 
     runtime = types.SimpleNamespace(
         CUDARuntimeError=type("CUDARuntimeError", (RuntimeError,), {}),
@@ -207,7 +140,7 @@ def _make_module(recorder):
     cuda = types.ModuleType("cupy.cuda")
     cuda.__dict__.update(runtime=runtime, Device=Device)
     cuda.Stream = lambda *args, **kwargs: Stream(recorder)
-    cuda.Event = lambda *args, **kwargs: Event(recorder)
+    cuda.Event = lambda *args, **kwargs: Event()
     cuda.get_current_stream = lambda *args: recorder.stream
     cuda.get_elapsed_time = lambda begin, end: 0.0
     cuda.using_allocator = lambda *args: contextlib.nullcontext()

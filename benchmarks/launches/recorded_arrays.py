@@ -1,4 +1,4 @@
-"""The arrays of recorder.py: NumPy's, and what is done with them is written down."""
+"""The arrays of recorder.py: NumPy's, with what the package uses of CuPy's."""
 
 import types
 
@@ -6,14 +6,12 @@ import numpy as np
 
 
 class Array:
-    """NumPy's array, hidden, so that NumPy cannot take it by mistake. What is done with it is written down."""
+    """NumPy's array, hidden, so that NumPy cannot take it by mistake."""
 
     __array_priority__ = 100
-    recorder = None
 
     def __init__(self, values):
         self.values = values
-        self.recorder.place(values)  # on the card that is current now
 
     def __getattr__(self, name):
         value = getattr(self.values, name)
@@ -44,7 +42,6 @@ class Array:
 
     def __setitem__(self, index, value):
         self.values[_plain(index)] = _plain(value)
-        Array.recorder.add("elementwise", "copy", nbytes=2 * getattr(_plain(value), "nbytes", self.nbytes))
 
     def set(self, values, stream=None):
         np.copyto(self.values, values)
@@ -57,7 +54,6 @@ class Array:
 
     def fill(self, value):
         self.values.fill(_plain(value))
-        Array.recorder.add("elementwise", "fill", nbytes=self.nbytes)
 
     def __bool__(self):
         return bool(self.values)
@@ -84,18 +80,11 @@ def _plain(value):
     return value.values if isinstance(value, Array) else value
 
 
-VIEWS = {"reshape", "transpose", "view", "ravel", "swapaxes", "squeeze", "astype", "ascontiguousarray", "asarray"}
-MAKERS = {"empty", "empty_like", "zeros", "zeros_like", "ones", "full", "array", "arange"}
-
-
 def _call(name, function, args, kwargs):
     if name.startswith("empty"):  # so that nothing depends on what was in the memory before
         function, args = np.zeros, [args[0].shape, args[0].dtype] if name == "empty_like" else args
     with np.errstate(all="ignore"):
         result = function(*_plain(list(args)), **{key: _plain(value) for key, value in kwargs.items()})
-    arrays = [array.nbytes for array in [*args, *kwargs.values()] if isinstance(array, Array)]
-    if name not in VIEWS | MAKERS:
-        Array.recorder.add("elementwise", name.strip("_"), nbytes=sum(arrays) + getattr(result, "nbytes", 0))
     if isinstance(result, np.generic):
         result = np.asarray(result)
     return kwargs["out"] if "out" in kwargs else Array(result) if isinstance(result, np.ndarray) else result

@@ -9,7 +9,7 @@ from d2lmgpu.kernels.cuda import PRECISIONS, has_kernels, tensor_cores
 from d2lmgpu.networks.known import cnn_network, lenet_network
 from d2lmgpu.optimizers import OPTIMIZERS
 
-from .launches import record_plan, record_step
+from .record import record_plan, record_step
 
 NETWORKS = {
     "lenet": lenet_network,
@@ -38,12 +38,12 @@ def every_module():
     """All `Module`s, those of the most important settings first; the same order in every run."""
     found = {}
     for settings in settings_in_order():
-        for node in record(*settings):
-            key = node.code, node.options
+        for launch in record(*settings):
+            key = launch.code, launch.options
             oldest = tensor_cores.OLDEST.get(PRECISIONS[settings[-1]], 0)
-            threads = functools.reduce(int.__mul__, map(int, node.block))
+            threads = functools.reduce(int.__mul__, map(int, launch.block))
             launches, before = found.get(key, (set(), 1000))
-            launches.add((node.name, threads, node.shared_bytes))
+            launches.add((launch.name, threads, launch.shared_bytes))
             found[key] = launches, min(before, oldest)
     return [Module(*key, oldest, frozenset(launches)) for key, (launches, oldest) in found.items()]
 
@@ -61,7 +61,7 @@ def in_order(*lists):
 
 
 def record(name, width, batch, shape, precision):
-    """The kernels' nodes of these settings; none if there is no such network."""
+    """The launches of these settings; none if there is no such network."""
     network = NETWORKS[name](width=width, input_shape=shape)
     if network is None:
         return []
@@ -69,8 +69,8 @@ def record(name, width, batch, shape, precision):
         usual = (width, batch, shape) == (WIDTHS[0], BATCHES[0], SHAPES[0])
         runs = [("sgd", 1, {}), *([(optimizer, 2, {}) for optimizer in OPTIMIZERS] if usual else [])]
         runs += [("sgd", 2, {"sums": "exact", "batch_statistics": "synchronised"})] if usual else []
-        nodes = [record_step(network, batch, precision, k, how, shape=shape, **more) for how, k, more in runs]
-        return [node for run in nodes for node in run if node.kind == "kernel"]
+        found = [record_step(network, batch, precision, k, how, shape=shape, **more) for how, k, more in runs]
+        return [launch for run in found for launch in run]
     if batch > AS_WRITTEN:
         return []
     params = d2l.init_params(1, init="he", network=network)

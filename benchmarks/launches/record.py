@@ -1,9 +1,8 @@
-"""What a training step asks of its GPUs: every kernel with its grid, block and arguments, and who waits for whom.
+"""What a training step asks of its GPUs: every kernel, with its block and its shared memory.
 
 The package's own code is driven, with a module in the place of CuPy that writes
-down: arrays are copied and computed with as NumPy's, kernels are not run, streams
-and events know what they come after. So the list is that of the program
-as it is, on any branch of it, without a GPU, and for any number of images.
+them down: arrays are NumPy's, and kernels are not run. So the list is that of the
+program as it is, without a GPU, and for any number of images.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ SHAPE = 1, 28, 28
 def record_step(
     network, batch_size, precision="float32", cards=1, optimizer="sgd", algorithm="ring", shape=SHAPE, **more
 ):
-    """The `Node`s of one training step of a whole batch, on as many GPUs, as `GraphStep` captures it.
+    """The kernels (`Launch`) of one training step of a whole batch, on as many GPUs, as `GraphStep` captures it.
 
     ``more``: other settings.
     """
@@ -38,7 +37,7 @@ def record_step(
         step = GraphStep.of(X, y, params, devices, network, **settings)
         step.start_epoch(np.arange(batch_size), 0.1)
         step.step()
-        return list(recorder.captured)
+        return recorder.captured
 
 
 def record_plan(network, params, shape, N, precision="float32"):
@@ -56,11 +55,11 @@ def record_plan(network, params, shape, N, precision="float32"):
 
         with np.errstate(all="ignore"):
             gpu.submit(launch).result()
-        return [node for node in recorder.nodes if node.kind == "kernel"]
+        return recorder.launches
 
 
 def _launch_early(kernel, grid, block, arguments):
-    kernel(grid, block, arguments, early=True)
+    kernel(grid, block, arguments)
 
 
 class _AllWorks(dict):
