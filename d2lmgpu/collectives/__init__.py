@@ -1,10 +1,11 @@
 """Collectives as schedules: one file for each algorithm, and the modules that read schedules."""
 
-from ..devices import check_devices
 from ..language.actions import Transfer as Transfer, chunk_bounds as chunk_bounds, place as place, together as together
 from ..language.prove import Proof as Proof, ScheduleError as ScheduleError, prove as prove
 from .algorithms import ALGORITHMS as ALGORITHMS
 from .allreduce import (
+    NAMES as NAMES,
+    TRAINING_NAMES as TRAINING_NAMES,
     allreduce as allreduce,
     check_algorithm as check_algorithm,
     execute as execute,
@@ -33,6 +34,7 @@ from .measure import (
     check_measured as check_measured,
     fit_virtual_devices as fit_virtual_devices,
     measure as measure,
+    measure_allreduce as measure_allreduce,
     parse_size as parse_size,
     predict as predict,
     virtual_devices as virtual_devices,
@@ -44,25 +46,3 @@ from .ring import all_gather as all_gather, reduce_scatter as reduce_scatter, ri
 from .sharded import sharded as sharded
 from .simulate import Simulation as Simulation, simulate as simulate
 from .tree import tree as tree
-
-NAMES = (*ALGORITHMS, *LIBRARIES)
-TRAINING_NAMES = tuple(name for name in NAMES if name != "none")
-"""The names of all allreduces, and of those that keep replicas identical."""
-
-
-def measure_allreduce(devices, algorithms, sizes):
-    """Time allreduces: an iterator over a `Measurement` for each size in bytes and algorithm (a name or a function).
-
-    Raises ValueError, at once, for unknown algorithms and for sizes that are not whole numbers of at least 4;
-    RuntimeError for a wrong sum.
-    """
-    devices, (algorithms, sizes) = check_devices(devices), check_measured(algorithms, sizes)
-    for algorithm in algorithms:
-        check_algorithm(algorithm)
-
-    def timed(nbytes, algorithm):
-        ours = callable(algorithm) or algorithm in ALGORITHMS
-        schedule = schedules_of(algorithm)(len(devices), nbytes // 4) if ours else None
-        return measure(allreduce, devices, algorithm, nbytes, schedule)
-
-    return (timed(nbytes, algorithm) for nbytes in sizes for algorithm in algorithms)

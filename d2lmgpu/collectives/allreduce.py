@@ -14,6 +14,10 @@ from .execute import add_allreduce, add_program, needs_staging
 from .library import LIBRARIES
 from .program import compile_schedule
 
+NAMES = (*ALGORITHMS, *LIBRARIES)
+TRAINING_NAMES = tuple(name for name in NAMES if name != "none")
+"""The names of all allreduces, and of those that keep replicas identical."""
+
 
 def check_algorithm(name, training=False):
     """Raise ValueError, listing the known names, unless ``name`` is an allreduce or a function that makes schedules.

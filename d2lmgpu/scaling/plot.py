@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..collectives.draw import COLOURS, figure_of
+from ..figures import COLOURS, figure_of
 from ..plots import PHASE_COLOURS
 from ..timing import PHASES
 from ..words import several

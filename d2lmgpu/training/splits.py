@@ -23,7 +23,7 @@ from ..kernels.stages import function_of
 from ..language.objective import Objective
 from ..language.plan import Compute, Plan
 from ..networks import channels, find_loss, in_half
-from ..plans import MOST_DEVICES, PLANS, copies_of, prove, with_statistics
+from ..plans import MOST_DEVICES, PLANS, copies_of, prove_plan, with_statistics
 from ..plans.channels import STAGES
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
@@ -203,7 +203,7 @@ def check_memory(plan, everybody, settings, batch_size, y, dtype, sizes=None):
     """
     objective, network = Objective.of(find_loss(settings.loss), y, dtype), plan.network
     exact = settings.sums == "exact"
-    peaks = prove(plan, sizes or batch_size, settings.optimizer, objective=objective, exact=exact).peak
+    peaks = prove_plan(plan, sizes or batch_size, settings.optimizer, objective=objective, exact=exact).peak
     limits = limits_of(everybody)
     lacking = [peak - limit if limit else 0 for peak, limit in zip(peaks, limits, strict=True)]
     most = max(lacking)
@@ -241,7 +241,7 @@ def _that_fit(network, limits, settings, batch_size, objective):
         except ValueError:  # too few layers, or it does not fit other settings
             continue
         exact = settings.sums == "exact"
-        peaks = prove(plan, batch_size, settings.optimizer, objective=objective, exact=exact).peak
+        peaks = prove_plan(plan, batch_size, settings.optimizer, objective=objective, exact=exact).peak
         if all(limit is None or peak <= limit for peak, limit in zip(peaks, limits, strict=True)):
             found.append(f"{split} ({max(peaks):,})")
     return found
