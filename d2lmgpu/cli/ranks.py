@@ -7,7 +7,6 @@ from pathlib import Path
 
 from .. import signals
 from ..cluster import PATIENCE, NoDeviceError, begin_together, cluster
-from ..cluster.supervisor import tell
 from ..devices import DeviceError, parse_devices
 from ..devices.errors import errors_of_cuda
 from ..fashion_mnist import DataError
@@ -52,11 +51,7 @@ def run_together(options):
     Rank 0 reports an error that occurs in all processes; an error that occurs only in some ends all processes.
     """
     begin_together()
-    try:
-        everybody = join(options, PATIENCE if options.patience is None else options.patience)
-    except (ValueError, DeviceError, *errors_of_cuda()):
-        tell(over=True)  # the error says everything
-        raise
+    everybody = join(options, PATIENCE if options.patience is None else options.patience)
     if everybody is None:
         return None
     speaks = everybody.rank == 0
@@ -89,7 +84,6 @@ def join(options, patience=PATIENCE):
         everybody = cluster(asked, patience)
     except NoDeviceError as error:
         print(f"d2lmgpu: {error}", file=sys.stderr)
-        tell(over=True)
         return None
     limit_memory(options, everybody.mine)
     return everybody
