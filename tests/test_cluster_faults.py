@@ -43,7 +43,7 @@ FAULTS = {
 }
 """By the names of tests/faults.py: what is said of the rank that has one."""
 
-BLAMED = r"rank (\d) (?:did not join|\(\S+\) (?:was killed|has shown|failed|is at the end))"
+BLAMED = r"rank (\d) (?:did not join|\(\S+\) (?:was killed|has shown))"
 
 
 @pytest.mark.parametrize("how", few(FAULTS, "kill", parts=3))
