@@ -22,9 +22,8 @@ class Processes:
         self.places = [Place(f"cpu({i})", rank, f"host{rank}") for i, rank in enumerate(owners)]
         self.comms, self.exchanges, self.communicators, self.watches = comms(len(split), eager), [], [], []
         self.arrays = [value.copy() for value in values]
-        self.watch_comms = comms(len(split))
         for rank, comm in enumerate(self.comms):
-            watch = Watch(self.watch_comms[rank], [f"host{rank}" for rank in range(len(split))], 1.0)
+            watch = Watch(comm, [f"host{rank}" for rank in range(len(split))], 1.0)
             communicator = Communicator(comm, watch.heard)
             watch.communicators = [communicator]
             mine = [i for i, owner in enumerate(owners) if owner == rank]

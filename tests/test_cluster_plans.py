@@ -243,7 +243,7 @@ class Faulty:
         ]
         self.clusters = [ThreadsCluster(rank, split, communicators[rank]) for rank in range(len(split))]
         hosts = [f"host{rank}" for rank in range(len(split))]
-        self.watches = [Watch(comm, hosts, 1.0) for comm in comms(len(split))]
+        self.watches = [Watch(cluster.progress.comm, hosts, 1.0) for cluster in self.clusters]
         for watch, cluster in zip(self.watches, self.clusters, strict=True):
             watch.communicators = [cluster.progress]
         self.errors, add = {}, Step._add
