@@ -15,7 +15,7 @@ from ..training.checks import find_network
 from .data import add_data, find_data, say_pictures
 from .options import add_devices, add_input, add_output, find_devices, taken, write_results
 from .own_file import metrics_from, network_from
-from .ranks import Tell, add_ranks
+from .ranks import RankLogger, add_ranks
 from .settings import add_settings, settings
 
 
@@ -56,7 +56,7 @@ def run(options, everybody=None):
     speaks = everybody is None or everybody.rank == 0
     callbacks = [TensorBoard(options.tensorboard)] if options.tensorboard and speaks else []
     if not speaks:
-        callbacks.append(Tell(everybody))
+        callbacks.append(RankLogger(everybody))
     how = settings(options) | {"network": network}
     files = taken(options, "checkpoint", "checkpoint_steps", "keep_best", "resume", "invert")
     watched = {"callbacks": callbacks, "timeline": timeline, "environment": environment, "metrics": metrics}

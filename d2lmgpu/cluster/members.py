@@ -67,7 +67,7 @@ class Cluster(Group):
             self._communicators = {queue: Communicator(world.Dup(), heard) for queue in ("device", "comm stream")}
             self.progress = ProgressThread(world.Dup(), heard)
             self.watch.begin([*self._communicators.values(), self.progress])
-            ending.end_together(world, self.watch, self.hosts[self.rank])
+            ending.end_together(world, self.watch.leave, self.hosts[self.rank])
             agree(world, {"the code of d2lmgpu": checksum_of_code()}, patience, "d2l.cluster()")
 
     def __repr__(self):
