@@ -502,34 +502,6 @@ def test_killed_at_any_moment(tmp_path, capsys, rng):
     capsys.readouterr()
 
 
-FIRST = """
-import sys, d2lmgpu as d2l
-X, y, X_test, y_test = d2l.load_fashion_mnist()
-data, settings = (X[:600], y[:600], X_test[:100], y_test[:100]), {"batch_size": 64, "lr": 0.1, "init": "he"}
-d2l.train([d2l.cpu(0)], data=data, num_epochs=9999, checkpoint=sys.argv[1], **settings)
-"""
-
-
-@pytest.mark.long
-def test_two_runs_with_one_checkpoint(small, tmp_path):
-    """The second is refused, at its start as well as when it would go on from what the first has written so far."""
-    file, device = tmp_path / "file", [d2l.cpu(0)]
-    first = subprocess.Popen([sys.executable, "-c", FIRST, str(file)], stdout=subprocess.PIPE)
-    try:
-        for _ in range(2):  # epochs
-            first.stdout.readline()
-        for resume in (None, file):
-            with pytest.raises(OSError, match=f"cannot write {file}: another run is writing it"):
-                quick(device, small, checkpoint=file, resume=resume)
-        assert first.poll() is None
-    finally:
-        first.kill()
-        first.communicate()
-    epochs = load_checkpoint(file).state["position"]["epoch"]
-    quick(device, small, checkpoint=file, resume=file, num_epochs=epochs + 1)
-    assert load_checkpoint(file).state["position"]["epoch"] == epochs + 1 and os.listdir(tmp_path) == ["file"]
-
-
 def test_measured_loads_are_kept(small, tmp_path, monkeypatch):
     """A resumed run does not measure again, or its sums would be rounded differently."""
     devices, file = [d2l.cpu(0), d2l.cpu(1)], tmp_path / "file"

@@ -1,6 +1,5 @@
 """Train a network on any number of devices: check the settings, prepare everything, run the loop."""
 
-import contextlib
 from pathlib import Path
 
 from ..data import check_parts, epoch_size
@@ -8,7 +7,6 @@ from ..devices import nothing_left_behind, put, to_host
 from ..devices.trials import tell
 from ..fashion_mnist import load_fashion_mnist
 from ..live_plot import LivePlot, in_notebook
-from ..locks import holding
 from ..monitor import Progress
 from ..networks import find_loss, try_loss
 from ..networks.losses import EXAMPLES
@@ -49,10 +47,10 @@ def train(settings, ways) -> Result:
     `Model`, a `Result`, or a model's file; see start.py.
 
     ``checkpoint``: a file that is written after every epoch, after every ``checkpoint_steps`` steps if this is given,
-    and when training is stopped. The file must not exist yet, unless the run resumes from it, and no other run may be
-    writing it. ``keep_best``: a file that keeps the best model so far on the test set (`History.best`), for
-    `load_model`; it must not exist yet, unless a run is resumed. ``resume``: a checkpoint to continue from, with the
-    same settings; on the same number of devices, the run then ends as it would have ended without the break, bit for
+    and when training is stopped. The file must not exist yet, unless the run resumes from it. ``keep_best``: a file
+    that keeps the best model so far on the test set (`History.best`), for `load_model`; it must not exist yet, unless a
+    run is resumed. ``resume``: a checkpoint to continue from, with the same settings; on the same number of devices,
+    the run then ends as it would have ended without the break, bit for
     bit. A note says why not, if the schedule is now over another number of epochs or sums are added in another order.
     Your own network, schedule, ``preprocess`` and ``loss`` are compared by what they do with a few examples;
     ``changed`` lists those of "network", "schedule", "preprocess" and "loss" that may differ.
@@ -83,9 +81,8 @@ def train(settings, ways) -> Result:
     devices, settings, callbacks = everybody.mine, settings.on(everybody), ways.callbacks
     checkpoint, resume, invert, metrics = ways.checkpoint, ways.resume, ways.invert, check_metrics(ways.metrics)
     speaks = everybody.rank == 0
-    with nothing_left_behind(devices), contextlib.ExitStack() as held:
+    with nothing_left_behind(devices):
         if speaks:
-            held.enter_context(holding(checkpoint))
             check_files(checkpoint, ways.keep_best, resume)
         start = None if resume is None else load_run(resume)
         data = load_fashion_mnist() if ways.data is None else check_parts(ways.data)
