@@ -12,7 +12,6 @@ from ..networks import find_loss, try_loss
 from ..networks.losses import EXAMPLES
 from ..timing import Timeline
 from .checks import check_files, check_ways, classes_of, find_everybody, network_for
-from .fingerprint import fingerprint_of
 from .history import History, sha256
 from .loop import Loop
 from .metrics import check_metrics
@@ -50,10 +49,9 @@ def train(settings, ways) -> Result:
     and when training is stopped. The file must not exist yet, unless the run resumes from it. ``keep_best``: a file
     that keeps the best model so far on the test set (`History.best`), for `load_model`; it must not exist yet, unless a
     run is resumed. ``resume``: a checkpoint to continue from, with the same settings; on the same number of devices,
-    the run then ends as it would have ended without the break, bit for
-    bit. A note says why not, if the schedule is now over another number of epochs or sums are added in another order.
-    Your own network, schedule, ``preprocess`` and ``loss`` are compared by what they do with a few examples;
-    ``changed`` lists those of "network", "schedule", "preprocess" and "loss" that may differ.
+    the run then ends as it would have ended without the break, bit for bit. A note says why not, if the schedule is now
+    over another number of epochs or sums are added in another order. Functions of your own are compared by their names:
+    that they still do the same is up to you.
 
     ``callbacks``: `monitor.Callback` objects, which are called during training and may end it. ``timeline``: a
     `Timeline` that records what each device did, and when. ``invert``: whether the pictures in ``data`` were inverted
@@ -118,13 +116,10 @@ def train(settings, ways) -> Result:
             bar.visible = False  # the live plot shows everything
             if not any(isinstance(callback, LivePlot) for callback in callbacks):
                 callbacks.append(LivePlot())
-        checksum = fingerprint = None
-        if checkpoint or resume or everybody.size > 1:
-            checksum = data_checksum(X_train, y_train)
-            fingerprint = fingerprint_of(settings, X_train, y_train, network.classes)
+        checksum = data_checksum(X_train, y_train) if checkpoint or resume or everybody.size > 1 else None
         position = Position()
         if resume:
-            position = restore(start, history, runner, checksum, fingerprint, ways.changed)
+            position = restore(start, history, runner, network, checksum)
             params = start.arrays["params"]
             if speaks and ways.keep_best and history.best and not Path(ways.keep_best).exists():
                 tell(f"keep_best {ways.keep_best} begins with what is better than epoch {history.best['epoch']} was")
@@ -134,7 +129,7 @@ def train(settings, ways) -> Result:
             params = list(map(to_host, runner.replicas[0].params))
             return Model(network, params, runner.execution.statistics()[0], classes, invert, settings.loss)
 
-        state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
+        state = {"model": model_state(network, classes, invert, loss), "data": checksum}
         saver = Saver(checkpoint, ways.keep_best, history, runner, state, model)
         for callback in callbacks:
             callback.model = model
