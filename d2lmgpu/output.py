@@ -101,24 +101,23 @@ def same_file(path, other):
     return path == other or (path.exists() and other.exists() and path.samefile(other))
 
 
-def write_file(path, write, like=None):
+def write_file(path, write):
     """Let ``write(file)`` fill a temporary file beside ``path``, then rename it to ``path``.
 
-    If this fails, an older file stays as it was. A new file gets the permissions of the older one, or else of the file
-    ``like``. Into a pipe, or into /dev/stdout, ``write`` writes directly. Raises an OSError that names the file.
+    If this fails, an older file stays as it was. A new file gets the permissions of the older one. Into a pipe, or into
+    /dev/stdout, ``write`` writes directly. Raises an OSError that names the file.
     """
     path = target(path)
     if is_stream(path):
         with naming(path), open(path, "ab") as file:
             write(file)
         return
-    part, older = _part(path), path if path.exists() else like
+    part = _part(path)
     with naming(path):
         try:
             with open(part, "xb") as file:
-                if older is not None:
-                    with contextlib.suppress(OSError):  # on a file system without permissions
-                        shutil.copymode(older, part)
+                with contextlib.suppress(OSError):  # a new file, or a file system without permissions
+                    shutil.copymode(path, part)
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())  # otherwise a power failure might keep the name but not the content
@@ -134,13 +133,11 @@ def keep_aside(path):
     copied.
     """
     path = target(path)
-    content = path.read_bytes()
     for number in itertools.count(1):
         aside = path.with_name(f"{path.name}.before-{number}")
         if not os.path.lexists(aside):
-            write_file(aside, lambda file: file.write(content), like=path)
-            return aside
-        if aside.is_file() and aside.read_bytes() == content:
+            return shutil.copy(path, aside)
+        if aside.is_file() and aside.read_bytes() == path.read_bytes():
             return aside
 
 

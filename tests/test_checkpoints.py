@@ -112,22 +112,6 @@ class Crash(d2l.Callback):
             raise Stopped
 
 
-@pytest.mark.parametrize("split", [{}, {"split": "zero1"}], ids=["data parallelism", "a plan"])
-@pytest.mark.parametrize("steps, at", [(5, (0, 4)), *long((9, (1, 2)), (17, (2, 4)))])
-def test_learning_rates_go_on_where_they_were(small, tmp_path, steps, at, split):
-    """Each step has another, in the warm-up and after it; the checkpoint is of the middle of an epoch of 6."""
-    devices, file = [d2l.cpu(0), d2l.cpu(1)], tmp_path / "file"
-    settings = {"batch_size": 100, "num_epochs": 3, "warmup": 1.5, "schedule": "cosine", **split}
-    whole = quick(devices, small, **settings).history
-    with pytest.raises(Stopped):
-        quick(devices, small, checkpoint=file, checkpoint_steps=2, callbacks=[Crash(steps)], **settings)
-    position = load_checkpoint(file).state["position"]
-    assert (position["epoch"], position["steps"]) == at
-    resumed = quick(devices, small, resume=file, **settings).history
-    assert resumed.final_parameters_sha256 == whole.final_parameters_sha256
-    assert (resumed.train_loss, resumed.test_accuracy) == (whole.train_loss, whole.test_accuracy)
-
-
 class Heard(Crash):
     """What callbacks are told of each step."""
 
@@ -185,19 +169,6 @@ def test_a_checkpoint_after_every_so_many_steps(small, tmp_path, monkeypatch, ev
     assert written == [(0, steps) for steps in within] + [(1, 0)] + [(1, steps) for steps in within] + [(2, 0)]
 
 
-@pytest.mark.long
-def test_other_devices_go_on_too(small, tmp_path, monkeypatch):
-    file = tmp_path / "file"
-    settings = {**SETTINGS, "batch_statistics": "synchronised", "lr": 0.001}
-    whole = quick([d2l.cpu(0)], small, **settings)
-    run_until(monkeypatch, 9, [d2l.cpu(0)], small, checkpoint=file, checkpoint_steps=4, **settings)
-    resumed = quick([d2l.cpu(i) for i in range(3)], small, resume=file, **settings)
-    assert resumed.history.train_loss[0] == whole.history.train_loss[0]
-    assert resumed.history.train_accuracy[0] == whole.history.train_accuracy[0]
-    assert resumed.history.train_loss == pytest.approx(whole.history.train_loss, rel=1e-2)
-    assert resumed.history.devices == ["cpu(0)", "cpu(1)", "cpu(2)"]
-
-
 def test_a_finished_run_goes_on_to_more_epochs(small, tmp_path):
     file, device = tmp_path / "file", [d2l.cpu(0)]
     quick(device, small, num_epochs=1, checkpoint=file)
@@ -208,16 +179,6 @@ def test_a_finished_run_goes_on_to_more_epochs(small, tmp_path):
     assert again.history.train_accuracy == whole.history.train_accuracy
     with pytest.raises(CheckpointError, match="beyond epoch 2; ask for more epochs"):
         quick(device, small, num_epochs=2, resume=file)
-
-
-def test_fields_that_earlier_versions_wrote_are_ignored(small, tmp_path):
-    file, whole = tmp_path / "run", quick([d2l.cpu(0)], small, num_epochs=2).history
-    quick([d2l.cpu(0)], small, num_epochs=1, checkpoint=file)
-    saved = load_checkpoint(file)
-    saved.state["history"] |= {"elastic": [[0, 1]], "wiring": None}
-    save_checkpoint(file, saved)
-    resumed = quick([d2l.cpu(0)], small, num_epochs=2, resume=file).history
-    assert resumed.final_parameters_sha256 == whole.final_parameters_sha256
 
 
 class End(Crash):
@@ -312,25 +273,6 @@ def test_nothing_is_overwritten_or_mixed_up(small, tmp_path):
         with pytest.raises(ValueError, match=message):
             quick(device, **{"data": small, **settings})
     assert file.read_bytes() == before and os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.parametrize("whole, real", [(np.int64, np.float32), (np.uint8, np.float64), (np.int32, np.longdouble)])
-def test_numpy_numbers_as_settings(small, tmp_path, whole, real):
-    """They are the same numbers: in the history, in the checkpoint, and in a run that goes on from it."""
-    settings = {"batch_size": 200, "num_epochs": 2, "seed": 1, "lr": 0.125, "warmup": 0.5, "drop_last": True}
-    kinds = {"lr": real, "warmup": real, "drop_last": np.bool_}
-    given = {name: kinds.get(name, whole)(value) for name, value in settings.items()}
-    data = (*small, np.array([f"class {i}" for i in range(10)]))
-    run = [d2l.cpu(0)], data
-    plain = quick(*run, **settings).history
-    history = quick(*run, checkpoint=tmp_path / "file", checkpoint_steps=whole(2), **given).history
-    assert history.final_parameters_sha256 == plain.final_parameters_sha256
-    for name in (*settings, "classes"):
-        name = {"num_epochs": "epochs"}.get(name, name)
-        assert getattr(history, name) == getattr(plain, name) and type(getattr(history, name)) is type(
-            getattr(plain, name)
-        )
-    assert quick(*run, resume=tmp_path / "file", **settings).history.train_loss == plain.train_loss
 
 
 OTHERS = {

@@ -3,14 +3,12 @@
 import argparse
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 from ..arguments import check_path
 from ..collectives import parse_size
 from ..devices import ENVIRONMENTS, choose_devices
-from ..fashion_mnist import FILES
-from ..output import check_apart, check_writable, each_output, save_figure, target, write_json
+from ..output import check_apart, check_writable, each_output, save_figure, write_json
 
 
 def add_option(command, flag, kind, default, help, names=()):
@@ -80,8 +78,7 @@ def declare(command, action, find=None, check=None):
 def check_files(options):
     """Before any work, raise the error that writing the files named in a command line would raise later.
 
-    Raises ValueError if two of these are the same file, if a file is also read, and for a name that a file cannot have;
-    OSError if a file cannot be written.
+    Raises ValueError if two of these are the same file, or if one is also read; OSError if one cannot be written.
     """
     found = {named: named.find(options) for named in options.named}
     outputs = {named.name: path for named, path in found.items() if named.check}
@@ -89,8 +86,6 @@ def check_files(options):
     check_apart(outputs, inputs)
     for named, path in found.items():
         if named.check and path is not None:
-            if {Path(path).name, target(path).name} & set(FILES):
-                raise ValueError(f"{named.name} {path} has the name of a file of Fashion-MNIST; give another")
             named.check(path)
 
 
