@@ -1,4 +1,4 @@
-"""What sweeps still ask of locks, of which there are none any more: another program may write the same file."""
+"""Names that sweeps still import from here; there are no locks any more."""
 
 from contextlib import nullcontext as holding  # noqa: F401
 
