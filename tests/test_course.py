@@ -8,9 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
-import threading
 import types
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -411,22 +409,6 @@ def test_a_marker_that_is_indented_is_none(tmp_path, cells):
         text = f"def he_std(shape):\n    # --- cut: kept by check ---\n    return {end}\n"
         assert keep("he_std", cells(text, f"cells{end}").he_std, file)
     assert file.read_text().count("def ") == 1 and kept_in(file.read_text()) == {"he_std"}
-
-
-def test_two_notebooks_that_keep_answers_at_once_keep_both(tmp_path, cells):
-    file, names = tmp_path / "mine.py", ("he_std", "cut")
-    answers = cells("".join(f"def {name}():\n    return {name!r}\n" for name in names))
-    together = threading.Barrier(len(names))
-
-    def keep_one(name):
-        together.wait()
-        return keep(name, getattr(answers, name), file)
-
-    for _ in range(10):
-        file.unlink(missing_ok=True)
-        with ThreadPoolExecutor(len(names)) as threads:
-            assert all(threads.map(keep_one, names))
-        assert kept_in(file.read_text()) == set(names)
 
 
 def test_what_an_answer_uses_comes_with_it(tmp_path, cells):

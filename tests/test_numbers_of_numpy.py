@@ -196,10 +196,7 @@ CALLS = {
     "networks.Dropout": (lambda p: sequential((1, 2, 2), Flatten(), networks.Dropout(p), Dense(2)), given(p=0.25)),
     "networks.sequential": (lambda shape: sequential(shape, Flatten(), Dense(2)), given(shape=(1, 20, 20))),
     "networks.logits": (networks.logits, given(X=images(), params=tiny_params(), network=TINY, exact=False)),
-    "networks.restored": (
-        networks.restored,
-        given(description=networks.described(CNN), shapes=[(3, 1, 3, 3), (3,), (12, 4), (4,)]),
-    ),
+    "networks.restored": (networks.restored, given(description=networks.described(CNN))),
     "networks.known_network": (
         networks.known_network,
         given(name="cnn", classes=200, input_shape=(3, 20, 20), width=0.5),

@@ -28,7 +28,7 @@ def add_to(command):
     add_output(command, "--csv", "write a row for each student and exercise")
     add_output(command, "--json", "write the same as JSON")
     hints = "write all verdicts, with hints, to one file per student"
-    add_output(command, "--hints", hints, "DIR", check_folder, "*.txt")
+    add_output(command, "--hints", hints, "DIR", check_folder)
     exercises, points = "exercises that count (default: all)", "points for exercises (default: 1 each)"
     command.add_argument("--exercises", type=listed(str), metavar="NAME,...", help=exercises)
     command.add_argument("--points", type=listed(_worth), metavar="NAME=X,...", help=points)

@@ -23,7 +23,7 @@ OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion", "mistakes")
 def add_ranks(command):
     """Add the options that only this environment has."""
     help = "with --environment parallel: folder for the output of the processes, one file each"
-    add_output(command, "--log", help, "DIR", check_folder, "rank*.log")
+    add_output(command, "--log", help, "DIR", check_folder)
     help = f"with --environment parallel: seconds for which a process waits for another (default: {PATIENCE:g})"
     command.add_argument("--patience", type=float, metavar="S", help=help)
 

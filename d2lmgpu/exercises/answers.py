@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from ..fashion_mnist import FILES
-from ..locks import target
+from ..output import target
 from .apart import Supervisor
 from .checking import Verdict, judge, not_yet, what_ends
 from .jobs import SPOKE

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..arguments import check_flag, check_list, check_number, check_path, check_seed, shown
 from ..devices import count_cores
 from ..folders import visible
-from ..locks import target
+from ..output import target
 from .answers import judge_a_copy, judged, temporary_folder
 from .apart import Supervisor
 from .checking import Verdict, not_yet

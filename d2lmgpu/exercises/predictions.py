@@ -11,7 +11,6 @@ import sys
 
 from ..arguments import check_name, check_text, is_number, shown
 from ..devices.packages import ipython
-from ..locks import PATIENCE, holding
 from ..output import keep_aside, read_json, write_json
 from ..words import several
 from . import course
@@ -114,13 +113,12 @@ def _keep(mine, what, entry):
     check_text("compare: what", what)
     path = mine.folder / FILE
     try:
-        with holding(path, PATIENCE):
-            kept = _read(path)
-            entries = kept.setdefault(mine.name, {}).setdefault(what, [])
-            if entries and entries[-1]["predicted"] in (None, entry["predicted"]):
-                entries.pop()  # the same prediction again, or the first one after none
-            entries.append(entry)
-            write_json(path, kept)
+        kept = _read(path)
+        entries = kept.setdefault(mine.name, {}).setdefault(what, [])
+        if entries and entries[-1]["predicted"] in (None, entry["predicted"]):
+            entries.pop()  # the same prediction again, or the first one after none
+        entries.append(entry)
+        write_json(path, kept)
     except OSError as error:  # no reason to end a notebook
         print(f"(Predictions cannot be kept: {error})")
     seen = what in mine.seen

@@ -1,6 +1,5 @@
 """Train a network on any number of devices: check the settings, prepare everything, run the loop."""
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,14 +10,12 @@ from ..devices import nothing_left_behind, put, to_host
 from ..devices.trials import tell
 from ..fashion_mnist import load_fashion_mnist
 from ..live_plot import LivePlot, in_notebook
-from ..locks import holding
 from ..monitor import Progress
 from ..networks import Network, find_loss, try_loss
 from ..networks.losses import Loss
 from ..networks.try_loss import EXAMPLES
 from ..timing import Timeline
 from .checks import check_files, check_ways, classes_of, find_everybody, network_for
-from .fingerprint import fingerprint_of
 from .history import History, sha256
 from .loop import Loop
 from .make_runner import make_runner
@@ -54,13 +51,12 @@ def train(settings, ways) -> Result:
     `Model`, a `Result`, or a model's file; see start.py.
 
     ``checkpoint``: a file that is written after every epoch, after every ``checkpoint_steps`` steps if this is given,
-    and when training is stopped. The file must not exist yet, unless the run resumes from it, and no other run may be
-    writing it. ``keep_best``: a file that keeps the best model so far on the test set (`History.best`), for
-    `load_model`; it must not exist yet, unless a run is resumed. ``resume``: a checkpoint to continue from, with the
-    same settings; on the same number of devices, the run then ends as it would have ended without the break, bit for
-    bit. A note says why not, if the schedule is now over another number of epochs or sums are added in another order.
-    Your own network, schedule, ``preprocess`` and ``loss`` are compared by what they do with a few examples;
-    ``changed`` lists those of "network", "schedule", "preprocess" and "loss" that may differ.
+    and when training is stopped. The file must not exist yet, unless the run resumes from it. ``keep_best``: a file
+    that keeps the best model so far on the test set (`History.best`), for `load_model`; it must not exist yet, unless a
+    run is resumed. ``resume``: a checkpoint to continue from, with the same settings; on the same number of devices,
+    the run then ends as it would have ended without the break, bit for bit. A note says why not, if the schedule is now
+    over another number of epochs or sums are added in another order. Functions of your own are compared by their names:
+    that they still do the same is up to you.
 
     ``callbacks``: `monitor.Callback` objects, which are called during training and may end it. ``timeline``: a
     `Timeline` that records what each device did, and when. ``invert``: whether the pictures in ``data`` were inverted
@@ -85,9 +81,8 @@ def train(settings, ways) -> Result:
     """
     ways = check_ways(ways)
     everybody, environment = find_everybody(ways.devices, ways.environment, ways.num_gpus)
-    with nothing_left_behind(everybody.mine), contextlib.ExitStack() as held:
+    with nothing_left_behind(everybody.mine):
         if everybody.rank == 0:
-            held.enter_context(holding(ways.checkpoint))
             check_files(ways.checkpoint, ways.keep_best, ways.resume)
         run = prepare(settings.on(everybody), ways, everybody, environment)
         loop, position = begin(run)
@@ -153,14 +148,13 @@ def begin(run):
     ways, everybody, runner, history = run.ways, run.everybody, run.runner, run.history
     X_train, y_train, X_test, y_test, *_ = run.data
     test_set = runner.make_test_set(X_test, y_test, check_metrics(ways.metrics))
-    checksum = fingerprint = None
+    checksum = None
     if ways.checkpoint or ways.resume or everybody.size > 1:
         checksum = data_checksum(X_train, y_train)
-        fingerprint = fingerprint_of(runner.settings, X_train, y_train, run.network.classes)
     position = Position()
     if run.saved:
-        about = run.network, everybody, checksum, fingerprint, ways.changed
-        position, run.params = restore(run.saved, history, runner, *about), run.saved.arrays["params"]
+        position = restore(run.saved, history, runner, run.network, everybody, checksum)
+        run.params = run.saved.arrays["params"]
         if everybody.rank == 0 and ways.keep_best and history.best and not Path(ways.keep_best).exists():
             tell(f"keep_best {ways.keep_best} begins with what is better than epoch {history.best['epoch']} was")
     compare(everybody, runner.settings, ways, test_set, run.params, checksum, position)
@@ -171,7 +165,7 @@ def begin(run):
     for callback in ways.callbacks:
         callback.model = run.model
     model = model_state(run.network, history.classes, history.invert, run.loss)
-    state = {"model": model, "data": checksum, "likeness": fingerprint}
+    state = {"model": model, "data": checksum}
     saver = Saver(ways.checkpoint, ways.keep_best, history, runner, state, run.model, everybody.rank == 0)
     watched = run.bar, saver, ways.timeline or Timeline(everybody.mine), list(ways.callbacks)
     return Loop(runner, history, test_set, *watched, ways.checkpoint_steps, run.data, run.network), position
