@@ -6,7 +6,6 @@ import fractions
 import functools
 import random
 import sys
-import time
 from unittest import mock
 
 import numpy as np
@@ -92,15 +91,6 @@ def _ends(own, *args):
     raise random.Random(own).choice((SystemExit, GeneratorExit))("odd")
 
 
-def _waits(own, *args):
-    time.sleep(1000)
-
-
-def _spins(own, *args):
-    while True:
-        pass
-
-
 def _gives_back(own, *args):
     return random.Random(own).choice([*args, args, list(args)])
 
@@ -142,7 +132,5 @@ DEEDS = {
     "raises": (_raises, 8),
     "ends": (_ends, 4),
     "takes nothing": (_takes_nothing, 2),
-    "waits": (_waits, 0.5),
-    "spins": (_spins, 0.5),
 }
 """What answers do, and how often."""
