@@ -287,8 +287,7 @@ CALLS = {
         lambda seconds, folder: exercises.judge_file("ring", make_student(folder) / "ada/mine.py", seconds),
         lambda folder: {"folder": folder, "seconds": 60},
     ),
-    "exercises.check_seconds": (exercises.check_seconds, given(seconds=3)),
-    "exercises.judge": (exercises.judge, given(name="ring", answer=None, seconds=3, seed=5)),
+    "exercises.judge": (exercises.judge, given(name="ring", answer=None, seed=5)),
     "sweeps.run_trial": (
         sweeps.run_trial,
         lambda folder: {
@@ -564,7 +563,7 @@ CALLS = {
     ),
     "grade": (
         lambda folder, **own: list(grade(make_student(folder), exercises=["ring"], **own))[0][0],
-        lambda folder: {"folder": folder, "student_seconds": 60, "seed": 3},
+        lambda folder: {"folder": folder, "seconds": 60, "seed": 3},
     ),
 }
 
