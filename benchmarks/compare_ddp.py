@@ -76,8 +76,8 @@ def rank(algorithm):
         except EOFError:
             return
         runner.start_epoch(np.concatenate(indices), LR)
-        examples = sum(runner.step() for _ in indices)
-        pipe.send(sum(runner.pause()) / examples)
+        examples = sum(runner.launch(1) for _ in indices)
+        pipe.send(sum(runner.pause()[0]) / examples)
 
 
 CONTENDERS = {

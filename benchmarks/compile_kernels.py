@@ -24,8 +24,8 @@ import sys
 import time
 from pathlib import Path
 
-from gpu_model import multiprocessor, sass
-from gpu_model.every_launch import every_module, jobs
+from launches.compiler import DoesNotCompile, blocks_resident, compile_cubin, resources
+from launches.every_launch import every_module, jobs
 
 from d2lmgpu.output import as_json
 
@@ -40,19 +40,19 @@ ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 def compile_one(code, options, launches, arch):
     """{a launch's key: [registers, bytes of shared memory, blocks a multiprocessor]}, and a list of faults."""
     try:
-        _, log = sass.compile_cubin(code, options, arch)
-    except sass.DoesNotCompile as error:
+        _, log = compile_cubin(code, options, arch)
+    except DoesNotCompile as error:
         lines = [line.strip() for line in str(error).splitlines() if "error" in line]
         return {}, [" ".join(lines[:1]) or str(error)[:300]]
     except UnicodeEncodeError as error:  # of CuPy, writing the source
         return {}, [f"{error.reason}: {error.object[max(0, error.start - 30) : error.end + 30]!a}"]
     faults = [line.strip() for line in log.splitlines() if "warning" in line.lower()]
-    found = sass.resources(log)
+    found = resources(log)
     faults += [f"{name} spills {spilled} bytes of registers" for name, (_, _, spilled) in found.items() if spilled]
     rows = {}
     for name, threads, dynamic in sorted(launches):
         registers, shared, _ = found[name]
-        resident = multiprocessor.blocks_resident(registers, shared + dynamic, threads, arch)
+        resident = blocks_resident(registers, shared + dynamic, threads, arch)
         rows[key_of(name, threads, options)] = [registers, shared + dynamic, resident]
         if resident == 0:
             faults.append(f"{name}: a block of {threads} threads with {shared + dynamic} bytes does not fit")

@@ -50,9 +50,9 @@ class Ours:
         self.runner.start_epoch(order, LR)
         examples, left = 0, len(indices)
         while left:
-            sizes = self.runner.several(left)
+            sizes = self.runner.launch(left)
             examples, left = examples + sum(sizes), left - len(sizes)
-        return sum(self.runner.pause()) / examples
+        return sum(self.runner.pause()[0]) / examples
 
 
 class Before(Ours):

@@ -19,6 +19,7 @@ import d2lmgpu as d2l
 from d2lmgpu.networks import init_params
 from d2lmgpu.output import write_json
 from d2lmgpu.training.plan_step import PlanStep
+from d2lmgpu.training.resume import Position
 
 SUMS = "float", "exact"
 STEPS, BATCH_SIZE = 20, 256
@@ -34,10 +35,10 @@ def cost(k, rounds):
     for number in range(-2, rounds):  # the first two are not counted
         for sums in SUMS[:: 1 if number % 2 else -1]:
             runner = runners[sums]
-            runner.start_epoch(np.arange(len(some[1])), 0.05, epoch=number + 2)
+            runner.start_epoch(np.arange(len(some[1])), 0.05, Position(number + 2))
             begin = time.perf_counter()
             for _ in range(STEPS):
-                runner.step()
+                runner.launch(1)
             runner.pause()
             seconds[sums].append((time.perf_counter() - begin) / STEPS)
     times = {sums: np.array(values[2:]) for sums, values in seconds.items()}

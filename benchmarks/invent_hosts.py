@@ -15,10 +15,10 @@ import statistics
 
 from compare_splits import circumstances, fill
 from hosts import Hosts, told_by
+from messages import LEVELS, ROUNDS as MESSAGES, measure_wires, time_messages
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import gather, measure_across, measure_wires
-from d2lmgpu.cluster.measure import LEVELS, ROUNDS as MESSAGES, time_messages
+from d2lmgpu.cluster import gather, measure_across
 from d2lmgpu.collectives import bound, invented, simulate
 from d2lmgpu.collectives.network import read_wires
 from d2lmgpu.output import as_json, write_json

@@ -1,20 +1,18 @@
-"""Measures on real GPUs what predict_gpu.py predicts without one: microseconds a kernel, and of the whole step.
+"""Measures on real GPUs how many microseconds each kernel of a training step takes, and the whole step.
 
     python benchmarks/measure_gpu.py --precision float32,tf32,mixed --batch 256,2048 --json measured.json
     python benchmarks/measure_gpu.py --cards 1,2 --json measured.json
 
 Each launch of a training step, on each card, is recorded `REPEATS` times in a row as a CUDA graph of its own, with the
-step's own arguments; those that read another card's memory do so here, too. (measure_cards.py has the copies.) Events
-around it give the time from one kernel to the next, none of them launched early as they are in a step. What an empty
-kernel takes is told beside it: so much of each time is the way from node to node. In a step kernels also run beside
-each other, so the step is measured as a whole, from the graph of one step and from that of several, and so are the
-parts of an epoch as the host sees them. Quoted are medians of `ROUNDS` with least and largest; the first rounds are
-warm-up.
+step's own arguments; those that read another card's memory do so here, too. Events around it give the time from one
+kernel to the next, none of them launched early as they are in a step. What an empty kernel takes is told beside it: so
+much of each time is the way from node to node. In a step kernels also run beside each other, so the step is measured as
+a whole, from the graph of one step and from that of several, and so are the parts of an epoch as the host sees them.
+Quoted are medians of `ROUNDS` with least and largest; the first rounds are warm-up.
 """
 
 import argparse
 import itertools
-import json
 import statistics
 import sys
 import time
@@ -170,7 +168,7 @@ def measure_epochs(runner, order):
         clock.append(time.perf_counter())
         left = runner.steps
         while left:
-            left -= len(runner.several(left))
+            left -= len(runner.launch(left))
         clock.append(time.perf_counter())
         runner.pause()
         clock.append(time.perf_counter())
@@ -179,7 +177,7 @@ def measure_epochs(runner, order):
     return {"steps": runner.steps} | {name: spread(seconds) for name, seconds in parts.items()}
 
 
-def show(title, found, predicted):
+def show(title, found):
     step = " and ".join(f"{value['median']:.1f} (graph of {name})" for name, value in found["step"].items())
     usual = found["step_without_early_launches"]["median"]
     print(f"\n{title}: {step} us a step, measured; {usual:.1f} if no kernel is launched before the one before it ends;")
@@ -188,26 +186,10 @@ def show(title, found, predicted):
     print(
         "epoch, us: " + ", ".join(f"{name} {value['median']:.0f}" for name, value in epoch.items() if name != "steps")
     )
-    print(f"{'kernel':34}{'card':>5}{'blocks x threads':>18}{'measured us':>14}{'predicted us':>14}{'ratio':>8}")
+    print(f"{'kernel':34}{'card':>5}{'blocks x threads':>18}{'measured us':>14}")
     for row in found["kernels"]:
         shape = f"{np.prod(row['grid'])} x {np.prod(row['block'])}"
-        measured = row["microseconds"]["median"]
-        text = f"{row['name']:34}{row['card']:>5}{shape:>18}{measured:>14.2f}"
-        for number, (name, grid, seconds) in enumerate(predicted):
-            if name == row["name"] and [*grid] == row["grid"]:
-                del predicted[number]
-                text += f"{seconds * 1e6:>14.2f}{measured / seconds / 1e6:>8.2f}"
-                break
-        print(text)
-
-
-def predictions(files, settings):
-    """(name, grid, seconds) of each launch of one step, where one of these files has it."""
-    for file in files:
-        for step in json.loads(file.read_text()).get("steps", ()):
-            if all(step[name] == value for name, value in settings.items()):
-                return [(row["name"], row.get("grid", ()), row["seconds"]) for row in step["predicted"]]
-    return []
+        print(f"{row['name']:34}{row['card']:>5}{shape:>18}{row['microseconds']['median']:>14.2f}")
 
 
 def main(arguments=None):
@@ -219,14 +201,12 @@ def main(arguments=None):
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     note_launches()
-    results = Path(__file__).parent / "results"
-    files = [results / "predicted_h100_now.json", *sorted(results.glob("predicted_*.json"))]
     steps, what = [], measured_on()
     several = [options.precision.split(","), map(int, options.batch.split(",")), map(int, options.cards.split(","))]
     for precision, batch, cards in itertools.product(*several):
         found = measure_step(NETWORKS[options.network], batch, precision, cards)
         settings = {"network": options.network, "precision": precision, "batch": batch, "cards": cards}
-        show(", ".join(f"{name} {value}" for name, value in settings.items()), found, predictions(files, settings))
+        show(", ".join(f"{name} {value}" for name, value in settings.items()), found)
         steps.append(settings | found)
         if options.json:  # after each: what there is stays, whatever comes
             write_json(options.json, what | {"steps": steps})

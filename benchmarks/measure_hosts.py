@@ -12,9 +12,10 @@ import statistics
 
 from compare_splits import circumstances, fill
 from hosts import Hosts, told_by
+from messages import measure_wires, network_of
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import measure_across, measure_wires, network_of
+from d2lmgpu.cluster import measure_across
 from d2lmgpu.collectives import simulate
 from d2lmgpu.output import as_json, write_json
 

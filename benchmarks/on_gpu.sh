@@ -56,7 +56,6 @@ d2lmgpu gpu_devices 60 devices
 d2lmgpu gpu_check 120 devices --check
 if [ "$cards" -gt 1 ] && [ "$part" != tests ]; then  # never met so far
     step gpu_topology 20 nvidia-smi topo -m
-    benchmark gpu_cards 300 measure_cards
     train 2_ring --devices 2 --allreduce ring
     train 2_nccl --devices 2 --allreduce nccl
     train 2_nccl_overlap --devices 2 --allreduce nccl --overlap --network lenet-bn --batch-statistics synchronised

@@ -1,4 +1,4 @@
-"""What each part of the engine brings: steps of the CPU kernels' ladder, and switches of the training step.
+"""What some choices bring: the size of micro-batches, and switches of the training step.
 
     python benchmarks/what_it_brings.py --json FILE
 
@@ -16,7 +16,7 @@ import numpy as np
 from compare_pytorch import git, machine, spread
 
 import d2lmgpu as d2l
-from d2lmgpu.kernels.cpu import ladder, program
+from d2lmgpu.kernels.cpu import program
 from d2lmgpu.output import as_json, write_json
 from d2lmgpu.training.plan_step import PlanStep
 
@@ -24,7 +24,7 @@ STEPS, BATCH = 12, 256
 
 
 def main():
-    parser = argparse.ArgumentParser(description="What each part of the engine brings.")
+    parser = argparse.ArgumentParser(description="What some choices bring.")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
@@ -33,7 +33,7 @@ def main():
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "date": date.today().isoformat(),
         "commit": git("rev-parse", "--short", "HEAD"),
-        "milliseconds": "of a step of 256 images; for the ladder, of the second convolution's part of it",
+        "milliseconds": "of a step of 256 images",
     }
     for name, (variants, against) in groups().items():
         result[name] = race(variants, against, options.rounds)
@@ -51,7 +51,6 @@ def groups():
         "no prefetch": {"prefetch": False},
     }
     result = {}
-    result["ladder"] = {name: ladder_step(name) for name in ladder.VERSIONS}, "the layers as written"
     for k in (1, 2):
         variants = {f"{n} images": training_step(k, micro_batch=n) for n in sizes if n <= BATCH // k}
         result[f"micro-batch, {k} device(s)"] = variants, "32 images"
@@ -59,23 +58,6 @@ def groups():
         variants = {"as it is": training_step(k)} | {n: training_step(k, **s) for n, s in switches.items()}
         result[f"switches, {k} devices"] = variants, "as it is"
     return result
-
-
-def ladder_step(name, n=32):
-    """LeNet's second convolution with ReLU and pooling, forward and backward, on one thread."""
-    rng = np.random.default_rng(0)
-    x, weight, bias, dy = (
-        rng.normal(size=shape).astype(np.float32) for shape in ((n, 20, 13, 13), (50, 20, 5, 5), (50,), (n, 50, 4, 4))
-    )
-    version = ladder.VERSIONS[name](x, weight, bias)
-
-    def run():
-        begin = time.perf_counter()
-        for _ in range(BATCH // n):
-            version.step(dy)
-        return 1000 * (time.perf_counter() - begin)
-
-    return run
 
 
 def training_step(k, micro_batch=None, flat=True, overlap=False, prefetch=True):
@@ -91,7 +73,7 @@ def training_step(k, micro_batch=None, flat=True, overlap=False, prefetch=True):
         begin = time.perf_counter()
         runner.start_epoch(np.arange(len(X)), 0.01)
         for _ in range(STEPS):
-            runner.step()
+            runner.launch(1)
         runner.pause()
         program.MICRO_BATCH = usual
         return 1000 * (time.perf_counter() - begin) / STEPS

@@ -57,8 +57,9 @@ from .names import no_attribute as _no_attribute
 from .networks import init_params as init_params, lenet as lenet, loss_and_grads as loss_and_grads
 from .optimizers import init_optimizer as init_optimizer, sgd as sgd
 from .own_loop import Animator as Animator, Timer as Timer
-from .parallel.data import get_params as get_params, split_batch as split_batch, train_batch as train_batch
+from .parallel.data import train_batch as train_batch
 from .parallel.minibatch_queue import MinibatchQueue as MinibatchQueue
+from .parallel.step import get_params as get_params, split_batch as split_batch
 from .plans import play as play
 from .plots import plot_history as plot_history
 from .sweeps.plot import plot_curves as plot_curves, plot_sweep as plot_sweep

@@ -46,6 +46,9 @@ T = TypeVar("T")
 ON_THE_HOST = (1, 3, 11)
 """DLPack's numbers for the host's memory, pinned or not: kDLCPU, kDLCUDAHost, kDLROCMHost."""
 
+MOST_DEVICES = 2**12
+"""The most devices of a kind. Each has its own parameters and arrays, so far fewer already fill a machine's memory."""
+
 
 def shown(value):
     """``value`` as an error message shows it: an array by its dtype and shape, any other long value shortened."""
@@ -291,3 +294,16 @@ def check_path(name, value):
         raise ValueError(f"{name} is {shown(value)}; it should be the name of a file")
     if not str(value) or "\0" in str(value):
         raise ValueError(f"{name} is {shown(value)}; it should be the name of a file: not empty, and without NUL")
+
+
+def check_examples(function, X, y, least=0):
+    """``X`` and ``y``, arguments of a ``function``, as arrays.
+
+    Raises ValueError unless each example in X has a label in y, and unless there are ``least`` examples (0 or 1).
+    """
+    X, y = as_array(f"{function}: X", X), as_array(f"{function}: y", y)
+    if not X.ndim or X.shape[:1] != y.shape[:1]:
+        raise ValueError(f"{function}: X of shape {X.shape} and y of shape {y.shape}; each example needs a label")
+    if len(X) < least:
+        raise ValueError(f"{function}: there are no examples; it needs at least one")
+    return X, y

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .arguments import as_array, as_numpy, check_list, check_names, check_seed, check_whole
+from .arguments import as_array, as_numpy, check_examples, check_list, check_names, check_seed, check_whole
 from .devices import array_module
 from .words import several
 
@@ -26,19 +26,6 @@ def minibatches(X, y, batch_size, seed, epoch) -> Iterator[tuple[np.ndarray, np.
     order = epoch_order(len(X), seed, epoch)
     parts = (order[start : start + batch_size] for start in range(0, len(X), batch_size))
     return ((to_float(X[chosen]), y[chosen]) for chosen in parts)
-
-
-def check_examples(function, X, y, least=0):
-    """``X`` and ``y``, arguments of a ``function``, as arrays.
-
-    Raises ValueError unless each example in X has a label in y, and unless there are ``least`` examples (0 or 1).
-    """
-    X, y = as_array(f"{function}: X", X), as_array(f"{function}: y", y)
-    if not X.ndim or X.shape[:1] != y.shape[:1]:
-        raise ValueError(f"{function}: X of shape {X.shape} and y of shape {y.shape}; each example needs a label")
-    if len(X) < least:
-        raise ValueError(f"{function}: there are no examples; it needs at least one")
-    return X, y
 
 
 def first_examples(data, limit):

@@ -18,9 +18,6 @@ LEAST, MOST = 5, 1000
 PAUSE, COST = 0.5, 0.05
 """The shortest time between two displays, in seconds, and the largest fraction of the time that displays may take."""
 
-REWEIGHTED, SMALL_ERROR = 50, 1e-3
-"""How often a fit is reweighted, and the relative error below which all errors get the same weight."""
-
 
 def seconds_of(work, finish=lambda: None):
     """The seconds that ``work()`` takes. ``finish()`` is called before and after, to wait until devices are idle."""
@@ -68,24 +65,16 @@ class Sparingly:
         self.spent = self._ended - self._begun
 
 
-def fit(terms, seconds, robust=False):
+def fit(terms, seconds):
     """The non-negative constants that explain measured times best: terms @ constants ≈ seconds.
 
     ``terms`` (n, constants): the factor of each constant in each of n measurements; ``seconds`` (n,): the measured
-    times. The fit minimises the sum of squared relative errors, since times range over many orders of magnitude. With
-    ``robust`` it minimises the sum of the relative errors themselves, so that a few odd measurements matter little.
-
-    Source: iteratively reweighted least squares, for least absolute deviations (Schlossmacher 1973).
+    times. The fit minimises the sum of squared relative errors, since times range over many orders of magnitude.
     """
-    terms = np.asarray(terms, float) / np.asarray(seconds, float)[:, None]
-    weights = np.ones(len(terms))
-    for _ in range(REWEIGHTED if robust else 1):
-        constants = _least_squares(terms * weights[:, None], weights)
-        weights = 1 / np.sqrt(np.maximum(np.abs(terms @ constants - 1), SMALL_ERROR))
-    return constants
+    return least_squares(np.asarray(terms, float) / np.asarray(seconds, float)[:, None], np.ones(len(terms)))
 
 
-def _least_squares(terms, wanted):
+def least_squares(terms, wanted):
     """The least squares solution of terms @ constants = wanted; negative constants are dropped, the lowest first."""
     scale = np.abs(terms).max(axis=0)
     free = list(np.flatnonzero(scale))

@@ -11,7 +11,7 @@ from typing import Any
 from .arguments import check_flag
 from .devices.packages import needed
 from .in_a_tab import IN_A_TAB
-from .locks import naming
+from .output import naming
 from .signals import listened_to, note
 from .words import REACHED, figures, several
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .arguments import check_array, check_list, check_name, check_number, shown
-from .devices import DeviceArray, array_module, on_device
+from .devices import DeviceArray, array_module, on_device, parts_of, put
 from .networks.checks import check_shapes
-from .timing import span
+from .spans import span
 
 PIECE = 2**18
 """How many elements a CPU updates at a time."""
@@ -107,13 +107,21 @@ class DeviceOptimizer:
 
     def __init__(self, optimizer, params):
         self.optimizer, self.steps = optimizer, 0
-        self.state = [[np.zeros_like(param) for param in params] for _ in range(optimizer.states)]
+        self.flat_state = [_zeros(params) for _ in range(optimizer.states)]
+        self.state = [
+            [DeviceArray(part, flat.device) for part in parts_of(flat.raw, params)] for flat in self.flat_state
+        ]
 
     def update(self, params, grads, lr, batch_size):
         """Do the next step; runs on the device, with plain arrays."""
         state = [[array.raw for array in arrays] for arrays in self.state]
         self.optimizer.update(params, grads, *state, self.steps + 1, lr, batch_size)
         self.steps += 1
+
+
+def _zeros(params):
+    """A flat device array with a zero for each element of the parameters."""
+    return put(np.zeros(sum(param.size for param in params), params[0].dtype), params[0].device)
 
 
 def init_optimizer(name, device_params, weight_decay=0.0):

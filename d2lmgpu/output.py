@@ -1,7 +1,7 @@
-"""Result files: checked before the work begins, written completely or not at all, by one program at a time.
+"""Result files: checked before the work begins, and written completely or not at all.
 
-While a file ``NAME`` is being written, its lock (locks.py) and ``.NAME.part`` are beside it; the latter becomes
-``NAME`` when it is complete. If a killed program leaves these files, the next one that writes ``NAME`` removes them.
+While a file ``NAME`` is being written, a hidden file ``.NAME.….part`` is beside it, which becomes ``NAME`` when it is
+complete. So if the program is killed, what stood there stays.
 """
 
 import contextlib
@@ -9,13 +9,46 @@ import itertools
 import json
 import math
 import os
+import secrets
 import shutil
 from pathlib import Path
 
 from .arguments import plain, shown
-from .locks import PATIENCE, beside, holding, is_stream, naming, target
+
+STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
+"""Paths that are written to and never replaced, even if they stand for a file."""
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
+
+
+def target(path):
+    """The absolute path of the file or folder that ``path`` names, or links to, whether it exists or not.
+
+    Raises OSError for a relative path if the current folder was deleted.
+    """
+    try:
+        return Path(path) if str(path).startswith(STREAMS) else Path(os.path.realpath(path))
+    except OSError:
+        raise FileNotFoundError(
+            f"{path}: the current folder no longer exists; change to another one, or give a path that begins with /"
+        ) from None
+
+
+def is_stream(path):
+    """Whether ``path`` is written to and never replaced."""
+    path = target(path)
+    return str(path).startswith(STREAMS) or (path.exists() and not path.is_file() and not path.is_dir())
+
+
+@contextlib.contextmanager
+def naming(path):
+    """Make an OSError within the ``with`` block say which file could not be written."""
+    try:
+        yield
+    except OSError as error:
+        named = type(error)(f"cannot write {path}: {error.strerror or error}")
+        named.errno = error.errno
+        raise named from error
 
 
 def check_writable(path):
@@ -26,9 +59,10 @@ def check_writable(path):
     if path.exists() and not os.access(path, os.W_OK):
         raise PermissionError(f"cannot write {path}: permission denied")
     if not is_stream(path):
-        with holding(path, PATIENCE), naming(path):
-            _create(beside(path, "part")).close()
-            beside(path, "part").unlink()
+        with naming(path):
+            part = _part(path)
+            part.touch()
+            part.unlink()
 
 
 def check_folder(path):
@@ -41,11 +75,11 @@ def check_folder(path):
     check_writable(path / ".result")
 
 
-def check_apart(outputs, inputs, patterns=()):
+def check_apart(outputs, inputs):
     """Raise ValueError if an output is the same file as another output or an input, or lies inside an input folder.
 
     ``outputs`` and ``inputs`` map the name shown for a file to its path, to a list of paths, or to None. Streams may be
-    shared. ``patterns``: the names of files that are written into output folders, such as ``*.txt``.
+    shared.
     """
     outputs = _each_path(outputs)
     for i, (name, path) in enumerate(outputs):
@@ -57,9 +91,6 @@ def check_apart(outputs, inputs, patterns=()):
                 raise ValueError(f"{name} {path} would be written over {other} {taken}; give another name")
             if target(taken) in target(path).parents:
                 raise ValueError(f"{name} {path} would be inside {other} {taken}; give another folder")
-        for other, taken in (*outputs, *_each_path(inputs)):
-            if name in patterns and target(taken).parent == target(path) and target(taken).match(patterns[name]):
-                raise ValueError(f"{name} {path} might be written over {other} {taken}; give another folder")
 
 
 def same_file(path, other):
@@ -70,21 +101,23 @@ def same_file(path, other):
     return path == other or (path.exists() and other.exists() and path.samefile(other))
 
 
-def write_file(path, write, like=None):
+def write_file(path, write):
     """Let ``write(file)`` fill a temporary file beside ``path``, then rename it to ``path``.
 
-    If this fails, an older file stays as it was. A new file gets the permissions of the older one, or else of the file
-    ``like``. Into a pipe, or into /dev/stdout, ``write`` writes directly. Raises an OSError that names the file.
+    If this fails, an older file stays as it was. A new file gets the permissions of the older one. Into a pipe, or into
+    /dev/stdout, ``write`` writes directly. Raises an OSError that names the file.
     """
     path = target(path)
     if is_stream(path):
         with naming(path), open(path, "ab") as file:
             write(file)
         return
-    part = beside(path, "part")
-    with holding(path, PATIENCE), naming(path):
+    part = _part(path)
+    with naming(path):
         try:
-            with _create(part, path if path.exists() else like) as file:
+            with open(part, "xb") as file:
+                with contextlib.suppress(OSError):  # a new file, or a file system without permissions
+                    shutil.copymode(path, part)
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())  # otherwise a power failure might keep the name but not the content
@@ -100,15 +133,12 @@ def keep_aside(path):
     copied.
     """
     path = target(path)
-    with holding(path, PATIENCE):
-        content = path.read_bytes()
-        for number in itertools.count(1):
-            aside = path.with_name(f"{path.name}.before-{number}")
-            if not os.path.lexists(aside):
-                write_file(aside, lambda file: file.write(content), like=path)
-                return aside
-            if aside.is_file() and aside.read_bytes() == content:
-                return aside
+    for number in itertools.count(1):
+        aside = path.with_name(f"{path.name}.before-{number}")
+        if not os.path.lexists(aside):
+            return shutil.copy(path, aside)
+        if aside.is_file() and aside.read_bytes() == path.read_bytes():
+            return aside
 
 
 @contextlib.contextmanager
@@ -193,14 +223,9 @@ def save_figure(path, draw):
     write_file(path, lambda file: figure.savefig(file, format=kind, dpi=150))
 
 
-def _create(part, older=None):
-    """A new file ``part``, open for writing, with the permissions of the file ``older`` if there is one."""
-    part.unlink(missing_ok=True)  # left by a killed program
-    file = open(part, "xb")
-    if older is not None and older.exists():
-        with contextlib.suppress(OSError):  # on a file system without permissions
-            shutil.copymode(older, part)
-    return file
+def _part(path):
+    """The name of a new hidden file beside ``path``; random, since another program may be writing ``path``, too."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(3)}.part")
 
 
 def _each_path(named):

@@ -6,9 +6,9 @@ import time
 import numpy as np
 
 from .arguments import check_list, check_names, is_number, plain, shown
-from .collectives.draw import Name, figure_of
 from .devices.errors import message_of
 from .devices.packages import ipython
+from .figures import Name, figure_of
 from .live_plot import Panel, in_notebook
 from .monitor import say
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from .arguments import shown
-from .collectives.draw import BLUE, COLOURS, LONGEST, ORANGE, Name, figure_of, name_ticks
+from .figures import BLUE, COLOURS, LONGEST, ORANGE, Name, figure_of, name_ticks
 from .layers.labels import answers
 from .timing import rows_of
 from .words import listed, several

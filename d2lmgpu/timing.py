@@ -10,11 +10,11 @@ import bisect
 import contextlib
 import itertools
 import math
-import threading
 import time
 from typing import NamedTuple
 
-from .devices import current_device, in_forked_process, synchronize
+from .devices import in_forked_process, synchronize
+from .spans import _this_thread, _timelines, span as span
 
 PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting")
 """The phases of a training run. "step" is a whole step as a CUDA graph; "waiting" is time outside all spans."""
@@ -22,8 +22,6 @@ PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting
 ALIKE = ("allreduce", "update")
 """Work that is the same on all devices, however many examples they have, even if they have none."""
 
-_timelines = {}  # by device: the timeline that measures it
-_this_thread = threading.local()  # .timeline: the timeline that measures the host program's thread
 in_forked_process(_timelines.clear)
 
 
@@ -178,37 +176,6 @@ def paused(devices):
         yield
     finally:
         _timelines.update(timelines)
-
-
-class span:
-    """Mark the ``with`` block as named work of the device that runs it, or of the host program.
-
-    ``begin`` and ``end`` do the same for work that is not a block. ``devices``: all the devices that
-    do the work; one of them launches it, or does it for all.
-    """
-
-    __slots__ = ("name", "devices", "device", "timeline", "since")
-
-    def __init__(self, name, devices=()):
-        self.name, self.devices = name, devices
-
-    def begin(self):
-        """The work begins."""
-        self.device = current_device()
-        if self.device is None:
-            self.timeline = getattr(_this_thread, "timeline", None)
-        else:
-            self.timeline = _timelines.get(self.device.main)
-        if self.timeline is not None:
-            self.since = time.perf_counter() if self.device is None else self.device.clock()
-
-    def end(self, *exception):
-        """The work ends; it may begin again."""
-        if self.timeline is not None:
-            now = time.perf_counter() if self.device is None else self.device.clock()
-            self.timeline.add(self.device, self.name, self.since, now, self.devices)
-
-    __enter__, __exit__ = begin, end
 
 
 def rows_of(spans):

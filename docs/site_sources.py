@@ -21,7 +21,7 @@ from d2lmgpu.output import as_json
 REPOSITORY = Path(__file__).parent.parent
 
 GROUPS = {
-    "Learn": "player glossary splits inventing documents names comparison teaching",
+    "Learn": "step player glossary splits inventing documents names comparison teaching",
     "Use": "guide commands settings in_a_tab pytorch reference",
     "Run on GPUs and clusters": "gpu colab cluster sweeps",
     "Background": "performance same_bits design",

@@ -14,17 +14,16 @@ from d2lmgpu.collectives.program import compile_schedule
 
 
 class Processes:
-    """Threads, each of which does a process's part of a schedule on its own arrays, on devices from ``first`` on."""
+    """Threads, each of which does a process's part of a schedule on its own arrays."""
 
-    def __init__(self, schedule, split, values, name="test", eager=True, freeze=None, first=0):
+    def __init__(self, schedule, split, values, name="test", eager=True):
         owners = tuple(rank for rank, count in enumerate(split) for _ in range(count))
         program = compile_schedule(schedule, len(owners))
         self.places = [Place(f"cpu({i})", rank, f"host{rank}") for i, rank in enumerate(owners)]
         self.comms, self.exchanges, self.communicators, self.watches = comms(len(split), eager), [], [], []
         self.arrays = [value.copy() for value in values]
-        self.watch_comms = comms(len(split))
         for rank, comm in enumerate(self.comms):
-            watch = Watch(self.watch_comms[rank], [f"host{rank}" for rank in range(len(split))], 1.0)
+            watch = Watch(comm, [f"host{rank}" for rank in range(len(split))], 1.0)
             communicator = Communicator(comm, watch.heard)
             watch.communicators = [communicator]
             mine = [i for i, owner in enumerate(owners) if owner == rank]
@@ -32,7 +31,7 @@ class Processes:
                 lambda _: f"allreduce {name}",
                 ProcessPart(program, owners, rank),
                 self.places,
-                [d2l.cpu(first + i) for i in mine],
+                [d2l.cpu(i) for i in mine],
                 values[0].dtype,
                 communicator,
             )
@@ -40,22 +39,6 @@ class Processes:
             self.communicators.append(communicator)
             self.watches.append(watch)
         self.errors = []
-        self.frozen, self.thaw = threading.Event(), threading.Event()
-        if freeze is not None:
-            self._freeze(*freeze)
-
-    def _freeze(self, rank, instruction):
-        """Let a process stop before one of its instructions."""
-        exchange = self.exchanges[rank]
-        do = exchange.do
-
-        def stop(next_instruction):
-            if next_instruction.number == instruction:
-                self.frozen.set()
-                self.thaw.wait()
-            do(next_instruction)
-
-        exchange.do = stop
 
     def start(self):
         self.threads = [threading.Thread(target=self._run, args=(e,), daemon=True) for e in self.exchanges]

@@ -297,12 +297,12 @@ def test_the_command_under_mpiexec(tmp_path):
     "words, code, says",
     long(
         (["--lr", "-1"], 2, r"^d2lmgpu train: error: lr is -1.0; it should be"),
-        (["--plot", "run.doc"], 2, r"d2lmgpu: rank 0 \(.*\) failed: plot run.doc: the file's name should end in"),
+        (["--plot", "run.doc"], None, r"d2lmgpu: rank 0 \(.*\) failed: plot run.doc: the file's name should end in"),
     ),
 )
 def test_an_error_under_mpiexec_ends_all(words, code, says):
     done = mpiexec(3, "-m", "d2lmgpu", *TRAIN, *words, timeout=60)
-    assert done.returncode == code
+    assert done.returncode == code if code else done.returncode != 0  # MPI's launcher chooses it where only one fails
     assert len(re.findall(says, done.stderr, re.MULTILINE)) == done.stderr.count("d2lmgpu") == 1, done.stderr
 
 
@@ -329,7 +329,7 @@ def test_the_mpiexec_commands_of_the_page(tmp_path):
     lines = re.findall(r"^mpiexec -n (\d) d2lmgpu (.*)$", page, re.MULTILINE)
     assert {"1", "2", "4"} <= {count for count, _ in lines}
     for count, words in lines:
-        words = shlex.split(re.sub(r"run\.ckpt|scaling\.png", lambda name: str(tmp_path / name[0]), words))
+        words = shlex.split(re.sub(r"run\.ckpt", lambda name: str(tmp_path / name[0]), words))
         done = mpiexec(int(count), "-m", "d2lmgpu", *words, timeout=300)
         assert done.returncode == 0 and done.stdout, done.stderr
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import tables
+from budget import code_lines, followed
 
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 ROOMS = (
-    "in_a_tab signals blas shipped folders words names arguments devices locks output player timing measuring exact "
-    "layers kernels networks optimizers language collectives cluster idx fashion_mnist images data transforms "
-    "schedules parallel checkup plans plots monitor live_plot own_loop checkpoints training scaling sweeps exercises "
-    "cli"
+    "in_a_tab signals blas shipped folders words figures names arguments devices spans output locks player timing "
+    "measuring exact layers kernels networks optimizers language collectives cluster idx fashion_mnist images data "
+    "transforms schedules parallel checkup plans plots monitor live_plot own_loop checkpoints training scaling sweeps "
+    "exercises cli"
 ).split()
 
 
@@ -60,3 +61,21 @@ def test_no_files_import_each_other_directly_or_in_a_circle():
         graphlib.TopologicalSorter(imports).prepare()
     except graphlib.CycleError as error:
         pytest.fail(" imports ".join(str(file.relative_to(PACKAGE)) for file in reversed(error.args[1])))
+
+
+MOST_LINES = 20_742
+"""Of code in the package. Whoever adds takes away in the same commit; whoever takes away lowers this."""
+
+MOST_FOLLOWED = {"parallel/step.py": (37, 1_750), "training/begin.py": (207, 13_662)}
+"""How many files and code lines one must open to follow a file."""
+
+
+def test_the_house_stays_small():
+    assert sum(map(code_lines, PACKAGE.rglob("*.py"))) <= MOST_LINES
+
+
+@pytest.mark.parametrize("file", MOST_FOLLOWED)
+def test_the_step_and_the_run_are_soon_followed(file):
+    files = followed(PACKAGE / file)
+    most_files, most_lines = MOST_FOLLOWED[file]
+    assert len(files) <= most_files and sum(map(code_lines, files)) <= most_lines

@@ -20,24 +20,20 @@ pytestmark = pytest.mark.threads
 
 @pytest.fixture
 def script(machine, monkeypatch):  # noqa: F811
-    """A function that imports a script on a machine, with few rounds."""
-
-    def script(name, **properties):
-        made = machine(**properties)
-        monkeypatch.syspath_prepend(str(BENCHMARKS))
-        measure_gpu = importlib.reload(importlib.import_module("measure_gpu"))  # it notes the launches of kernels
-        for constant, value in {"REPEATS": 2, "ROUNDS": 2, "WARM_UP": 1, "IMAGES": 200}.items():
-            monkeypatch.setattr(measure_gpu, constant, value)
-        return made, measure_gpu if name == "measure_gpu" else importlib.reload(importlib.import_module(name))
-
-    return script
+    """The script on a machine, with few rounds."""
+    machine()
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    measure_gpu = importlib.reload(importlib.import_module("measure_gpu"))  # it notes the launches of kernels
+    for constant, value in {"REPEATS": 2, "ROUNDS": 2, "WARM_UP": 1, "IMAGES": 200}.items():
+        monkeypatch.setattr(measure_gpu, constant, value)
+    return measure_gpu
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("cards", [1, 2])
 def test_each_kernel_of_a_step(script, tmp_path, monkeypatch, capsys, cards):
     """On two cards each has half of the images, and only the kernels of an allreduce more."""
-    (_, module), file = script("measure_gpu"), tmp_path / "measured.json"
+    module, file = script, tmp_path / "measured.json"
     monkeypatch.setitem(module.NETWORKS, "tiny", TINY_NETWORK)
     run = sys.modules["d2lmgpu.kernels.cuda.run"]
     monkeypatch.setattr(run, "_module", run._module)  # the script leaves another there
@@ -49,17 +45,3 @@ def test_each_kernel_of_a_step(script, tmp_path, monkeypatch, capsys, cards):
     for found in (step["step"]["1"], step["step"]["8"], step["step_without_early_launches"], step["empty_kernel"]):
         assert 0 < found["min"] <= found["median"] <= found["max"]
     assert len(capsys.readouterr().out.splitlines()) == 5 + len(step["kernels"])
-
-
-@pytest.mark.parametrize("peers", [None, []])
-def test_what_lies_between_two_cards(script, tmp_path, monkeypatch, capsys, peers):
-    (made, module), file = script("measure_cards", peers=peers), tmp_path / "measured.json"
-    monkeypatch.setattr(module, "SIZES", [4, 4096])
-    assert module.main(["--json", str(file)]) == 0
-    found = json.loads(file.read_text())
-    ways = {"copy on a card", "copy through the host"} | ({"copy", "add"} if peers is None else set())
-    assert [(row["from"], row["to"], row["bytes"], {*row["ways"]}) for row in found["messages"]] == [
-        (other, card, size, ways) for card, other in ((0, 1), (1, 0)) for size in (4, 4096)
-    ]
-    assert [each["cards"] for each in found["edges"]] == ([[0, 1]] if peers is None else [])
-    assert made.staged and len(capsys.readouterr().out.splitlines()) == 1 + 4 * len(ways) + (peers is None)

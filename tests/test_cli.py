@@ -208,7 +208,7 @@ def test_bad_input_to_other_commands(capsys, arguments, message):
 def test_an_environment_is_offered_where_it_is_one(capsys):
     for command in ("sweep", "allreduce", "train", "predict", "scaling"):
         options = make_parser(cli.COMMANDS)[1].choices[command]._option_string_actions
-        assert ("parallel" in options["--environment"].help) == (command not in ("sweep", "allreduce"))
+        assert ("parallel" in options["--environment"].help) == (command in ("train", "predict"))
     code, err = failure(capsys, "allreduce", "--environment", "parallel")
     assert code == 2 and "'parallel' is for commands in processes" in err
     code, err = failure(capsys, *QUICK, "--environment", "tpu")

@@ -10,7 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import compile_kernels
-from gpu_model import every_launch, launches, sass
+from launches import compiler, every_launch
+from launches.record import record_step
 
 pytestmark = pytest.mark.threads
 
@@ -26,7 +27,15 @@ ptxas info    : Used 32 registers, used 0 barriers
 
 
 def test_what_the_compiler_says():
-    assert sass.resources(LOG) == {"one": (96, 24128, 8), "other": (32, 0, 0)}
+    assert compiler.resources(LOG) == {"one": (96, 24128, 8), "other": (32, 0, 0)}
+
+
+def test_blocks_that_fit():
+    fit = compiler.blocks_resident
+    assert fit(78, 0, 455) == 1  # of registers: 15 warps, taken as 16, of 80 x 32
+    assert fit(32, 0, 1024) == 2 and fit(32, 0, 1024, arch=75) == 1
+    assert fit(16, 47 * 1024, 64) == 4 and fit(16, 47 * 1024, 64, arch=120) == 2
+    assert fit(16, 300 * 1024, 64) == 0
 
 
 def test_the_most_important_first():
@@ -38,10 +47,10 @@ def test_the_most_important_first():
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 def test_launches_are_those_of_the_package(precision):
-    nodes = every_launch.record("lenet", 0.5, 7, (1, 31, 17), precision)
-    names = {node.name for node in nodes}
+    found = every_launch.record("lenet", 0.5, 7, (1, 31, 17), precision)
+    names = {launch.name for launch in found}
     assert any(name.startswith("conv") for name in names) and any(name.startswith("dense") for name in names)
-    convolutions = [node.options for node in nodes if node.name.startswith("conv")]
+    convolutions = [launch.options for launch in found if launch.name.startswith("conv")]
     assert any({"-DH=31", "-DW=17", "-DO=10"} <= set(options) for options in convolutions)
     assert every_launch.record("cnn", 2, 7, (1, 31, 17), precision) == []  # it has no width
 
@@ -49,8 +58,8 @@ def test_launches_are_those_of_the_package(precision):
 def test_between_cards_kernels_add():
     """On a machine that only writes down, all that is tried works."""
     network = every_launch.NETWORKS["lenet"](width=0.5, input_shape=(1, 31, 17))
-    nodes = launches.record_step(network, 7, "float32", 2, "sgd", shape=(1, 31, 17))
-    assert "add" in {node.name for node in nodes if node.kind == "kernel"}
+    found = record_step(network, 7, "float32", 2, "sgd", shape=(1, 31, 17))
+    assert "add" in {launch.name for launch in found}
 
 
 def test_every_module_once_and_for_what_can_run_it(monkeypatch):
@@ -126,8 +135,8 @@ def test_the_table_has_all_launches():
     whole = json.loads(compile_kernels.TABLE.read_text())
     assert [version.split(".")[0] for version in whole] == ["12", "13"] and len({*map(len, whole.values())}) == 1
     for precision in ("float32", "tf32", "mixed"):
-        for node in every_launch.record("lenet", 0.5, 7, (1, 31, 17), precision):
-            key = compile_kernels.key_of(node.name, math.prod(node.block), node.options)
+        for launch in every_launch.record("lenet", 0.5, 7, (1, 31, 17), precision):
+            key = compile_kernels.key_of(launch.name, math.prod(launch.block), launch.options)
             for table in whole.values():
                 oldest = 80 if precision == "tf32" and "TYPE=0" in key else 75
                 assert {*table[key]} == {str(arch) for arch in every_launch.ARCHITECTURES if arch >= oldest}, key

@@ -9,7 +9,7 @@ from conftest import TOLERANCE, assert_close, traced_memory
 import d2lmgpu as d2l
 from d2lmgpu import layers
 from d2lmgpu.kernels import cpu
-from d2lmgpu.kernels.cpu import ladder, products
+from d2lmgpu.kernels.cpu import products
 from d2lmgpu.kernels.cpu.convolution import Convolution
 from d2lmgpu.kernels.cpu.program import MOST_IDLE, Program, borrowed_programs
 from d2lmgpu.kernels.cpu.stages import AsWritten
@@ -309,16 +309,3 @@ def test_products_in_pieces(rng, M, K, L):
     np.testing.assert_allclose(total, out @ b.T, rtol=1e-10, atol=1e-8)
     count = products.count_pieces(M, K, L)
     assert L % count == 0 and (count == 1 or L // count >= products.LEAST)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("version", ladder.VERSIONS)
-def test_the_steps_of_the_ladder(rng, version, dtype):
-    """Every version that teaches does what the first one does, also the second time."""
-    x, weight, bias = rng.normal(size=(3, 20, 13, 13)), rng.normal(size=(50, 20, 5, 5)), rng.normal(size=50)
-    dy = rng.normal(size=(3, 50, 4, 4))
-    expected = ladder.AsWritten(x, weight, bias).step(dy)
-    made = ladder.VERSIONS[version](*(a.astype(dtype) for a in (x, weight, bias)))
-    for _ in range(2):
-        for actual, value in zip(made.step(dy.astype(dtype)), expected, strict=True):
-            assert_close(np.ascontiguousarray(actual), value, 4 * TOLERANCE[np.dtype(dtype)])

@@ -84,7 +84,7 @@ def test_every_device_keeps_the_statistics_of_its_images_or_of_all(make_gpus, rn
             assert not d2l.to_host(mean).any() and (d2l.to_host(variance) == 1).all()
     runner.start_epoch(rng.permutation(12), 0.05)
     for _ in range(runner.steps):
-        runner.step()
+        runner.launch(1)
     runner.pause()
     arrays = [[d2l.to_host(array) for array in replica.statistics] for replica in replicas]
     for one, other in zip(*arrays, strict=True):
@@ -117,12 +117,12 @@ def test_recording_changes_nothing(make_gpus, rng, precision, optimizer):  # noq
     statistics = [rng.random(array.shape).astype(np.float32) for array in runner.replicas[0].statistics]
     runner.set_state(params, state, [statistics] * 2, 7)
     runner.start_epoch(rng.permutation(11), 0.05)
-    runner.step()
+    runner.launch(1)
     before = states()
     for n in (4, 3):
         runner.execution.record(runner._sizes(n))
         assert states() == before
-    runner.step()
+    runner.launch(1)
     assert states() != before
 
 
@@ -145,7 +145,7 @@ def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, other
     whole = d2l.train(make_gpus(2), **given)
     file = tmp_path / "file"
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(GraphStep, "step", interrupted_at_step(6))  # of three an epoch
+        patch.setattr(GraphStep, "launch", interrupted_at_step(6))  # of three an epoch
         d2l.train(make_gpus(2), checkpoint=file, checkpoint_steps=2, **given)
     resumed = d2l.train(make_gpus(others), resume=file, **given)
     if tolerance is None:

@@ -235,8 +235,8 @@ def test_captured_steps(make_gpus, rng, k, algorithm):
     for epoch in range(2):
         order, lr = rng.permutation(9), 0.05 / (1 + epoch)
         runner.start_epoch(order, lr)
-        sizes = [runner.step() for _ in range(runner.steps)]
-        total = sum(runner.pause())
+        sizes = [runner.launch(1)[0] for _ in range(runner.steps)]
+        total = sum(runner.pause()[0])
         expected_total = 0.0
         for start in (0, 4, 8):
             chosen = order[start : start + 4]
@@ -280,7 +280,7 @@ def test_few_kernels_wait_for_one_another(standin, rng, precision, k, nodes, lon
     devices = [d2l.gpu(i) for i in range(k)]
     runner = GraphStep.of(X, y, init_params(), devices, batch_size=2, precision=precision)
     runner.start_epoch(np.arange(2), 0.1)
-    runner.step()
+    runner.launch(1)
     runner.pause()
     assert (len(runner.graphs[2].work), runner.graphs[2].depth) == (nodes, longest)
 
@@ -312,14 +312,14 @@ def test_steps_in_one_launch_where_nobody_looks_in_between(make_gpus, rng, tmp_p
     settings = {"batch_size": 2, "lr": 0.05, "num_epochs": 2, "init": "he", "data": (X[:9], y[:9], X[9:], y[9:])}
     settings |= {"network": TINY_NETWORK, "optimizer": "adam", "progress": False}
     expected = d2l.train(make_gpus(2), **settings).history
-    seen, several = [], GraphStep.several
+    seen, several = [], GraphStep.launch
 
     def counted(self, most):
         seen.append(several(self, most))
         return seen[-1]
 
     monkeypatch.setattr("d2lmgpu.training.graph_step.TOGETHER", 2)
-    monkeypatch.setattr(GraphStep, "several", counted)
+    monkeypatch.setattr(GraphStep, "launch", counted)
     history = d2l.train(make_gpus(2), checkpoint=tmp_path / "file", **settings, **more).history
     assert [len(sizes) for sizes in seen] == launches and sum(map(sum, seen)) == 18
     assert history.final_parameters_sha256 == expected.final_parameters_sha256
@@ -327,13 +327,13 @@ def test_steps_in_one_launch_where_nobody_looks_in_between(make_gpus, rng, tmp_p
 
 
 def interrupted_at_step(number):
-    """A function in place of `GraphStep.step`, which is interrupted before the step of this number, from 1."""
-    step, count = GraphStep.step, itertools.count(1)
+    """A function in place of `GraphStep.launch`, which is interrupted before the step of this number, from 1."""
+    launch, count = GraphStep.launch, itertools.count(1)
 
-    def counted(self):
+    def counted(self, most):
         if next(count) == number:
             raise KeyboardInterrupt
-        return step(self)
+        return launch(self, most)
 
     return counted
 
@@ -348,7 +348,7 @@ def test_graphs_go_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, p
     whole = d2l.train(make_gpus(2), **settings).history
     file = tmp_path / "file"
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(GraphStep, "step", interrupted_at_step(8))  # of four an epoch
+        patch.setattr(GraphStep, "launch", interrupted_at_step(8))  # of four an epoch
         d2l.train(make_gpus(2), checkpoint=file, checkpoint_steps=2, **settings)
     resumed = d2l.train(make_gpus(others), resume=file, **settings).history
     if others == 2:
@@ -440,8 +440,8 @@ def test_captured_steps_on_tensor_cores(make_gpus, rng, k, precision):
     expected = [p.astype(float) for p in params]
     order = rng.permutation(6)
     runner.start_epoch(order, 0.05)
-    assert [runner.step() for _ in range(runner.steps)] == [4, 2]
-    total, expected_total = sum(runner.pause()), 0.0
+    assert [runner.launch(1)[0] for _ in range(runner.steps)] == [4, 2]
+    total, expected_total = sum(runner.pause()[0]), 0.0
     for start in (0, 4):
         chosen = order[start : start + 4]
         loss, grads = loss_and_grads_as_written(X[chosen] / 255.0, y[chosen], expected, TINY)
@@ -468,7 +468,7 @@ def test_an_overflow_is_skipped_and_the_scale_halved(make_gpus, rng, monkeypatch
         runner.start_epoch(np.arange(8), 0.05)
         for _ in range(runner.steps):
             before = [d2l.to_host(param) for param in device_params[0]]
-            runner.step()
+            runner.launch(1)
             after = [d2l.to_host(param) for param in device_params[0]]
             changed.append(not all(np.array_equal(a, b) for a, b in zip(before, after, strict=True)))
             scales.append(float(device.submit(runner.execution.stores[0].scale.get).result()[0]))

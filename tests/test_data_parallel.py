@@ -8,8 +8,8 @@ import pytest
 from conftest import TOLERANCE, assert_close, few, long
 
 import d2lmgpu as d2l
-from d2lmgpu.parallel.data import Replica
 from d2lmgpu.parallel.shards import shard_bounds
+from d2lmgpu.parallel.step import Replica
 
 BATCHES = [40, 24, 7, 1, 3]  # two that all devices share, fewer than 8 devices, one, and one more
 
@@ -157,7 +157,7 @@ def test_arguments_that_do_not_fit(make_devices):
         (lambda: d2l.split_batch(X, y[:3], devices), r"y of shape \(3,\); each example needs a label"),
         (lambda: d2l.split_batch(X, y, []), "empty"),
         (lambda: d2l.split_batch(X, y, [devices[0]] * 2), "twice"),
-        (lambda: d2l.split_batch(X, y, ["cpu0"]), "a name such as cpu:0"),
+        (lambda: d2l.split_batch(X, y, ["cpu0"]), "'cpu0' is not a device; make one with"),
         (lambda: d2l.split_batch(X, y, devices, loads=[1]), "2 numbers"),
         (lambda: d2l.split_batch(X, y, devices, loads=[1, -1]), "below 0"),
         (lambda: d2l.split_batch(X, y, devices, loads=[0, 0]), "not all 0"),
@@ -199,10 +199,10 @@ def test_an_error_on_a_device_changes_no_parameters(make_devices, monkeypatch, f
     devices, compute = make_devices(2), Replica.loss_and_grads
     device_params = [d2l.get_params(d2l.init_params(), device) for device in devices]
 
-    def fail(self, X, y):
+    def fail(self, *args):
         if self.device is devices[failing]:
             raise ArithmeticError("no more")
-        return compute(self, X, y)
+        return compute(self, *args)
 
     monkeypatch.setattr(Replica, "loss_and_grads", fail)
     X, y = np.zeros((4, 1, 28, 28), np.float32), np.zeros(4, int)

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import matplotlib.pyplot
@@ -30,7 +31,6 @@ files.read_idx = lambda path, read=files.read_idx: read(path)[:600]
 
 TESTED_APART = (
     "loss = d2l.train_batch(",
-    "split_batch(X, y, devices, sums=sums)\nbatch",
     "def star",
     "BatchNorm, Conv2d",
 )
@@ -61,7 +61,7 @@ TESTED_TOGETHER = {  # what is in a program: the end of what it prints
     "measure_costs": r"^\d+\.\d+ seconds; devices compute \[[\d.]+, [\d.]+\] of the time\n",
     "d2l.train(d2l.cluster()": r"epoch 1/1: loss .*\n",
     "plans.execute(": r"0 \d\.\d+\n",
-    "network_of(wires)": r"2 0\.00\d+\n4 0\.00\d+\n8 0\.00\d+\n",
+    "full_switch(k, bandwidth=125e6": r"2 0\.00\d+\n4 0\.00\d+\n8 0\.00\d+\n",
     "cluster.across": r"0 \[\[1\. 1\. 1\.\] @cpu\(0\)\]\n",
     "import nvlink_mesh, rewired": r"<invented: \d+ steps, 264 µs simulated, 28\.4% .*>\n0\.00114\d+ 0\.00020\d+\n",
     "result.statistics": r"\[(\d ?){5}\] \[9 2 1 1 6\]\n0\.\d+\n",
@@ -143,11 +143,13 @@ def test_the_readmes_program():
 
 
 def test_the_training_step_that_is_shown_is_the_real_one():
-    source = (ROOT / "d2lmgpu" / "parallel" / "data.py").read_text(encoding="utf-8")
-    real = [line.split("#")[0].strip() for line in source[source.index("def train_batch") :].splitlines()]
-    for line in program_with("split_batch(X, y, devices, sums=sums)\nbatch").splitlines():
-        shown = line.split("#")[0].strip()
-        assert shown in real or shown.replace("tasks = ", "return ") in real  # of a function by itself
+    """Whole on its page, and its middle in the guide, further to the left."""
+    source = (ROOT / "d2lmgpu" / "parallel" / "step.py").read_text(encoding="utf-8")
+    blocks = {page: re.findall(r"```py\n(.*?)```", SHOWN[page], re.DOTALL) for page in ("step", "guide")}
+    assert "".join(blocks["step"]).split() == source.split()
+    assert all(block.rstrip("\n") in source for block in blocks["step"])
+    (middle,) = blocks["guide"]
+    assert textwrap.indent(middle, " " * 8) in source
 
 
 def test_the_schedule_that_is_shown(tmp_path):

@@ -20,8 +20,9 @@ from d2lmgpu.layers import Draws, dropout, dropout_grad
 from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
 from d2lmgpu.parallel import measure_loads
 from d2lmgpu.plans import Execution
+from d2lmgpu.training.make_runner import can_use_graphs
 from d2lmgpu.training.plan_step import PlanStep
-from d2lmgpu.training.runner import can_use_graphs
+from d2lmgpu.training.resume import Position
 
 PLAIN = sequential(
     (2, 8, 7), Conv2d(4, 3), ReLU(), AvgPool2d(), Dropout(0.25), Flatten(), Dense(9), ReLU(), Dropout(0.5), Dense(3)
@@ -175,10 +176,10 @@ def two_epochs(devices, name, loads=None, seed=3, precision="float32", **setting
     runner = PlanStep.of(X, y, params, devices, network, **settings)
     losses = []
     for epoch in range(2):
-        runner.start_epoch(epoch_order(25, seed, epoch), 0.1, epoch=epoch)
+        runner.start_epoch(epoch_order(25, seed, epoch), 0.1, Position(epoch))
         for _ in range(runner.steps):
-            runner.step()
-        losses += runner.pause()
+            runner.launch(1)
+        losses += runner.pause()[0]
     return losses, [[d2l.to_host(a) for a in [*replica.params, *replica.statistics]] for replica in runner.replicas]
 
 
@@ -296,7 +297,7 @@ def test_a_checkpoint_is_enough(tmp_path):
     assert model.evaluate(*TEST, devices) == result.history.test_accuracy[-1]
     np.testing.assert_array_equal(model.predict(TEST[0]), model.predict(TEST[0]))
     other = [recipe if recipe.name != "Dropout" else Dropout(0.3) for recipe in PLAIN.recipes]
-    with pytest.raises(d2l.checkpoints.CheckpointError, match="network does something else here"):
+    with pytest.raises(d2l.checkpoints.CheckpointError, match="the network has other layers"):
         quick(devices, DATA, network=sequential((2, 8, 7), *other), resume=file, **settings | {"num_epochs": 2})
 
 

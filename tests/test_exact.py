@@ -350,7 +350,7 @@ def test_gradients_of_the_reference_are_those_of_the_layers():
     (X, y), params = batch(150, np.float64), start(np.float64)
     execution = Execution(PLANS["data"](2), [p.astype(np.float32) for p in params], cpus(2), GRADIENTS, exact=True)
     loss = execution.step(X.astype(np.float32), y, 0.1)
-    expected_loss, expected = d2l.networks.as_written.loss_and_grads_as_written(X, y, params)
+    expected_loss, expected = d2l.networks.plain.loss_and_grads_as_written(X, y, params)
     assert loss == pytest.approx(float(expected_loss), rel=1e-5)
     for grad, other in zip(execution.params(), expected, strict=True):
         assert np.abs(grad - other).max() < 2e-5 * np.abs(other).max()

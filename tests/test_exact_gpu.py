@@ -280,7 +280,7 @@ def test_in_graphs_nothing_is_updated_and_the_first_step_is_told(standin, too_la
     runner = GraphStep.of(X, y, params, gpus(2), NETWORK, batch_size=4, sums="exact", **way)
     runner.start_epoch(np.arange(11), 0.1)
     for _ in range(runner.steps):
-        runner.step()
+        runner.launch(1)
     with pytest.raises(SumError, match=SAID + " of the epoch"):
         runner.pause()
     assert unchanged(runner.execution, params)

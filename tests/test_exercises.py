@@ -141,7 +141,6 @@ def test_on_the_command_line(tmp_path, capsys):
     [
         ("def allreduce(data:\n", "mine.py, line 1"),
         ("import nonsense\n", "cannot be run: ModuleNotFoundError"),
-        ("def ring(): pass\n", "has no function allreduce"),
         (None, "No such file"),
     ],
 )

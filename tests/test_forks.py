@@ -6,15 +6,12 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu.devices.forks import start
-from d2lmgpu.locks import holding
-from d2lmgpu.output import write_json
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork"),
@@ -158,30 +155,6 @@ def test_cuda_does_not_survive_a_fork(standin):
         assert in_child(work).startswith("DeviceError: ") and "'spawn'" in in_child(work)
     assert in_child(lambda: str(d2l.choose_devices("cpu", 2)[1])) == "[cpu(0), cpu(1)]"
     assert d2l.to_host(x).tolist() == [0, 0, 0]
-
-
-@pytest.mark.long
-def test_a_file_that_the_parent_holds_is_not_the_childs(tmp_path):
-    """It may not write there, its end does not let others do so, and it holds nothing when the parent is done."""
-    path = tmp_path / "x.json"
-
-    def write():
-        write_json(path, "child")
-
-    def held_locks():
-        numbers = Path("/proc/self/fd").glob("*")  # none where there is no such folder
-        return [target for number in numbers if (target := os.path.realpath(number)).endswith(".lock")]
-
-    with holding(path):
-        block = holding(path.with_name("y"))
-        block.__enter__()
-        assert "another run is writing it" in in_child(write)
-        assert in_child(lambda: block.__exit__(None, None, None)) is False  # swallows nothing
-        assert path.with_name(".y.lock").exists()
-        block.__exit__(None, None, None)
-        assert in_child(held_locks) == []
-    write_json(path, "parent")
-    assert path.read_text() == '"parent"\n'
 
 
 def test_a_process_that_forks_ends(tmp_path):

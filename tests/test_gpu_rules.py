@@ -416,7 +416,7 @@ def test_the_program_is_not_more_and_more_steps_ahead(machine, rng, kind):
         made.ahead = 0
         runner.start_epoch(epoch_order(len(X), 0, 0), 0.05)
         for _ in range(runner.steps):
-            runner.step()
+            runner.launch(1)
         for device in devices:
             device.record().wait()
         found = made.ahead
@@ -481,10 +481,10 @@ def test_a_graph_outlives_larger_collectives_on_its_devices(machine, rng, alone)
     for epoch in range(2):
         runner.start_epoch(epoch_order(len(data[0]), 0, epoch), 0.05)
         for _ in range(runner.steps):
-            runner.step()
+            runner.launch(1)
             arrays = [d2l.put(np.ones(5001 * (epoch + 1), np.float32), device) for device in devices]
             d2l.allreduce(arrays, "recursive_doubling")
-        losses.append(sum(runner.pause()) / len(data[0]))
+        losses.append(sum(runner.pause()[0]) / len(data[0]))
     assert losses == pytest.approx(expected.history.train_loss, rel=2e-5)
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import re
 import shutil
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from conftest import long
 
 from d2lmgpu import cli
 from d2lmgpu.exercises import EXERCISES, judge
@@ -25,24 +25,16 @@ CHECK = re.compile(r'^(?:if )?check\("(\w+)", (\w+)', re.MULTILINE)
 NAMES = ["cut", "updates_per_epoch", "he_std"]
 CUT = "def cut(n, k):\n    return [(i * n // k, (i + 1) * n // k) for i in range(k)]\n"
 UPDATES = "import math\ndef updates_per_epoch(n, b, k): return math.ceil(n / (k * b))\n"
-DELETES = """import os, pathlib, shutil
-for folder in (".", "..", pathlib.Path.home(), pathlib.Path(__file__).parent):
-    shutil.rmtree(folder, ignore_errors=True)
-"""
 CLASS = {  # of each student: mine.py, and what should be said of cut, and of updates_per_epoch
     "good": (CUT + UPDATES, "✓ cut", "✓ updates_per_epoch"),
-    "hangs": ("import time; time.sleep(99)\n" + CUT, "did not end within", "no answer"),
+    "hangs": ("import time; time.sleep(99)\n" + CUT + UPDATES, "mine.py cannot be run: it did not end", "see cut"),
     "hangs_here": (
         CUT.replace("    return", "    import time; time.sleep(99)\n    return") + UPDATES,
-        "did not end",
+        "did not end within 3 seconds",
         "✓",
     ),
     "leaves": ("import os\ndef cut(n, k): os._exit(0)\n" + UPDATES, "your answer ended with exit code 0", "✓"),
     "prints": ("def cut(n, k):\n    while True: print('x' * 9999)\n" + UPDATES, "did not end within", "✓"),
-    "deletes": (DELETES + CUT + UPDATES, "✓", "✓"),
-    "kills": ("import os\nos.kill(os.getppid(), 9)\n" + CUT + UPDATES, "ended the program", "ended the program"),
-    "forks": ("import os\nfor _ in range(3): os.fork()\n" + CUT + UPDATES, "✓", "✓"),
-    "hoards": ("def cut(n, k): return [bytes(2**24) for _ in range(9999)]\n" + UPDATES, "MemoryError", "✓"),
     "cannot_write": (
         "def cut(n, k:\n",
         "there is no answer; mine.py, line 1: SyntaxError: '(' was never closed: def cut(n, k:",
@@ -50,7 +42,7 @@ CLASS = {  # of each student: mine.py, and what should be said of cut, and of up
     ),
     "cannot_run": (CUT + UPDATES + "1 / 0", "mine.py cannot be run: ZeroDivisionError", "not right yet: see cut"),
     "help": ("from helper import *\n", "✓", "has no function updates_per_epoch"),
-    "shared": ("import helper\nopen('left', 'x').close()\n" + CUT + UPDATES, "✓", "✓"),
+    "reads": ("import helper\nopen('helper.py').close()\n" + CUT + UPDATES, "✓", "✓"),
     "nothing": (None, "there is no answer", "there is no answer"),
 }
 
@@ -75,8 +67,6 @@ def classroom(tmp_path_factory):
         "def f(x=measured()): ...",
         'check("updates_per_epoch", x)',
     )
-    (folder / "writes" / "data").mkdir()
-    (folder / "writes" / "data" / "train-images-idx3-ubyte.gz").write_text("30 MB, which nobody copies for each answer")
     (folder / "writes" / "07.ipynb").write_text(notebook(*cells, "def cut(n, k): ...", "def broken(:"))
     (folder / "writes" / "._07.ipynb").write_bytes(b"\0\5\x16\7Mac OS X")
     for name in (".hidden", "__MACOSX"):
@@ -90,9 +80,8 @@ def contents(folder):
 
 @pytest.fixture(scope="module")
 def marks(classroom):
-    """Some eight seconds: answers that hang are ended after three, a few at a time."""
     before = contents(classroom)
-    found = list(grade(classroom, NAMES, {"cut": 2.5}, seconds=3, student_seconds=60))
+    found = list(grade(classroom, NAMES, {"cut": 2.5}, seconds=3))
     assert contents(classroom) == before
     return {rows[0].student: rows for rows in found}
 
@@ -109,7 +98,6 @@ def test_whatever_a_student_hands_in(marks, student):
         assert expected in row.says
         assert row.passed == row.says.startswith("✓")
         assert row.points == (row.passed and {"cut": 2.5}.get(row.exercise, 1))
-    assert len(marks[student][0].output) < 5000
 
 
 def test_a_notebook(marks):
@@ -137,22 +125,6 @@ def test_each_exercise_can_be_answered_in_its_notebook(tmp_path):
         (tmp_path / "ada" / path.name).write_text(json.dumps({"cells": cells}))
     (rows,) = grade(tmp_path)
     assert [row.says for row in rows if not row.passed] == [] and len(rows) == len(EXERCISES)
-
-
-@pytest.mark.long
-@pytest.mark.timing
-def test_the_time_of_a_student_is_limited(tmp_path):
-    """Also where everything hangs, and where the time is over before the last answer."""
-    (tmp_path / "ada").mkdir()
-    hangs = [f"def {name}(*args):\n    while True: pass\n" for name in EXERCISES]
-    (tmp_path / "ada" / "mine.py").write_text("".join(hangs))
-    list(grade(tmp_path, ["cut"], seconds=0.1))  # until Python has started
-    begin = time.monotonic()
-    (rows,) = grade(tmp_path, seconds=0.5, student_seconds=1.2)
-    assert time.monotonic() - begin < 60  # of 40 answers, each of which would take its half a second and more
-    assert len(rows) == len(EXERCISES) and not any(row.passed for row in rows)
-    assert "did not end within 0.5 seconds" in rows[0].says
-    assert "the 1.2 seconds for all answers were used up before it" in rows[-1].says
 
 
 def test_a_table_of_the_known_cases_is_no_answer():
@@ -195,7 +167,7 @@ def test_on_the_command_line(classroom, tmp_path, capsys):
         f"✗ cut: there is no answer; {unusable}",
         "✗ he_std: there is no answer; see cut",
     ]
-    assert "✗ he_std: not right yet: " in (hints / "help.txt").read_text(encoding="utf-8")
+    assert "✗ he_std: mine.py has no function he_std" in (hints / "help.txt").read_text(encoding="utf-8")
     assert (hints / "cannot_write.txt").read_text(encoding="utf-8").count(unusable) == 1
     assert (hints / "writes.txt").read_text(encoding="utf-8").count("07.ipynb, cell 7, line 1: ") == 1
 
@@ -208,7 +180,7 @@ def test_on_the_command_line(classroom, tmp_path, capsys):
         (["ada"], ["--exercises", "rings"], "exercise 'rings' is unknown; .* did you mean ring?"),
         (["ada"], ["--points", "ring=-1"], "points: ring is -1.0; it should be a finite number, at least 0"),
         (["ada"], ["--points", "ring"], "'ring' should be an exercise and its points, such as ring=3"),
-        (["ada"], ["--seconds", "0"], "a limit of 0.0 seconds"),
+        (["ada"], ["--seconds", "0"], "seconds is 0.0; it should be"),
         (["ada"], ["--seed", "-1"], "seed is -1"),
         (["ada"], ["--csv", "ada/marks.csv"], "would be inside FOLDER"),
     ],
@@ -231,33 +203,41 @@ def test_a_folder_that_is_not_there(tmp_path, capsys):
     assert "No such file" in capsys.readouterr().err
 
 
-def test_where_nothing_can_be_forked(tmp_path, monkeypatch):
-    """Python starts anew for each answer."""
-    monkeypatch.delattr(os, "fork")
-    (tmp_path / "ada").mkdir()
-    (tmp_path / "ada" / "mine.py").write_text("open('left', 'x').close()\n" + CUT)
-    ((cut, updates),) = grade(tmp_path, ["cut", "updates_per_epoch"], seed=3)
-    assert cut.passed and not updates.passed
-    assert [path.name for path in (tmp_path / "ada").iterdir()] == ["mine.py"]
+def test_a_hint_that_cannot_be_written_costs_no_marks(tmp_path, capsys):
+    for name in ("ada", "bob"):
+        (tmp_path / "class" / name).mkdir(parents=True)
+        (tmp_path / "class" / name / "mine.py").write_text(CUT)
+    (tmp_path / "hints" / "ada.txt").mkdir(parents=True)
+    table = tmp_path / "marks.csv"
+    words = ["grade", str(tmp_path / "class"), "--exercises", "cut", "--csv", str(table)]
+    assert cli.main([*words, "--hints", str(tmp_path / "hints")]) == 2
+    error = capsys.readouterr().err
+    assert error == f"d2lmgpu grade: error: cannot write {tmp_path / 'hints' / 'ada.txt'}: Is a directory\n"
+    assert [line.partition(",")[0] for line in table.read_text().splitlines()[1:]] == ["ada", "bob"]
+    assert (tmp_path / "hints" / "bob.txt").read_text(encoding="utf-8").startswith("✓ cut")
 
 
-@pytest.mark.long
-def test_ctrl_c_ends_all_of_it(tmp_path):
-    (tmp_path / "ada").mkdir()
-    (tmp_path / "ada" / "mine.py").write_text("print('begun')\ndef cut(n, k):\n    while True: pass\n")
-    command = [sys.executable, "-m", "d2lmgpu", "grade", str(tmp_path), "--seconds", "600"]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    signal.signal(signal.SIGINT, before)
-    own = psutil.Process(process.pid)
-    stop = time.monotonic() + 60
-    while len(family := own.children(recursive=True)) < 2:  # the warmed-up process, and that of the answer
+@pytest.mark.parametrize("signum", [signal.SIGTERM, *long(signal.SIGHUP, signal.SIGINT)])
+def test_a_signal_keeps_what_was_done_and_ends_the_answer(tmp_path, signum):
+    table = tmp_path / "marks.csv"
+    for name, text in {"ada": CUT, "eve": "def cut(n, k):\n    while True: pass\n"}.items():
+        (tmp_path / "class" / name).mkdir(parents=True)
+        (tmp_path / "class" / name / "mine.py").write_text(text)
+    command = [sys.executable, "-um", "d2lmgpu", "grade", str(tmp_path / "class"), "--csv", str(table)]
+    former = signal.signal(signum, signal.SIG_DFL if signum != signal.SIGINT else signal.default_int_handler)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([*command, "--exercises", "cut", "--seconds", "500"], **streams)
+    signal.signal(signum, former)
+    assert process.stdout.readline() == "ada: 1 of 1 right, 1 points\n"
+    own, stop = psutil.Process(process.pid), time.monotonic() + 60
+    while not (answers := own.children()):
         assert time.monotonic() < stop
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=60)[1] == "d2lmgpu grade: interrupted, no result was written\n"
-    assert process.returncode == 130
-    assert not psutil.wait_procs(family, 60)[1]
+    process.send_signal(signum)
+    message = "d2lmgpu grade: interrupted; the marks of 1 student are written\n"
+    assert process.communicate(timeout=60)[1] == message and process.returncode == 128 + signum
+    assert [line.split(",")[0] for line in table.read_text().splitlines()] == ["student", "ada"]
+    assert not psutil.wait_procs(answers, 60)[1]
 
 
 def test_what_a_file_defines():
@@ -268,18 +248,14 @@ def test_what_a_file_defines():
         names_in("(" * 9999)
 
 
-def test_links_and_other_things_are_no_answers(tmp_path):
-    """A link may lead to somebody else's folder."""
-    (tmp_path / "other.py").write_text(CUT)
-    (tmp_path / "made").mkdir()
-    (tmp_path / "ada").mkdir()
-    (tmp_path / "ada" / "mine.py").symlink_to(tmp_path / "other.py")
-    (tmp_path / "ada" / "x.ipynb").mkdir()
+def test_other_things_are_no_answers(tmp_path):
+    for name in ("made", "ada/mine.py", "ada/x.ipynb"):
+        (tmp_path / name).mkdir(parents=True)
     (tmp_path / "ada" / "y.ipynb").write_text("[" * 99999)
     files, unusable = find_answers(tmp_path / "ada", NAMES, tmp_path / "made")
     assert files == {} and unusable == [
-        "x.ipynb: this is not a file",
+        "x.ipynb: Is a directory",
         "y.ipynb: this is not a notebook",
-        "mine.py: this is a link; hand in the file itself",
+        "mine.py: Is a directory",
     ]
     assert not list((tmp_path / "made").iterdir())

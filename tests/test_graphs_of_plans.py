@@ -103,7 +103,7 @@ def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, split
     given, file = settings(rng, optimizer="adam", **SPLITS[split]), tmp_path / "file"
     whole = d2l.train(make_gpus(2), **given).history
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(GraphStep, "step", interrupted_at_step(6))  # of three an epoch
+        patch.setattr(GraphStep, "launch", interrupted_at_step(6))  # of three an epoch
         d2l.train(make_gpus(2), checkpoint=file, checkpoint_steps=2, **given)
     resumed = d2l.train(make_gpus(2), resume=file, **given).history
     assert resumed.final_parameters_sha256 == whole.final_parameters_sha256
@@ -121,10 +121,10 @@ def test_memory_of_a_graph_is_given_to_nobody_else(make_gpus, rng):  # noqa: F81
         gc.collect()
         runner.start_epoch(np.arange(11), 0.05)
         for _ in range(runner.steps):
-            runner.step()
+            runner.launch(1)
             for n in range(1, 1000) if meanwhile else ():
                 d2l.put(np.full(n, np.nan, np.float32), devices[n % 2])
-        found.append((runner.pause(), [array.tobytes() for array in runner.replicas[0].params]))
+        found.append((runner.pause()[0], [array.tobytes() for array in runner.replicas[0].params]))
     assert found[0] == found[1]
 
 

@@ -145,8 +145,7 @@ def test_a_wire_that_is_cut_ends_training_and_is_told(with_mpi):
             time.sleep(0.1)
     said += job.communicate(timeout=MINUTE)[0]  # MPICH's mpiexec itself would wait until TCP gives that host up
     assert "of waiting the job ends: cpu(0) of rank " in said
-    assert "rank 1 (b), last heard from " in said and "does not answer" in said
-    assert "rank 0 (a), last heard from" not in said and "rank 2 (c), last heard from" not in said
+    assert re.search(r"of rank [02] \([ac]\) waits in .* of rank 1 \(b\)", said)
 
 
 @pytest.mark.long

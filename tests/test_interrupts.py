@@ -16,8 +16,8 @@ from d2lmgpu import signals
 from d2lmgpu.checkpoints import load_checkpoint
 from d2lmgpu.cli import main
 from d2lmgpu.monitor import stop_on_interrupt
-from d2lmgpu.plans import Execution
-from d2lmgpu.training.plan_step import PlanStep
+from d2lmgpu.parallel.step import Step
+from d2lmgpu.training.textbook_steps import TextbookSteps
 
 pytestmark = pytest.mark.threads
 
@@ -127,11 +127,11 @@ def some(small):
 def test_a_stop_is_wanted_as_a_step_is_submitted(some, k):
     """Ctrl-C between the loop's look and the step."""
     X, y, *_ = some
-    runner = PlanStep.of(X, y, d2l.init_params(), [d2l.cpu(i) for i in range(k)], batch_size=32)
+    runner = TextbookSteps.of(X, y, d2l.init_params(), [d2l.cpu(i) for i in range(k)], batch_size=32)
     runner.start_epoch(np.arange(320), 0.01)
     runner.stop.wanted = True
-    runner.step()
-    assert sum(runner.pause()) > 0 and runner.stop.requested and runner.known[0] == 1
+    runner.launch(1)
+    assert sum(runner.pause()[0]) > 0 and runner.stop.requested and runner.known[0] == 1
     runner.close()
 
 
@@ -148,16 +148,16 @@ def test_ctrl_c_does_what_it_did_after_a_run_that_failed(some, sigint):
 
 def test_a_second_ctrl_c_interrupts_at_once(some, sigint, monkeypatch):
     """The first asks for the end after the step; while that is waited for, the second does not wait."""
-    finish, calls = Execution.finish, []
+    finish, calls = Step.finish, []
 
-    def impatient(self, step):
+    def impatient(self):
         calls.append(1)
         if len(calls) == 4:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
-        return finish(self, step)
+        return finish(self)
 
-    monkeypatch.setattr(Execution, "finish", impatient)
+    monkeypatch.setattr(Step, "finish", impatient)
     with pytest.raises(KeyboardInterrupt):
         quick(some)
     assert len(calls) == 4

@@ -40,8 +40,7 @@ def test_a_network_of_ones_own_from_its_checkpoint(small, tmp_path):
 
 @pytest.mark.parametrize("network", [*networks.NETWORKS.values(), OWN])
 def test_a_network_is_data(network):
-    shapes = [shape for layer in network for shape in layer.shapes]
-    again = restored(json.loads(json.dumps(described(network))), shapes)
+    again = restored(json.loads(json.dumps(described(network))))
     assert (again.input_shape, again.classes) == (network.input_shape, network.classes)
     assert [layer.shapes for layer in again] == [layer.shapes for layer in network]
     X, y = np.random.default_rng(3).random((5, 1, 28, 28)), np.arange(5)
@@ -71,22 +70,14 @@ def broken(change):
         ),
         (broken(lambda d: d["layers"].append(["Dense", 10])), "layer Dense has no arguments"),
         (broken(lambda d: d["layers"].append(["Dense", {"outputs": "10"}])), "Dense: outputs is '10'"),
-        (broken(lambda d: d["layers"].append(["Dense", {"outputs": 10**6}])), "do not have the shapes of those given"),
-        (broken(lambda d: d["layers"][0][1].update(outputs=10**6)), "do not have the shapes of those given"),
-        (broken(lambda d: d["layers"].pop()), "has outputs .*; give one number for each class|more parameters"),
-        (
-            broken(lambda d: d["layers"].insert(0, ["Flatten", {}])),
-            "do not have the shapes of those given|does not take",
-        ),
-        (broken(lambda d: d.update(input_shape=[2**16, 2**16, 2**16])), "how many numbers it has in all"),
+        (broken(lambda d: d["layers"].insert(0, ["Flatten", {}])), "does not take"),
         (broken(lambda d: d.update(input_shape=[1, 28])), "input_shape"),
         (broken(lambda d: d.update(input_shape=[1, 28, -28])), "input_shape"),
     ],
 )
 def test_descriptions_that_make_no_sense(description, message):
-    shapes = [shape for layer in OWN for shape in layer.shapes]
     with pytest.raises(ValueError, match=message):
-        restored(description, shapes)
+        restored(description)
 
 
 def own_layer(shape):
@@ -122,6 +113,7 @@ def test_an_argument_that_is_wrong_is_not_the_files_fault(small, tmp_path):
         ({"invert": 1}, "invert"),
         ({"invert": None}, "invert"),
         ({"network": 5}, "network"),
+        ({"network": described(OWN)}, "params"),
         ({"network": None}, "call load_model"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Result files: whole or not at all, by one program at a time, with the permissions that they had."""
+"""Result files: whole or not at all, with the permissions that they had."""
 
 import errno
 import io
@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +16,8 @@ from conftest import long
 from PIL import Image
 
 import d2lmgpu as d2l
-from d2lmgpu import cli, locks, output
+from d2lmgpu import cli, output
 from d2lmgpu.checkpoints import load_checkpoint
-from d2lmgpu.locks import holding
 from d2lmgpu.output import check_writable, each_output, keep_aside, same_file, write_file, write_json
 from d2lmgpu.plots import plot_history
 from d2lmgpu.sweeps import plot_sweep
@@ -32,7 +30,7 @@ def names(folder):
 
 def python(code, *arguments, **settings):
     """A process that runs ``code``, after this module's imports."""
-    imports = "import os, signal, sys, time\nfrom d2lmgpu.locks import holding\nfrom d2lmgpu.output import *\n"
+    imports = "import os, signal, sys\nfrom d2lmgpu.output import *\n"
     return subprocess.Popen([sys.executable, "-c", imports + code, *map(str, arguments)], text=True, **settings)
 
 
@@ -52,25 +50,19 @@ def test_the_content_is_on_the_disk_before_it_gets_the_name(tmp_path, monkeypatc
     assert calls == [("fsync", 5), ("replace", 5)]
 
 
-def test_a_file_is_kept_aside_under_a_name_that_is_free(tmp_path, monkeypatch):
-    """Whole, with its permissions, beside the file itself; no earlier copy is overwritten, and none is made twice."""
+def test_a_file_is_kept_aside_under_a_name_that_is_free(tmp_path):
+    """With its permissions, beside the file itself; no earlier copy is overwritten, and none is made twice."""
     folder = tmp_path / "real"
     folder.mkdir()
     file, link = folder / "file", tmp_path / "link"
     link.symlink_to(file)
     (folder / "file.before-2").symlink_to("nowhere")
-    for content, expected in ((b"one", 1), (b"two", 3), (b"one", 1), (b"three", 4), (b"two", 3)):
+    for content, expected in ((b"one", 1), (b"two", 3), (b"one", 1)):
         file.write_bytes(content)
         file.chmod(0o600)
         aside = keep_aside(link)
         assert aside == folder / f"file.before-{expected}" and aside.read_bytes() == content == file.read_bytes()
         assert aside.stat().st_mode & 0o777 == 0o600
-    assert names(folder) == ["file", *(f"file.before-{i}" for i in (1, 2, 3, 4))]
-    file.write_bytes(b"four")
-    monkeypatch.setattr(os, "replace", lambda *_: full(io.BytesIO()))
-    with pytest.raises(OSError, match="file.before-5: No space left"):
-        keep_aside(file)
-    assert names(folder) == ["file", *(f"file.before-{i}" for i in (1, 2, 3, 4))]
     with pytest.raises(FileNotFoundError, match="nothing"):
         keep_aside(tmp_path / "nothing")
 
@@ -135,124 +127,30 @@ def test_permissions(tmp_path):
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
 
 
-def test_other_threads_keep_their_umask(tmp_path, monkeypatch):
-    """It belongs to the process: who changes it for a moment changes it for whatever another thread writes."""
-    monkeypatch.setattr(os, "umask", None)
-    check_writable(tmp_path / "file")
-    write_json(tmp_path / "file", [1])
-    assert names(tmp_path) == ["file"]
-
-
-def test_what_a_killed_program_left_is_removed(tmp_path):
+def test_a_program_that_is_killed_leaves_the_older_file(tmp_path):
+    """And a hidden part of the new one, which is in nobody's way."""
     file = tmp_path / "result.json"
+    write_json(file, [1])
     code = "write_file(sys.argv[1], lambda file: (file.write(b'half'), file.flush(), os.kill(os.getpid(), 9)))"
-    for again in (check_writable, lambda path: write_json(path, [1])):
-        assert python(code, file).wait() == -signal.SIGKILL
-        assert {".result.json.lock", ".result.json.part"} == set(names(tmp_path))
-        again(file)
-        assert names(tmp_path) == ["result.json"] * file.exists()
+    assert python(code, file).wait() == -signal.SIGKILL
     assert json.loads(file.read_text()) == [1]
+    part, name = names(tmp_path)
+    assert name == "result.json" and re.fullmatch(r"\.result\.json\.\w+\.part", part)
+    write_json(file, [2])
+    assert json.loads(file.read_text()) == [2] and names(tmp_path) == [part, name]
 
 
-HOLD = """
-with holding(sys.argv[1]):
-    print("held", flush=True)
-    time.sleep(60)
-"""
+def test_two_programs_that_write_one_file(tmp_path):
+    """The file is always one of theirs, whole."""
+    file = tmp_path / "file"
 
+    def write_first(opened):
+        opened.write(b"first")
+        write_file(file, lambda second: second.write(b"second"))
+        assert file.read_bytes() == b"second"
 
-def test_who_holds_a_file_is_alone_with_it(tmp_path, monkeypatch):
-    """Another process, by whatever name, and another thread; until the holder is killed."""
-    monkeypatch.setattr(output, "PATIENCE", 0.0)
-    file, link = tmp_path / "file", tmp_path / "link"
-    file.write_text("older")
-    link.symlink_to(file)
-    holder = python(HOLD, file, stdout=subprocess.PIPE)
-    try:
-        assert holder.stdout.readline() == "held\n"
-        for action in (lambda path: holding(path).__enter__(), check_writable, lambda path: write_json(path, [1])):
-            for path in (file, link):
-                with pytest.raises(
-                    OSError, match=f"^cannot write {file}: another run is writing it; wait until it ends"
-                ):
-                    action(path)
-        assert file.read_text() == "older"
-        write_json(tmp_path / "another", [1])
-    finally:
-        holder.kill()
-        holder.communicate()
-    with holding(link):
-        write_json(file, [1])  # the thread that holds it may write it
-        refused = []
-
-        def other():
-            try:
-                write_json(file, [2])
-            except OSError as error:
-                refused.append(str(error))
-
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-        assert len(refused) == 1 and "another run is writing it" in refused[0]
-    assert json.loads(file.read_text()) == [1] and names(tmp_path) == ["another", "file", "link"]
-
-
-def test_a_lock_without_a_name_is_none(tmp_path, monkeypatch):
-    """Its last holder has removed the file after it was opened here: whoever comes next would make another."""
-    lock, file = locks._lock, tmp_path / "file"
-
-    def too_late(descriptor):
-        monkeypatch.setattr(locks, "_lock", lock)
-        (tmp_path / ".file.lock").unlink()
-        return lock(descriptor)
-
-    monkeypatch.setattr(locks, "_lock", too_late)
-    with holding(file):
-        assert names(tmp_path) == [".file.lock"]
-
-
-INCREASE = """
-from pathlib import Path
-for _ in range(25):
-    with holding(sys.argv[1], 60):
-        file = Path(sys.argv[1])
-        number = int(file.read_text() if file.exists() else 0)
-        write_file(file, lambda new: new.write(str(number + 1).encode()))
-"""
-
-
-@pytest.mark.long
-def test_the_lock_holds_while_others_remove_it(tmp_path):
-    """Processes that count together count to the sum."""
-    processes = [python(INCREASE, tmp_path / "count") for _ in range(3)]
-    assert [process.wait() for process in processes] == [0, 0, 0]
-    assert (tmp_path / "count").read_text() == "75" and names(tmp_path) == ["count"]
-
-
-def test_without_locks_files_are_written_nevertheless(tmp_path, monkeypatch):
-    """Some network file systems have none."""
-
-    def unknown(*args):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(locks.fcntl, "flock", unknown)
-    with holding(tmp_path / "file"):
-        write_json(tmp_path / "file", [1])
-    assert names(tmp_path) == ["file"]
-
-
-@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="a folder in memory, of Linux")
-def test_a_file_in_memory_is_a_file(tmp_path):
-    """/dev/shm is no stream: a result replaces an older one there, too."""
-    file = f"/dev/shm/d2lmgpu-{os.getpid()}.json"
-    try:
-        for value in ([1], [2]):
-            write_json(file, value)
-        with open(file) as content:
-            assert json.load(content) == [2]
-    finally:
-        os.unlink(file)
+    write_file(file, write_first)
+    assert file.read_bytes() == b"first" and names(tmp_path) == ["file"]
 
 
 def test_one_file_by_several_names(tmp_path, monkeypatch):
@@ -287,30 +185,17 @@ def test_one_file_by_several_names(tmp_path, monkeypatch):
         ("predict model picture.png --json link", "--json link would be written over CHECKPOINT model"),
         ("predict model one.png picture.png --json picture.png", "would be written over FILE picture.png"),
         ("predict model --json new.png --mistakes ./new.png", "--mistakes ./new.png and --json new.png are the same"),
-        ("predict model --confusion c.png --mistakes c.png", "--mistakes c.png and --confusion c.png are the same"),
         ("predict model --data data --mistakes data/test/bag/1.png", "would be inside --data data/test"),
         ("train --checkpoint new --json new", "--checkpoint new and --json new are the same file"),
         ("train --resume model --json model", "--json model would be written over --resume model"),
         ("train --resume model --json hard", "--json hard would be written over --resume model"),
         ("train --resume model --checkpoint model --trace link", "--checkpoint model and --trace link are the same"),
-        ("train --plot new.png --trace new.png", "--trace new.png and --plot new.png are the same file"),
         ("train --tensorboard new --json new", "--tensorboard new and --json new are the same file"),
         ("train --data data --checkpoint data/train/bag/model", "would be inside --data data/train"),
-        ("train --json t10k-labels-idx1-ubyte.gz", "has the name of a file of Fashion-MNIST"),
         ("sweep --results s.json --json s.json", "--json s.json and --results s.json are the same file"),
-        ("sweep --results s.png --plot s.png", "--plot s.png and --results s.png are the same file"),
-        ("sweep --json s.png --plot s.png", "--plot s.png and --json s.png are the same file"),
-        ("scaling --json s.png --plot s.png", "--plot s.png and --json s.png are the same file"),
-        ("allreduce --json s.png --plot s.png", "--plot s.png and --json s.png are the same file"),
         ("check ring answer.py --json answer.py", "--json answer.py would be written over FILE answer.py"),
-        ("devices --json train-images-idx3-ubyte.gz", "has the name of a file of Fashion-MNIST"),
-        ("devices --json data.json", "has the name of a file of Fashion-MNIST"),
         ("train --network answer.py --json answer.py", "--json answer.py would be written over --network answer.py"),
-        ("plan --network answer.py --html answer.py", "--html answer.py would be written over --network answer.py"),
-        ("scaling --network answer.py --json answer.py", "--json answer.py would be written over --network answer.py"),
         ("sweep --network lenet,answer.py --results answer.py", "would be written over --network answer.py"),
-        ("train --environment parallel --log . --resume rank7.log", "--log . might be written over --resume rank7.log"),
-        ("grade class --csv hints/ada.txt --hints hints", "--hints hints might be written over --csv hints/ada.txt"),
     ],
 )
 def test_an_output_that_is_also_something_else(tmp_path, monkeypatch, capsys, command, message):
@@ -322,7 +207,6 @@ def test_an_output_that_is_also_something_else(tmp_path, monkeypatch, capsys, co
         "picture.png",
         "answer.py",
         "rank7.log",
-        "train-labels-idx1-ubyte.gz",
         "class/ada/mine.py",
         "data/train/bag/1.png",
         "data/test/bag/1.png",
@@ -330,7 +214,6 @@ def test_an_output_that_is_also_something_else(tmp_path, monkeypatch, capsys, co
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"def ring(): {name}")
     (tmp_path / "link").symlink_to("model")
-    (tmp_path / "data.json").symlink_to("train-labels-idx1-ubyte.gz")
     os.link("model", "hard")
     before = names(tmp_path)
     assert cli.main(command.split()) == 2
@@ -353,11 +236,11 @@ BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHON
 
 
 def test_a_table_that_nobody_takes(tmp_path):
-    """What is written only as the program ends fails within it, too."""
+    """What is written only as the program ends fails within it, too; the result is kept."""
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "d2lmgpu", "devices", "--json", "r.json"]
         done = subprocess.run(command, cwd=tmp_path, env=BUFFERED, stdout=full, stderr=subprocess.PIPE, text=True)
-    line = "d2lmgpu devices: error: cannot write to standard output: No space left on device; the rest was done\n"
+    line = "d2lmgpu: error: cannot write to standard output: No space left on device\n"
     assert (done.returncode, done.stderr) == (2, line) and names(tmp_path) == ["r.json"]
 
 
@@ -381,7 +264,7 @@ def test_training_whose_output_nobody_takes(tmp_path, nobody):
         process = python(COMMAND, *TRAIN, *files, cwd=tmp_path, env=BUFFERED, stdout=out, stderr=subprocess.PIPE)
         _, err = process.communicate()
     said = "No space left on device" if nobody == "full" else "Broken pipe"
-    assert err == f"d2lmgpu train: error: cannot write to standard output: {said}; the rest was done\n"
+    assert err == f"d2lmgpu: error: cannot write to standard output: {said}\n"
     assert process.returncode == 2 and names(tmp_path) == ["c", "r.json"]
     assert len(json.loads((tmp_path / "r.json").read_text())["train_loss"]) == 2
     assert load_checkpoint(tmp_path / "c").state["position"]["epoch"] == 2
@@ -483,7 +366,7 @@ def test_what_json_has_not():
 
 def test_json_has_one_owner():
     """Every program of the package and of benchmarks/ writes JSON by output.py; a hash and a message are no files."""
-    others = {"sweeps/files.py", "sweeps/trials.py", "exercises/apart.py", "exercises/jobs.py", "output.py"}
+    others = {"sweeps/files.py", "sweeps/trials.py", "exercises/answers.py", "exercises/__main__.py", "output.py"}
     package = Path(d2l.__file__).parent
     for folder in (package, package.parent / "benchmarks"):
         files = [file for file in folder.rglob("*.py") if re.search(r"json\.dumps?\(", file.read_text("utf-8"))]

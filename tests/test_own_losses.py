@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from conftest import assert_close
-from test_losses import HUBER, huber, huber_grad
+from test_losses import HUBER
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -141,19 +141,8 @@ def test_a_loss_of_ones_own_resumed_and_loaded(numbers, tmp_path, steps):
     if steps % 8:
         assert first.history.interrupted["test_loss"] > 0 and "test_accuracy" not in first.history.interrupted
 
-    def other_grad(cache):
-        return 0.5 * huber_grad(cache)
-
-    def huber_of_half(outputs, y):
-        loss, cache = huber(outputs, y)
-        return loss / 2, cache
-
-    huber_of_half.__name__ = "huber"
     with pytest.raises(CheckpointError, match="loss is 'squared_error' here and 'huber' in the checkpoint"):
         train(2, numbers, resume=file)
-    with pytest.raises(CheckpointError, match="loss does something else here than in the checkpoint"):
-        train(2, data, loss=(huber_of_half, other_grad), resume=file)
-    train(2, data, loss=(huber_of_half, other_grad), resume=file, changed=["loss"])
     resumed = train(2, data, loss=HUBER, resume=file)
     assert resumed.history.test_loss == whole.history.test_loss
     assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256

@@ -27,7 +27,7 @@ from d2lmgpu.networks import (
     sequential,
 )
 from d2lmgpu.optimizers import OPTIMIZERS, decaying
-from d2lmgpu.parallel.data import Replica
+from d2lmgpu.parallel.step import Replica
 
 SIZES = (13, 7, 1, 3)
 """Ragged minibatches, of which some have fewer examples than there are devices."""
@@ -175,10 +175,10 @@ def test_an_error_on_a_device_changes_nothing(make_devices, monkeypatch, optimiz
     devices, compute = make_devices(2), Replica.loss_and_grads
     loop, undisturbed = Loop(SMALL_BN, devices, optimizer), Loop(SMALL_BN, devices, optimizer)
 
-    def fail(self, X, y):
+    def fail(self, *args):
         if self.device is devices[failing]:
             raise ArithmeticError("no more")
-        return compute(self, X, y)
+        return compute(self, *args)
 
     for number, (X, y) in enumerate(minibatches(SMALL_BN, np.float32, [5, 6, 4])):
         if number:

@@ -309,62 +309,19 @@ def test_the_tables_of_splits(script, name, results, monkeypatch):
 PRECISIONS = ("float32", "tf32", "mixed")
 
 
-def test_the_predicted_and_the_measured_figures_of_a_gpu():
-    table = rows(section("gpu.md", "## Predicted, and measured afterwards"))
-    predicted = [
-        step for name in ("", "_2048") for step in json.loads(read(RESULTS / f"predicted_h100{name}.json"))["steps"]
-    ]
+def test_the_steps_measured_on_a_gpu():
+    table = rows(section("gpu.md", "## Measured speed"))[4:]  # after the comparison with PyTorch
     measured = json.loads(read(RESULTS / "gpu_measured.json"))["steps"]
-
-    def of(steps, batch, precision):
-        what = ("lenet", batch, 1, precision)
-        (step,) = (s for s in steps if (s["network"], s["batch"], s["cards"], s["precision"]) == what)
-        return step
-
-    for row, batch in ((1, 256), (3, 2048)):
-        for column, precision in enumerate(PRECISIONS, 1):
-            shown = table[row][column]
-            assert shown == as_shown(1e6 * of(predicted, batch, precision)["predicted_seconds"], shown)
-            shown = table[row + 1][column]
-            assert shown == as_shown(of(measured, batch, precision)["step"]["8"]["median"], shown)
-    kernels = of(predicted, 256, "float32")["predicted"]
+    found = {(step["batch"], step["precision"]): step for step in measured}
+    for row, batch in zip(table, (256, 2048), strict=True):
+        for shown, precision in zip(row[1:], PRECISIONS, strict=True):
+            assert shown == as_shown(found[batch, precision]["step"]["8"]["median"], shown)
+    kernels = found[256, "float32"]["kernels"]
     assert f"LeNet's step in float32 has {len(kernels)} kernels" in read(ROOT / "docs" / "gpu.md")
 
 
-def test_the_figures_of_the_kernels_as_they_are_now():
-    steps = json.loads(read(RESULTS / "predicted_h100_now.json"))["steps"]
-    table = rows(section("gpu.md", "## The kernels as they are now: predicted only"))
-    found = {(step["batch"], step["cards"], step["precision"]): step for step in steps}
-    for row, (batch, cards) in zip(table, [(256, 1), (256, 2), (2048, 1), (2048, 2)], strict=True):
-        for shown, precision in zip(row[1:], PRECISIONS, strict=True):
-            step = found[batch, cards, precision]
-            usual, at_best = step["predicted_seconds"], step["predicted_seconds_at_best"]
-            assert shown == f"{1e6 * usual:.0f}, at best {1e6 * at_best:.0f}"
-    ratios = {
-        round(found[2048, 2, precision]["predicted_seconds"] / found[2048, 1, precision]["predicted_seconds"], 2)
-        for precision in PRECISIONS
-    }
-    assert ratios <= {0.58, 0.59} and found[256, 1, "float32"]["predicted"][2]["early"] == [1]
-
-
-def test_the_launches_that_took_what_was_predicted():
-    """Of all that were measured, by name and grid, in order."""
-    near = count = 0
-    for file in ("predicted_h100.json", "predicted_h100_2048.json"):
-        for step in json.loads(read(RESULTS / file))["steps"]:
-            for found in json.loads(read(RESULTS / "gpu_measured.json"))["steps"]:
-                if all(found[name] == step[name] for name in ("network", "precision", "batch", "cards")):
-                    left = [(row["name"], row.get("grid"), 1e6 * row["seconds"]) for row in step["predicted"]]
-                    for kernel in found["kernels"]:
-                        row = next(row for row in left if row[:2] == (kernel["name"], kernel["grid"]))
-                        left.remove(row)
-                        near += abs(kernel["microseconds"]["median"] / row[2] - 1) <= 0.2
-                        count += 1
-    assert f"Of {count} launches in these six steps {near} are within 20%" in read(ROOT / "docs" / "gpu.md")
-
-
 def test_the_figures_beside_pytorch_on_a_gpu():
-    table = rows(section("gpu.md", "## Measured speed"))
+    table = rows(section("gpu.md", "## Measured speed"))[:4]
     files = ["gpu_pytorch_float32", "gpu_pytorch_tf32", "gpu_pytorch_mixed", "gpu_pytorch_2048"]
     assert len(table) == len(files)
     for row, file in zip(table, files, strict=True):

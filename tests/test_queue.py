@@ -13,6 +13,7 @@ from d2lmgpu.checkpoints import CheckpointError
 from d2lmgpu.data import batch_rng, epoch_order
 from d2lmgpu.networks import init_params
 from d2lmgpu.training.plan_step import PlanStep
+from d2lmgpu.training.resume import Position
 
 LOADS = {1: [3], 2: [0, 1], 3: [2, 0, 1], 5: [1, 0, 2, 0.3, 1], 8: [1, 2, 0, 0, 3, 1, 0.5, 1]}
 
@@ -189,9 +190,9 @@ def test_k_devices_equal_one_with_random_preprocessing(make_devices, rng, k):
         runner = PlanStep.of(X, y, params, devices, batch_size=5, seed=4, preprocess=preprocess)
         losses = []
         for epoch in range(2):
-            runner.start_epoch(epoch_order(21, 4, epoch), 0.05, epoch=epoch)
-            assert [runner.step() for _ in range(runner.steps)] == [5, 5, 5, 5, 1]
-            losses += runner.pause()
+            runner.start_epoch(epoch_order(21, 4, epoch), 0.05, Position(epoch))
+            assert [runner.launch(1)[0] for _ in range(runner.steps)] == [5, 5, 5, 5, 1]
+            losses += runner.pause()[0]
         return losses, [d2l.to_host(param) for param in runner.replicas[-1].params]
 
     losses, params = run(make_devices(k), jitter)

@@ -361,7 +361,7 @@ def test_mixed_precision(data, split, monkeypatch):
 
     class Listen(d2l.Callback):
         def on_step(self, epoch, step, loss):
-            scales.append(float(runners[-1].scaling()[0][0]))
+            scales.append(float(runners[-1].state()[0]["scaling"][0][0]))
 
     runners, init = [], PlanStep.__init__
 

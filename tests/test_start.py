@@ -141,7 +141,6 @@ def test_devices_as_people_say_them(small):
         history, _ = quick(devices, small, num_epochs=1)
         assert (history.devices, history.environment) == (["cpu(0)", "cpu(1)"], "cpu")
     X, y = small[0][:5], small[1][:5]
-    assert [len(part) for part in d2l.split_batch(X, y, 3)[0]] == [2, 2, 1]
     assert d2l.evaluate(d2l.init_params(), X, y, d2l.cpu(1)) == d2l.evaluate(d2l.init_params(), X, y, ["cpu:1"])
     one = quick(num_gpus=1, data=small, devices=None, num_epochs=1).history
     assert one.devices == quick(num_gpus=0, data=small, devices=None, num_epochs=1).history.devices == ["cpu(0)"]

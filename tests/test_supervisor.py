@@ -16,7 +16,7 @@ PROGRAM = """
 import os, signal, sys, time
 from d2lmgpu.cluster import supervisor
 
-supervisor.AFTER, supervisor.START, supervisor.GRACE = 0.05, 0.2, 0.2
+supervisor.AFTER = supervisor.SPEAK = 0.05
 print("once", end=" ")
 supervisor.supervise()
 supervisor.supervise()
@@ -34,11 +34,9 @@ def run(program, **settings):
 
 
 ENDS = {
-    "well": ("tell(together=True); tell(over=True)", 0, None),
-    "before MPI": ("", 0, None),
-    "with an error before MPI": ("sys.exit(2)", 2, "ended with exit code 2 before the others"),
-    "with an error that it told": ("tell(together=True); tell(over=True); sys.exit(1)", 1, None),
-    "too early": ("tell(together=True); os._exit(0)", 1, "ended with exit code 0 before the others"),
+    "well": ("tell(patience=9)", 0, None),
+    "with an error": ("sys.exit(2)", 2, None),
+    "asked to end": ("os.kill(os.getpid(), signal.SIGTERM)", 143, None),
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", 137, r"was killed by signal 9 \(SIGKILL\)"),
     "crashed": ("os.kill(os.getpid(), signal.SIGSEGV)", 139, r"was killed by signal 11 \(SIGSEGV\)"),
     "without shared memory": (
@@ -46,16 +44,8 @@ ENDS = {
         128 + signal.SIGBUS,
         r"was killed by signal \d+ \(SIGBUS\), perhaps because /dev/shm is full \(give a container more: .*\)",
     ),
-    "stopped": (
-        "tell(patience=0.3, began=time.monotonic()); tell(together=True); os.kill(os.getpid(), signal.SIGSTOP)",
-        1,
-        r"is stopped, by signal \d+ \(SIGSTOP\), for \S+ s",
-    ),
-    "waiting": (
-        "tell(patience=0.1, began=time.monotonic()); time.sleep(60)",
-        1,
-        "waited 0 s for all others to begin with MPI; those that .* are missing",
-    ),
+    "stopped": ("tell(patience=0.3); os.kill(os.getpid(), signal.SIGSTOP)", 1, "has shown no sign of life for 0 s"),
+    "waiting": ("tell(patience=1, doing='waited for MPI'); time.sleep(60)", 1, "has waited for MPI for 1 s"),
 }
 
 
@@ -72,12 +62,11 @@ def test_the_parent_ends_as_its_process_and_says_how(how):
 
 
 @pytest.mark.parametrize("signum, handled", [(signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGUSR1, True)])
-def test_signals_are_passed_on_once(signum, handled):
-    """Also where the launcher sends them to all processes of its group."""
+def test_a_signal_to_the_group_reaches_the_process_only(signum, handled):
     lines = ["came = []", f"signal.signal({int(signum)}, lambda *_: came.append(1))"] if handled else []
-    lines += ["supervisor.tell(together=True)", "print('ready', flush=True)", "end = time.monotonic() + 30"]
+    lines += ["print('ready', flush=True)", "end = time.monotonic() + 30"]
     lines += ["while not came and time.monotonic() < end: time.sleep(0.01)"] if handled else ["time.sleep(60)"]
-    lines += ["time.sleep(0.3)", "print(*came)", "supervisor.tell(over=True)", f"sys.exit({128 + signum})"]
+    lines += ["time.sleep(0.3)", "print(*came)", f"sys.exit({128 + signum})"]
     process = run("\n".join(lines), start_new_session=True)
     assert process.stdout.readline() == "once ready\n"
     os.killpg(process.pid, signum)

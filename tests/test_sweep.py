@@ -24,7 +24,6 @@ from conftest import long
 
 import d2lmgpu as d2l
 from d2lmgpu import cli, measuring
-from d2lmgpu.locks import holding
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
 from d2lmgpu.output import as_json
 from d2lmgpu.sweeps import DEFAULTS, plot_curves, results, run, workers
@@ -541,17 +540,6 @@ def test_folders_that_cannot_be(monkeypatch, tmp_path):
     assert file.read_text() == "text" and {path.name for path in tmp_path.iterdir()} == {"file", "rows.trials"}
 
 
-def test_two_sweeps_in_one_folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(run, "run_trial", None)
-    with ThreadPoolExecutor(1) as other:
-        held = holding(tmp_path / "sweep")
-        other.submit(held.__enter__).result()
-        with pytest.raises(OSError, match=f"cannot write {tmp_path}/sweep: another run is writing it"):
-            d2l.sweep([{}], mode="sequential", keep_models=tmp_path, progress=False)
-        other.submit(held.__exit__, None, None, None).result()
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("who", ["in turn", "threads", "processes", *long("user's processes")])
 def test_curves_of_trials_that_run(monkeypatch, small, tmp_path, who):
     monkeypatch.setattr(measuring, "PAUSE", 0)
@@ -641,34 +629,6 @@ def test_a_plot_of_curves():
     many = [rows[0] | {"settings": rows[0]["settings"] | {"seed": i}} for i in range(21)]
     assert plot_curves(many).axes[1].get_legend() is None
     assert not plot_curves([failed]).axes[0].lines
-
-
-FIRST = """
-import sys, d2lmgpu as d2l
-X, y, X_test, y_test = d2l.load_fashion_mnist()
-trials = d2l.grid(seed=range(500), batch_size=64, num_epochs=1, init="he", environment="cpu")
-d2l.sweep(trials, mode="sequential", data=(X[:600], y[:600], X_test[:100], y_test[:100]), results=sys.argv[1])
-"""
-
-
-@pytest.mark.long
-def test_two_sweeps_with_one_file(small, tmp_path):
-    """The second would write its rows over those of the first: it is refused, until the first is no more."""
-    file, trials = tmp_path / "rows.json", d2l.grid(seed=[0, 1], **QUICK)
-    first = subprocess.Popen([sys.executable, "-c", FIRST, str(file)], stdout=subprocess.PIPE, text=True)
-    try:
-        while not first.stdout.readline().startswith("2/"):  # of the trials have ended
-            assert first.poll() is None
-        with pytest.raises(OSError, match=f"cannot write {file}: another run is writing it"):
-            d2l.sweep(trials, mode="sequential", data=small, results=file, progress=False)
-        assert first.poll() is None
-    finally:
-        first.kill()
-        first.communicate()
-    rows = d2l.load_sweep(file)
-    assert len(rows) >= 2 and [row["settings"]["seed"] for row in rows] == list(range(len(rows)))
-    assert d2l.sweep(trials, mode="sequential", data=small, results=file, progress=False) == rows[:2]
-    assert d2l.load_sweep(file) == rows and [path.name for path in tmp_path.iterdir()] == ["rows.json"]
 
 
 def test_data_with_names_of_classes(small):

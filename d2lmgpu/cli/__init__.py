@@ -7,15 +7,16 @@ devices' parameters differ, a trial of a sweep failed, or an answer is wrong; an
 """
 
 import codecs
+import os
 import sys
 
 from .. import signals
 from ..devices.errors import message_of
+from ..monitor import say
 from ..training import DriftError
 from ..words import legible
 from . import allreduce, check, course, devices, grade, plan, predict, scaling, sweep, train
 from .options import check_files
-from .outlet import say_last, with_patient_output
 from .parser import parse
 from .ranks import are_together, check_alone, errors_told, run_together
 
@@ -27,21 +28,35 @@ COMMANDS = (devices, train, sweep, predict, allreduce, scaling, plan, course, ch
 
 def main(arguments=None):
     """Run a command line (``sys.argv`` unless given); return the exit code."""
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # ``2>&-``
+    code = _run(arguments)
+    for stream in sys.stdout, sys.stderr:
+        try:
+            stream.flush()
+        except OSError as error:  # a closed pipe, a full disk: Python would try again as it exits
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if stream is sys.stdout and not code:
+                say(f"d2lmgpu: error: cannot write to standard output: {error.strerror}", file=sys.stderr)
+                code = 2
+    return code
+
+
+def _run(arguments):
     name = "d2lmgpu"
     try:
         _write_what_the_output_can(sys.stdout, sys.stderr)
         options = parse(COMMANDS, arguments)
         name = f"d2lmgpu {options.name}"
         if are_together(options):
-            return with_patient_output(run_together, options)
+            return run_together(options) or 0
         check_files(options)
         check_alone(options)
-        return with_patient_output(options.command, options)
+        return options.command(options) or 0
     except errors_told() as error:
-        say_last(legible(f"{name}: error: {_one_line(error)}"))
+        say(legible(f"{name}: error: {_one_line(error)}"), file=sys.stderr)
         return 1 if isinstance(error, DriftError) else 2
     except KeyboardInterrupt:  # before or after training, or a second time during it
-        say_last(f"{name}: interrupted, no result was written")
+        say(f"{name}: interrupted, no result was written", file=sys.stderr)
         return signals.exit_code()
 
 

@@ -1,17 +1,18 @@
 """``d2lmgpu check``: check the answer to an exercise of the course.
 
 Checks the answer to an exercise: a Python file with a function that has the exercise's name. The file runs in its own
-process. Without a name, the command lists the exercises; without a file, it prints what the exercise asks for.
+process; what it prints appears on standard error. Without a name, the command lists the exercises; without a file, it
+prints what the exercise asks for.
 """
 
-from .options import add_input, add_output, write_results
+from .options import add_input, add_option, add_output, write_results
 
 
 def add_to(command):
     """Add the options to the command's parser."""
     command.add_argument("exercise", metavar="NAME", nargs="?", help="name of the exercise")
     add_input(command, "file", "Python file with the answer", nargs="?")
-    command.add_argument("--seconds", type=float, metavar="X", help="seconds that the answer may take (default: 60)")
+    add_option(command, "--seconds", float, 20.0, "seconds that the answer may take")
     add_output(command, "--json", "write the verdict as JSON")
 
 
@@ -27,10 +28,7 @@ def run(options):
     if options.file is None:
         print(exercise.asks)
         return 0
-    limit = {} if options.seconds is None else {"seconds": options.seconds}
-    verdict = judge_file(options.exercise, options.file, **limit)
-    if verdict.output:
-        print(f"It printed:\n{verdict.output.rstrip()}\n")
+    verdict = judge_file(options.exercise, options.file, options.seconds)
     print(verdict.says)
     write_results(options, {"exercise": options.exercise, "right": verdict.right, "says": verdict.says})
     return 0 if verdict.right else 1

@@ -3,14 +3,11 @@
 import argparse
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 from ..arguments import check_path
 from ..collectives import parse_size
 from ..devices import ENVIRONMENTS, choose_devices
-from ..fashion_mnist import FILES
-from ..locks import target
 from ..output import check_apart, check_writable, each_output, save_figure, write_json
 
 
@@ -52,20 +49,18 @@ def taken(options, *names):
 class NamedFile(NamedTuple):
     """An option, shown as ``name``, that names files: ``find(options)`` is a path, a list of paths, or None.
 
-    ``check(path)`` raises the error that writing the file would raise; it is None for files that are read. ``pattern``:
-    if the option names a folder, the pattern for the names of the files that are written into it.
+    ``check(path)`` raises the error that writing the file would raise; it is None for files that are read.
     """
 
     name: str
     find: Callable
     check: Callable | None
-    pattern: str | None
 
 
-def add_output(command, flag, help, metavar="FILE", check=check_writable, pattern=None):
-    """Add an option that names a file or folder to be written. ``check``, ``pattern``: see `NamedFile`."""
+def add_output(command, flag, help, metavar="FILE", check=check_writable):
+    """Add an option that names a file or folder to be written. ``check``: see `NamedFile`."""
     action = command.add_argument(flag, type=file_name, metavar=metavar, help=help)
-    declare(command, action, None, check, pattern)
+    declare(command, action, None, check)
 
 
 def add_input(command, name, help, metavar="FILE", find=None, **more):
@@ -73,27 +68,24 @@ def add_input(command, name, help, metavar="FILE", find=None, **more):
     declare(command, command.add_argument(name, type=file_name, metavar=metavar, help=help, **more), find)
 
 
-def declare(command, action, find=None, check=None, pattern=None):
+def declare(command, action, find=None, check=None):
     """Declare that an option names files (see `NamedFile`)."""
     find = find or (lambda options: getattr(options, action.dest))
-    named = NamedFile(*action.option_strings or [action.metavar], find, check, pattern)
+    named = NamedFile(*action.option_strings or [action.metavar], find, check)
     command.set_defaults(named=(*(command.get_default("named") or ()), named))
 
 
 def check_files(options):
     """Before any work, raise the error that writing the files named in a command line would raise later.
 
-    Raises ValueError if two of these are the same file, if a file is also read, and for a name that a file cannot have;
-    OSError if a file cannot be written.
+    Raises ValueError if two of these are the same file, or if one is also read; OSError if one cannot be written.
     """
     found = {named: named.find(options) for named in options.named}
     outputs = {named.name: path for named, path in found.items() if named.check}
     inputs = {named.name: path for named, path in found.items() if not named.check}
-    check_apart(outputs, inputs, {named.name: named.pattern for named in found if named.pattern})
+    check_apart(outputs, inputs)
     for named, path in found.items():
         if named.check and path is not None:
-            if {Path(path).name, target(path).name} & set(FILES):
-                raise ValueError(f"{named.name} {path} has the name of a file of Fashion-MNIST; give another")
             named.check(path)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ..devices.errors import one_line
 from ..fashion_mnist import CLASSES
-from ..locks import target
 from ..networks import FASHION_MNIST, INITS, NETWORKS
 from ..networks.checks import check_network
+from ..output import target
 from ..training.metrics import check_metrics
 from ..words import legible
 from .options import declare

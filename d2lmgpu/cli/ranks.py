@@ -7,7 +7,6 @@ from pathlib import Path
 
 from .. import signals
 from ..cluster import PATIENCE, NoDeviceError, begin_together, cluster
-from ..cluster.supervisor import tell
 from ..devices import DeviceError, parse_devices
 from ..devices.errors import errors_of_cuda
 from ..fashion_mnist import DataError
@@ -24,7 +23,7 @@ OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion", "mistakes")
 def add_ranks(command):
     """Add the options that only this environment has."""
     help = "with --environment parallel: folder for the output of the processes, one file each"
-    add_output(command, "--log", help, "DIR", check_folder, "rank*.log")
+    add_output(command, "--log", help, "DIR", check_folder)
     help = f"with --environment parallel: seconds for which a process waits for another (default: {PATIENCE:g})"
     command.add_argument("--patience", type=float, metavar="S", help=help)
 
@@ -41,7 +40,7 @@ def are_together(options):
 
 def check_alone(options):
     """Raise ValueError for options that only this environment has."""
-    for name in ("log", "patience", "times"):
+    for name in ("log", "patience"):
         if getattr(options, name, None) not in (None, False):
             raise ValueError(f"--{name} is for several processes; add --environment parallel")
 
@@ -52,11 +51,7 @@ def run_together(options):
     Rank 0 reports an error that occurs in all processes; an error that occurs only in some ends all processes.
     """
     begin_together()
-    try:
-        everybody = join(options, PATIENCE if options.patience is None else options.patience)
-    except (ValueError, DeviceError, *errors_of_cuda()):
-        tell(over=True)  # the error says everything
-        raise
+    everybody = join(options, PATIENCE if options.patience is None else options.patience)
     if everybody is None:
         return None
     speaks = everybody.rank == 0
@@ -65,7 +60,7 @@ def run_together(options):
             check_files(options)
         else:
             vars(options).update(dict.fromkeys(OUTPUTS))
-        with _saying(options.log, everybody):
+        with _redirected(options.log, everybody):
             return options.command(options, everybody)
     except (*errors_told(), KeyboardInterrupt) as error:
         everybody.failed(error)
@@ -89,14 +84,13 @@ def join(options, patience=PATIENCE):
         everybody = cluster(asked, patience)
     except NoDeviceError as error:
         print(f"d2lmgpu: {error}", file=sys.stderr)
-        tell(over=True)
         return None
     limit_memory(options, everybody.mine)
     return everybody
 
 
-class Tell(Callback):
-    """Tells how training goes, in the file of a process other than rank 0."""
+class RankLogger(Callback):
+    """Prints how training goes, to the log of a process other than rank 0."""
 
     def __init__(self, everybody):
         self.everybody = everybody
@@ -111,27 +105,23 @@ class Tell(Callback):
         print(f"{told}, {seconds(history.seconds_per_epoch[-1])} s", flush=True)
 
 
-class _Also:
-    """A text stream that also writes to a log, except for a progress bar's lines, which overwrite each other.
+class _Tee:
+    """A text stream that also writes to a log, except for a progress bar's lines, which overwrite each other."""
 
-    ``speaks``: whether text goes to the stream itself, too.
-    """
-
-    def __init__(self, stream, log, speaks=True):
-        self._stream, self._log, self._speaks = stream, log, speaks
+    def __init__(self, stream, log):
+        self._stream, self._log = stream, log
 
     def write(self, text):
         if not text.startswith("\r"):
             self._log.write(text)
-            self._log.flush()
-        return self._stream.write(text) if self._speaks else len(text)
+        return self._stream.write(text)
 
     def __getattr__(self, name):
         return getattr(self._stream, name)
 
 
 @contextlib.contextmanager
-def _saying(folder, everybody):
+def _redirected(folder, everybody):
     """Within the block, rank 0 prints to the job's output, and each process to its file in ``folder`` (if given).
 
     Errors always go to the job's output, too.
@@ -140,7 +130,7 @@ def _saying(folder, everybody):
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         path = Path(folder, f"rank{everybody.rank}.log")
-    with open(path, "w", encoding="utf-8") as log:
-        out = _Also(sys.stdout, log, everybody.rank == 0)
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Also(sys.stderr, log)):
+    with open(path, "w", buffering=1, encoding="utf-8") as log:
+        out = _Tee(sys.stdout, log) if everybody.rank == 0 else log
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Tee(sys.stderr, log)):
             yield

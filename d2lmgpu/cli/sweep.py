@@ -29,7 +29,7 @@ def add_to(command):
     command.add_argument("--workers", type=int, metavar="N", help=workers)
     add_output(command, "--results", "save each row in this file; trials that are already in it are not repeated")
     keep = "save a checkpoint of each trained network in this folder, for predict"
-    add_output(command, "--keep-models", keep, "FOLDER", check_folder, "*.ckpt")
+    add_output(command, "--keep-models", keep, "FOLDER", check_folder)
     add_output(command, "--json", "write this sweep's rows as JSON, in order")
     plot = "plot --y against --x, with a line for each --by (.png, .svg or .pdf); redrawn after each trial"
     add_output(command, "--plot", plot, check=check_plot)

@@ -6,7 +6,7 @@ trains on the devices of all processes that mpiexec or srun starts.
 
 from .. import signals, words
 from ..devices import ENVIRONMENTS, count_cores
-from ..monitor import TensorBoard
+from ..monitor import TensorBoard, say
 from ..output import check_folder, check_plot, is_plot, same_file, save_figure, write_json
 from ..plots import plot_history, plot_timeline
 from ..timing import Timeline, chrome_trace
@@ -15,7 +15,7 @@ from ..training.checks import find_network
 from .data import add_data, find_data, say_pictures
 from .options import add_devices, add_input, add_output, find_devices, taken, write_results
 from .own_file import metrics_from, network_from
-from .ranks import Tell, add_ranks
+from .ranks import RankLogger, add_ranks
 from .settings import add_settings, settings
 
 
@@ -56,7 +56,7 @@ def run(options, everybody=None):
     speaks = everybody is None or everybody.rank == 0
     callbacks = [TensorBoard(options.tensorboard)] if options.tensorboard and speaks else []
     if not speaks:
-        callbacks.append(Tell(everybody))
+        callbacks.append(RankLogger(everybody))
     how = settings(options) | {"network": network}
     files = taken(options, "checkpoint", "checkpoint_steps", "keep_best", "resume", "invert")
     watched = {"callbacks": callbacks, "timeline": timeline, "environment": environment, "metrics": metrics}
@@ -74,7 +74,7 @@ def _tell(options, history, timeline, everybody):
         print(f"split {history.split}: devices hold at most {peaks} MB")
     if len(history.devices) > 1 and any(history.utilisation.values()):  # not if a resumed run had nothing left to do
         print(history.balance())
-    print(history.summary(), flush=True)  # before anything that could fail
+    say(history.summary())  # before anything that could fail; files are written even if nobody reads this
     if everybody is None or everybody.rank == 0:
         trace = options.trace, _save_trace, timeline.all_spans()
         write_results(options, history.as_dict(), trace, plot=lambda: plot_history(history))

@@ -8,7 +8,7 @@ import time
 
 from ..devices.errors import message_of, one_line
 from ..devices.packages import ipython
-from .supervisor import LINGER, is_supervised, last_words, tell
+from .supervisor import report
 
 GRACE = 2.0
 """Seconds that MPI_Abort may take to end the job; after that a process ends itself."""
@@ -16,16 +16,13 @@ GRACE = 2.0
 FAIRNESS = 3.0
 """Seconds for which a failed process waits to see whether all others fail, too, as all do after a wrong option."""
 
-_watch = None
-"""This process's `Watch`, through which `end` tells the others that the job is over; None before `end_together`."""
-
 
 def unless_all_failed(comm, host, error, code=2):
     """End all processes because of an ``error`` in this one, unless all of them call this within `FAIRNESS` seconds."""
     failures, end_of_waiting = comm.Ibarrier(), time.monotonic() + FAIRNESS
     while not failures.Test():
         if time.monotonic() > end_of_waiting:
-            end(comm, [f"rank {comm.rank} ({host}) failed: {message_of(error)}; the job ends"], code)
+            end(comm, f"rank {comm.rank} ({host}) failed: {message_of(error)}; the job ends", code)
         time.sleep(0.01)
 
 
@@ -34,45 +31,28 @@ def lives_on():
     return hasattr(sys, "ps1") or bool(sys.flags.interactive) or bool(ipython())
 
 
-def end_together(comm, watch, host):
-    """From now on this process waits for all others when its program ends, and an uncaught error in it ends them all.
+def end_together(comm, leave, host):
+    """From now on an uncaught error in this process ends all of them; ``leave`` is called when its program ends.
 
     An error in an interactive process (`lives_on`) does not end the others. If they are interactive, too, and wait for
     this process, their waits end with a `HangError`.
     """
-    global _watch
-    _watch = watch
-    atexit.register(watch.leave)
+    atexit.register(leave)
     if lives_on():
         return
     show = sys.excepthook
 
     def end_all(kind, error, trace):
         show(kind, error, trace)
-        end(comm, [f"rank {comm.rank} ({host}) failed: {one_line(error)}; the job ends"])
+        end(comm, f"rank {comm.rank} ({host}) failed: {one_line(error)}; the job ends")
 
     sys.excepthook = end_all
 
 
-def end(comm, lines, code=1, silent=False):
-    """Write the lines to standard error, with the command's name before each, and end the processes of all ranks.
-
-    If this process has a supervisor, the others are assumed to have one, too: they are told to end, and all end by
-    themselves with exit code ``code``. Otherwise, and if some do not answer (``silent``), MPI_Abort ends them, and
-    mpiexec chooses the exit code.
-    """
-    last_words(lines)
+def end(comm, text, code=1):
+    """Report the text, and end the processes of all ranks; mpiexec chooses the job's exit code, which is not 0."""
+    report(text)
     # MPI_Abort may hang, for example without a network, and meanwhile no Python thread runs. This timer does.
     faulthandler.dump_traceback_later(GRACE, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    if _watch is not None and is_supervised() and not silent:
-        _watch.tell_over((code, LINGER))
-        leave(code, LINGER)
-    tell(over=True)
     comm.Abort(code)
-    os._exit(code)
-
-
-def leave(code, linger):
-    """End this process; its supervisor says nothing more, and gives the others ``linger`` seconds to end, too."""
-    tell(over=True, linger=linger)
     os._exit(code)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..collectives.execute import do_action
 from ..devices.records import timed
-from ..timing import span
+from ..spans import span
 from .instructions import AHEAD, instructions_of
 from .staging import endpoint
 

@@ -14,14 +14,13 @@ one name. So each card is recognised by its own identity (`identities_of_cards`)
 import os
 import socket
 import sys
-import time
 
 from ..devices import DeviceError, cpu, gpu, try_gpu
 from ..devices.discovery import identities_of_cards
 from ..devices.packages import in_a_clone, optional
 from .library import share_one_heap
 from .rendezvous import rendezvous
-from .supervisor import LAUNCHERS, supervise, tell
+from .supervisor import LAUNCHERS, SILENT, supervise, tell
 
 
 def started_together():
@@ -41,6 +40,9 @@ def begin_together():
     return several
 
 
+START = 30.0
+"""Seconds that MPI may take to begin, even if the patience is shorter."""
+
 _world = None
 """The communicator that `find_world` made; None before, and in a process that was started alone."""
 
@@ -49,7 +51,7 @@ def find_world(patience):
     """A communicator of all processes, for this package's messages alone; None for a process that was started alone.
 
     All processes call this. At the first call, the supervisor ends the job if MPI has not connected all of them after
-    ``patience`` seconds (at least 30), and this process ends the job if another one does not get here in time.
+    ``patience`` seconds (at least `START`), and this process ends the job if another one does not get here in time.
 
     Raises DeviceError if several processes were started, but there is no MPI, or it does not connect them, or it does
     not let several threads call it at the same time. Raises HangError as `rendezvous` does.
@@ -58,10 +60,11 @@ def find_world(patience):
     count, name = started_together()
     if count == 1 and "mpi4py.MPI" not in sys.modules:
         return None
-    tell(patience=patience, began=time.monotonic())
     if _world is not None:
         return _world
+    tell(patience=max(patience, START), doing="waited for all others to begin with MPI")
     MPI, why = optional("mpi4py.MPI")
+    tell(patience=float("inf"), doing=SILENT)
     if MPI is None:
         raise DeviceError(
             f"cluster: {count} processes were started together ({name}), but cannot talk to each other: mpi4py.MPI "
@@ -78,7 +81,6 @@ def find_world(patience):
             f"cluster: this MPI ({library}) does not let several threads call it at the same time "
             "(MPI_THREAD_MULTIPLE), as devices' threads do"
         )
-    tell(together=True)
     if world.size > 1:
         rendezvous(world, None, patience)  # reports a missing process; Dup alone would wait for it for ever
         _world = world.Dup()

@@ -15,7 +15,7 @@ from ..collectives.library import add_call, all_reduce_with, check_nccl_dtype, t
 from ..devices import DeviceError
 from ..devices.cpu import libc
 from ..devices.discovery import identities_of_cards
-from ..timing import span
+from ..spans import span
 from ..words import listed
 from .communicator import Communicator
 from .rendezvous import rendezvous

@@ -6,14 +6,17 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from ..arguments import check_number, check_whole, is_number
 from ..collectives import check_algorithm, hierarchical, schedules_of
 from ..collectives.program import compile_algorithm
-from ..devices import MOST_DEVICES, DeviceError, check_devices, to_host, try_gpu
+from ..devices import MOST_DEVICES, DeviceError, Group, check_devices, to_host, try_gpu
 from ..words import listed, name_of
 from . import ending
 from .communicator import Communicator
 from .exchange import Exchange
+from .gather import add_gather, rows_of
 from .launch import NoDeviceError, begin_together, find_world, own_devices
 from .library import add_nccl, all_reduce, check_nccl
 from .part import part_of
@@ -36,7 +39,7 @@ class Place(NamedTuple):
     __repr__ = __str__
 
 
-class Cluster(Sequence):
+class Cluster(Group):
     """The devices of all processes in order: a `Device` for each of this process's own, a `Place` for every other.
 
     ``rank`` is the number of this process, counted from 0, ``size`` is the number of processes, and ``hosts`` lists the
@@ -64,21 +67,11 @@ class Cluster(Sequence):
             self._communicators = {queue: Communicator(world.Dup(), heard) for queue in ("device", "comm stream")}
             self.progress = ProgressThread(world.Dup(), heard)
             self.watch.begin([*self._communicators.values(), self.progress])
-            ending.end_together(world, self.watch, self.hosts[self.rank])
+            ending.end_together(world, self.watch.leave, self.hosts[self.rank])
             agree(world, {"the code of d2lmgpu": checksum_of_code()}, patience, "d2l.cluster()")
-
-    def __len__(self):
-        return len(self._devices)
-
-    def __getitem__(self, index):
-        return self._devices[index]
 
     def __repr__(self):
         return f"<cluster of {self.size}: {listed(self.places)}; this is rank {self.rank}>"
-
-    def part(self, items):
-        """The items for this process's devices, from ``items``, a list with one for each device of the cluster."""
-        return items[self.first : self.first + len(self.mine)]
 
     def across(self, algorithm):
         """An allreduce over all devices of the cluster, for ``d2l.allreduce(arrays, cluster.across("ring"))``.
@@ -101,6 +94,13 @@ class Cluster(Sequence):
             check_nccl(self)
         schedules = None if algorithm in ("mpi", "nccl") else self.schedules(algorithm)
         return Across(self, name_of(algorithm) if callable(algorithm) else algorithm, schedules)
+
+    def rows_later(self, batch, tasks, tell):
+        """As in `Group`, for the devices of all processes."""
+        if self.size == 1:
+            return super().rows_later(batch, tasks, tell)
+        rows = add_gather(batch, self, 3, [functools.partial(_row, task, tell) for task in tasks])
+        return lambda: rows_of(rows, self).tolist()
 
     def schedules(self, algorithm):
         """The function of k and n that makes an algorithm's schedules; ``algorithm`` is a name or such a function."""
@@ -132,6 +132,12 @@ class Cluster(Sequence):
     def communicator(self, devices):
         """The `Communicator` of ``devices``, which are this process's devices or their comm streams."""
         return self._communicators["device" if devices[0].main is devices[0] else "comm stream"]
+
+
+def _row(task, tell):
+    """The numbers of a device's row, on the host; runs on the device."""
+    raw = task.value.raw
+    return [*(raw if isinstance(raw, np.ndarray) else raw.get()).tolist(), tell]
 
 
 class Across:

@@ -53,7 +53,7 @@ def rendezvous(world, here, patience, where="d2l.cluster()"):
                 raise HangError(text)
             if world.rank > min({*range(world.size)} - {*missing}):
                 time.sleep(2)  # the lowest rank that is here reports it and ends all
-            end(world, [f"{text}; the job ends"])
+            end(world, f"{text}; the job ends")
         time.sleep(GLANCE)
     return [found[rank] for rank in range(world.size)]
 

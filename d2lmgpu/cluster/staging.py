@@ -12,7 +12,7 @@ The buffers' pages are locked in memory ("pinned"), so the card's copy engine ca
 
 from ..devices.cpu import CPU
 from ..devices.workers import Workers
-from ..timing import span
+from ..spans import span
 
 
 class Staging(CPU):

@@ -11,53 +11,22 @@ import math
 import numpy as np
 
 from ..arguments import check_whole, plain, plain_numbers
+from ..figures import BLUE, COLOURS as COLOURS, MARKERS as MARKERS, ORANGE, Name, figure_of
 from ..language.follow import counted
 from ..language.moves import cuts_of
 from ..language.prove import check_form
-from ..words import legible, several
+from ..words import several
 from .bounds import bound
 from .simulate import simulate
 
-COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #999999 #8B5A2B".split()
-"""Colours that colour-blind readers can tell apart, too (Okabe and Ito 2008, and two more)."""
-BLUE, ORANGE = COLOURS[:2]
-MARKERS = "os^vDP*X<"
 MOST_NAMED = 8
 """With up to this many devices, cells name the shares in them; with more, only the colour shows how many there are."""
-LONGEST = 40
-"""The most characters of a name at an axis."""
 READABLE = 5.4
 """The largest width, in inches, of a picture that is still legible when it fills the width of a phone's screen."""
 SHARES_A_LINE = 4
 FEW_NUMBERS = 30
 """Up to this ratio of the longest to the shortest time, axes have ticks at 1, 2 and 5; above, only at powers of ten."""
 OP_COLOURS = {"add": BLUE, "copy": ORANGE}
-
-
-class Name(str):
-    """A label that is in a legend even if it is empty or begins with "_", which matplotlib would leave out."""
-
-    def __new__(cls, name):
-        return super().__new__(cls, name or " ")
-
-    def __str__(self):
-        return self
-
-    def startswith(self, *prefix):
-        return False
-
-
-def figure_of(size, *grid, **more):
-    """A `Picture` of ``size`` inches, and its axes as matplotlib's ``Figure.subplots(*grid, **more)`` returns them."""
-    from .picture import Picture
-
-    figure = Picture(figsize=size, layout="constrained")
-    return figure, figure.subplots(*grid, **more)
-
-
-def name_ticks(axis, places, names, **how):
-    """Mark an axis with names that somebody gave: as they are, if they are not too long."""
-    axis.set_ticks(places, [legible(name, LONGEST) for name in names], **how)
 
 
 def draw_steps(schedule, k, n, columns=None):

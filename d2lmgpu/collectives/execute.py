@@ -15,15 +15,14 @@ import itertools
 
 import numpy as np
 
-from ..arguments import check_list, shown
-from ..devices import Batch, DeviceArray, array_module, check_devices
+from ..devices import array_module
 from ..devices.peers import connect
 from ..devices.records import note_transfer, timed
 from ..devices.transfer import copy_between
-from ..kernels.cuda import add
-from ..language.prove import check_form
-from ..timing import span
-from .program import compile_schedule
+from ..kernels import KERNELS
+from ..spans import span
+from .algorithms import ALGORITHMS
+from .program import compile_algorithm
 
 SHORT = 2**21
 """Up to this many bytes, one thread carries out a collective for all virtual devices.
@@ -33,21 +32,17 @@ Synchronising in every step takes longer than copying such arrays on one core
 """
 
 
-def execute(schedule, arrays):
-    """Carry out any schedule in place on ``arrays``: contiguous arrays, one on each device.
+def add_allreduce(batch, arrays, algorithm):
+    """Add to a `Batch`: sum the arrays, one a device, in place.
 
-    The host program does not wait for the collective, but work that is submitted to the devices afterwards, and
-    `to_host`, do.
-
-    Raises ValueError unless the arrays have the same shape and dtype, are contiguous and lie on different devices, and
-    ScheduleError for transfers between devices, or of elements, that do not exist.
+    ``algorithm``: a name in `ALGORITHMS`, a function like those there, or what `find_algorithm` returns.
     """
-    arrays = check_arrays(arrays)
-    *_, schedule, _ = check_form(schedule, len(arrays), arrays[0].size)
+    if hasattr(algorithm, "add_to"):
+        algorithm.add_to(batch, arrays)
+        return
+    schedules = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
     staged = needs_staging([array.device for array in arrays], arrays[0].dtype)
-    batch = Batch()
-    add_program(batch, compile_schedule(schedule, len(arrays), staged), arrays)
-    batch.commit()
+    add_program(batch, compile_algorithm(schedules, len(arrays), arrays[0].size, staged), arrays)
 
 
 def add_program(batch, program, arrays):
@@ -122,13 +117,13 @@ def needs_staging(devices, dtype):
     places = {getattr(device, "card", "host") for device in devices}
     if len(places) == 1:
         return False
-    return "host" in places or str(dtype) not in add.DTYPES or not are_connected(places)
+    return "host" in places or str(dtype) not in KERNELS["gpu"].module.ADDED or not are_connected(places)
 
 
 def are_connected(cards):
     """Whether kernels on each of the cards can add arrays that lie on the others."""
     pairs = itertools.combinations(sorted(cards), 2)
-    return all(connect(card, other) and add.adds_across(card, other) for card, other in pairs)
+    return all(connect(card, other) and KERNELS["gpu"].module.adds_across(card, other) for card, other in pairs)
 
 
 def do_action(action, i, devices, flat, stage, record):
@@ -154,28 +149,6 @@ def do_action(action, i, devices, flat, stage, record):
 def _add(target, message, device, source):
     """Add the message to the target; the two may lie on different cards."""
     if getattr(device, "card", None) != getattr(source, "card", None):
-        add.add(target, message)
+        KERNELS["gpu"].module.add(target, message)
     else:
         array_module(target).add(target, message, out=target)
-
-
-def check_arrays(arrays):
-    """Return ``arrays`` as a list. Raises ValueError unless they are alike, contiguous, and on different devices."""
-    arrays = check_list("collective: data", arrays, of="arrays, one for each device")
-    if not arrays:
-        raise ValueError("collective: the list of arrays is empty; it should hold one array for each device")
-    first = arrays[0]
-    for array in arrays:
-        if not isinstance(array, DeviceArray):
-            raise ValueError(
-                f"collective: {shown(array)} is not on a device; d2l.put(x, device) copies an array to one"
-            )
-        if (array.shape, array.dtype) != (first.shape, first.dtype):
-            raise ValueError(
-                f"collective: {array.dtype} array of shape {array.shape} on {array.device} beside "
-                f"{first.dtype} {first.shape} on {first.device}; all should be alike"
-            )
-        if not array.flags.c_contiguous:
-            raise ValueError(f"collective: the array on {array.device} is a strided view; pass a contiguous array")
-    check_devices([array.device for array in arrays])
-    return arrays

@@ -28,16 +28,23 @@ from ..devices.gpu import mark_of
 from ..devices.packages import optional
 
 
-def nccl(batch, data):
-    """Add to a batch the sum of arrays over GPU devices, in place, by NCCL's allReduce.
+class Nccl:
+    """NCCL's allreduce over the devices of this process."""
 
-    Raises DeviceError unless there are at least two devices, all GPUs on cards of
-    their own, and CuPy has NCCL; ValueError for a dtype that NCCL does not support.
-    """
-    devices = [array.device for array in data]
-    cards = check_cards(devices)
-    kind = check_nccl_dtype(data[0].dtype)
-    add_call(batch, devices, all_reduce_with, _communicators(cards), [array.raw for array in data], kind, devices)
+    def add_to(self, batch, data):
+        """Add to a batch the sum of arrays over GPU devices, in place.
+
+        Raises DeviceError unless there are at least two devices, all GPUs on cards of
+        their own, and CuPy has NCCL; ValueError for a dtype that NCCL does not support.
+        """
+        devices = [array.device for array in data]
+        cards = check_cards(devices)
+        kind = check_nccl_dtype(data[0].dtype)
+        add_call(batch, devices, all_reduce_with, _communicators(cards), [array.raw for array in data], kind, devices)
+
+
+LIBRARIES = {"nccl": Nccl()}
+"""Allreduces that are not schedules."""
 
 
 _last = threading.local()
@@ -134,7 +141,3 @@ def told_by_nccl():
 def _communicators(cards):
     with told_by_nccl() as library:
         return library.NcclCommunicator.initAll(list(cards))
-
-
-LIBRARIES = {"nccl": nccl}
-"""Allreduces that are not schedules: functions that add the in-place sum of a list of device arrays to a `Batch`."""

@@ -19,10 +19,12 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from ..arguments import check_list, check_whole, plain, plain_numbers, shown
-from ..devices import nothing_left_behind, put, synchronize, to_host
+from ..devices import check_devices, nothing_left_behind, put, synchronize, to_host
 from ..devices.device import MOST_BYTES
 from ..measuring import fit, repeated, repeats_in, seconds_of
 from ..words import name_of
+from .algorithms import ALGORITHMS
+from .allreduce import allreduce, check_algorithm, schedules_of
 from .network import shared_cores
 from .simulate import simulate
 
@@ -50,6 +52,24 @@ class Measurement:
     correct: bool
 
     as_dict = asdict
+
+
+def measure_allreduce(devices, algorithms, sizes):
+    """Time allreduces: an iterator over a `Measurement` for each size in bytes and algorithm (a name or a function).
+
+    Raises ValueError, at once, for unknown algorithms and for sizes that are not whole numbers of at least 4;
+    RuntimeError for a wrong sum.
+    """
+    devices, (algorithms, sizes) = check_devices(devices), check_measured(algorithms, sizes)
+    for algorithm in algorithms:
+        check_algorithm(algorithm)
+
+    def timed(nbytes, algorithm):
+        ours = callable(algorithm) or algorithm in ALGORITHMS
+        schedule = schedules_of(algorithm)(len(devices), nbytes // 4) if ours else None
+        return measure(allreduce, devices, algorithm, nbytes, schedule)
+
+    return (timed(nbytes, algorithm) for nbytes in sizes for algorithm in algorithms)
 
 
 def measure(allreduce, devices, algorithm, nbytes, schedule=None, budget=0.3, first=0, k=None, mean=list):

@@ -1,7 +1,7 @@
 """Devices, each with its own memory and queue of work, the arrays that live on them, and transfers between them."""
 
 from .array import DeviceArray as DeviceArray, array_module as array_module, on_device as on_device
-from .batch import Batch as Batch
+from .batch import Batch as Batch, FailFastBatch as FailFastBatch
 from .choose import (
     ENVIRONMENTS as ENVIRONMENTS,
     MOST_DEVICES as MOST_DEVICES,
@@ -27,6 +27,7 @@ from .errors import (
 from .failures import Failures as Failures, nothing_left_behind as nothing_left_behind
 from .flat import parts_of as parts_of, zeros_in_one_buffer as zeros_in_one_buffer
 from .forks import in_forked_process as in_forked_process
+from .group import Group as Group, as_group as as_group
 from .records import record_transfers as record_transfers
 from .task import HAPPENED as HAPPENED, Task as Task
 from .transfer import put as put, to_host as to_host

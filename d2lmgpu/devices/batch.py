@@ -77,6 +77,38 @@ class Batch:
             device.wake()  # if an interrupt prevents this, waiting for a task wakes its devices
 
 
+class FailFastBatch(Batch):
+    """A batch that fails as a whole: once there is an error in ``errors``, no part of it begins.
+
+    ``errors``: a list, to which the first part that fails adds its error; several batches may share it.
+    """
+
+    def __init__(self, errors):
+        super().__init__()
+        self.errors = errors
+
+    def submit_to_all(self, devices, function, *args):
+        """As in `Batch`."""
+        task = super().submit_to_all(devices, self.do, function, *args)
+        task.asked = True  # `check` raises its error
+        return task
+
+    def do(self, function, *args):
+        """Called on a device: do a part, if no part has failed."""
+        if self.errors:
+            return None
+        try:
+            return function(*args)
+        except BaseException as error:
+            self.errors.append(error)
+            raise
+
+    def check(self):
+        """Raise the first error."""
+        if self.errors:
+            raise self.errors[0]
+
+
 def bind(device, function, args, kwargs):
     """The arguments that `run` passes to `submit`: a tuple with one function, which takes no arguments.
 

@@ -9,19 +9,26 @@ GPUs on which that has been tested.
 import copyreg
 import re
 
-from ..arguments import as_whole, check_list, check_name, check_whole, is_number, plain, shown
+from ..arguments import (
+    MOST_DEVICES as MOST_DEVICES,
+    as_whole,
+    check_list,
+    check_name,
+    check_whole,
+    is_number,
+    plain,
+    shown,
+)
 from .cpu import CPU
 from .device import Device
 from .discovery import find_gpus
 from .errors import DeviceError
 from .failures import finish
 from .gpu import GPU
+from .group import different_devices
 from .peers import connect
 
 ENVIRONMENTS = ("auto", "cpu", "gpu", "multi-gpu")
-
-MOST_DEVICES = 2**12
-"""The most devices of a kind. Each has its own parameters and arrays, so far fewer already fill a machine's memory."""
 
 _devices = {}
 
@@ -114,7 +121,7 @@ def choose_indices(environment="auto", devices=None):
     """Like `choose_devices`, but makes no devices and takes no names; returns (environment, list of indices)."""
     if isinstance(environment, str) and environment == "parallel":
         raise DeviceError(
-            "environment 'parallel' is for commands in processes that mpiexec starts (train, predict, scaling); here "
+            "environment 'parallel' is for commands in processes that mpiexec starts (train, predict); here "
             "choose auto, cpu, gpu or multi-gpu, and in a program of several processes train on d2l.cluster()"
         )
     check_name("environment", environment, ENVIRONMENTS)
@@ -170,15 +177,7 @@ def check_devices(devices, least=1):
     """
     if are_asked_for(devices):
         return choose_devices(devices=devices)[1]
-    devices = check_list("devices", devices, of="devices, such as [cpu(0), cpu(1)]", one=Device)
-    strangers = [device for device in devices if not isinstance(device, Device)]
-    if strangers:
-        raise ValueError(f"devices: {shown(strangers[0])} is not a device; make one with cpu(i), gpu(i) or try_gpu(i)")
-    if len(devices) < least:
-        raise ValueError("devices: the list is empty; at least one device is needed")
-    if len(set(devices)) < len(devices):
-        raise ValueError(f"devices: {shown(devices)} names a device twice; each device holds one shard")
-    return devices
+    return different_devices(devices, least)
 
 
 def are_asked_for(devices):

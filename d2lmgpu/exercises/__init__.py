@@ -25,23 +25,21 @@ from .framework import (
 from .mine import FILE as FILE, keep as keep, try_to_keep
 from .predictions import compare as compare, look_back as look_back
 from .results import Wrong as Wrong
-from .time_limit import SECONDS, check_seconds
 from .topics import EXERCISES as EXERCISES, find as find
 
 
-def check(name, answer=None, seconds=SECONDS):
+def check(name, answer=None):
     """Try an answer, the function that exercise ``name`` asks for, and print what is right or wrong about it.
 
-    Returns whether it is right. An answer that takes longer than ``seconds`` is wrong. Without an answer, print the
-    question. In a student's copy of the course, a right answer is put into mine.py, with everything that it uses.
+    Returns whether it is right. Without an answer, print the question. In a student's copy of the course, a right
+    answer is put into mine.py, with everything that it uses.
 
-    The answer runs in this process. On Linux and macOS, in the main thread, the time limit interrupts it even while
-    it waits; elsewhere, it can interrupt only an answer that computes. An answer that ends its process (os._exit)
-    also ends the notebook's kernel; ``d2lmgpu check NAME FILE`` runs answers in processes of their own instead.
+    The answer runs in this process, without a limit on time: Ctrl-C or the notebook's stop button interrupts it.
+    ``d2lmgpu check NAME FILE`` runs answers in processes of their own, with a limit.
 
-    Raises ValueError for an unknown exercise, and if ``seconds`` is not a valid limit.
+    Raises ValueError for an unknown exercise.
     """
-    verdict = judge(name, answer, check_seconds(seconds))
+    verdict = judge(name, answer)
     print(verdict.says)
     if verdict.right and (mine := begun()):
         kept = try_to_keep(name, answer, mine.folder / FILE)

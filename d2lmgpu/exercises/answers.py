@@ -1,131 +1,82 @@
-"""Answers in files. They run in processes of their own, so that an answer cannot crash or block this one."""
+"""Answers in files. A file runs in a process of its own, with a limit on time, so that it cannot block this one.
 
-import contextlib
-import os
-import runpy
-import shutil
+This protects from mistakes, such as an answer that runs for ever, exits Python or crashes it. It is not a sandbox: the
+code can do whatever the user can.
+"""
+
+import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from ..fashion_mnist import FILES
-from ..locks import target
-from .apart import Supervisor
-from .checking import Verdict, judge, not_yet, what_ends
-from .jobs import SPOKE
-from .mine import FILE
-from .results import in_words
-from .time_limit import SECONDS, check_seconds
+from ..arguments import check_number
+from ..cluster.supervisor import how_it_ended
+from ..output import target
+from .checking import Verdict, not_yet
+from .topics import find
+
+SECONDS = 20.0
+"""How many seconds an answer may take, unless another limit is given; the course's own answers need less than one."""
+STARTING = 60.0
+"""How many seconds Python may take to start."""
+ROOT = Path(__file__).parents[2]
+"""The folder from which the new process imports this package."""
+
+HINT = "does it wait for something that never happens, or exit Python? It should always return a result"
 
 
 def judge_file(name, path, seconds=SECONDS):
     """Run a Python file, and judge its function ``name``. Returns a `Verdict`.
 
-    ``seconds`` is the limit for `Supervisor.run`. The file can import modules from its own folder, as with
-    ``python FILE``.
+    ``seconds`` is the limit for the answer. What the file prints appears on standard error. The file runs in its own
+    folder, and can import modules from there.
 
-    Raises ValueError if the file raises an error or has no such function, OSError if it cannot be read.
+    Raises ValueError for an unknown exercise, an invalid limit, and a file that cannot be run; OSError for a file that
+    cannot be read.
     """
+    find(name)
     if what := "a folder" if Path(path).is_dir() else "a notebook" if Path(path).suffix == ".ipynb" else None:
         raise ValueError(f"{path} is {what}; give the path of a Python file")
-    with open(path, "rb"), contextlib.closing(Supervisor()) as supervisor:  # OSError now if it cannot be read
-        return judged(name, supervisor.run(judge_here, name, str(path), seconds=check_seconds(seconds)))
+    open(path, "rb").close()  # OSError now if it cannot be read
+    return judge_answers(path, [name], target(path).parent, seconds)[name]
 
 
-def judged(name, outcome):
-    """The `Verdict` in the `Outcome` of `judge_here`. Raises ValueError for a file that cannot be run."""
-    match outcome.result:
-        case {"refused": str(why)}:
-            raise ValueError(why)
-        case {"right": bool(right), "says": str(says)}:
-            return Verdict(right, says, outcome.output)
-    return not_yet(name, f"your answer {outcome.ended or SPOKE}", HINT, outcome.output)
+def judge_answers(path, names, folder, seconds=SECONDS, seed=None, errors=None):
+    """Run a Python file in a folder, and judge its functions ``names``. Returns a dict from names to `Verdict`s.
 
+    The file and then each answer may take so many ``seconds``. After an answer that takes longer, or ends the process,
+    the file runs again in another process for the answers after it. ``seed``: as for `judge`. ``errors``: where to
+    write what the file prints, as for ``subprocess.run(stderr=errors)``.
 
-HINT = "does it wait for something that never happens, or exit Python? It should always return a result"
-
-
-def judge_here(name, path, seed=None, folder=None):
-    """The job of `judge_file`. Returns the verdict as a dict, or {"refused": why}.
-
-    ``folder``: where the file's imports are looked for first; by default the file's own folder.
+    Raises ValueError for an invalid limit, and if the file cannot be run.
     """
-    sys.argv[:] = [path]
-    sys.path.insert(0, folder or str(target(path).parent))
-    try:
-        names = runpy.run_path(path)
-        if name not in names:
-            return {"refused": f"{path} has no function {name}; write def {name}(...)"}
-        return judge(name, names[name], seed=seed)._asdict()
-    except Exception as error:
-        return {"refused": f"{path} cannot be run: {in_words(error)}"}
-    except BaseException as error:  # sys.exit, and all else that would end the program
-        return not_yet(name, f"your file {what_ends(error)}", "it should only define functions")._asdict()
+    job = str(target(path)), str(folder), check_number("seconds", seconds, above=0, most=86_400), seed
+    verdicts, left = {}, list(names)
+    while left:
+        found, ended = _run(*job, left, errors)
+        if why := found.pop(None, f"it {ended}"):  # the file itself did not run to its end
+            raise ValueError(f"{Path(path).name} cannot be run: {why}")
+        verdicts |= {name: Verdict(*verdict) for name, verdict in found.items()}
+        left = [name for name in left if name not in found]
+        if left:  # the first did not end
+            name = left.pop(0)
+            verdicts[name] = not_yet(name, f"your answer {ended}", HINT)
+    return verdicts
 
 
-LARGEST = 2**28
-"""The most bytes that the files of a copied folder may have together."""
-
-
-def copy_folder(source, target):
-    """Copy a folder to a new one. Links stay links; hidden files, notebooks, Fashion-MNIST and pipes are left out.
-    The folder is a student's, so it may be deep or large, and its links may lead anywhere. Raises ValueError if it is
-    too large, OSError if something in it cannot be read.
-    """
-    folders, left = [(source, Path(target))], LARGEST
-    for here, there in folders:  # which become more; without recursion, which has a limit
-        there.mkdir()
-        for entry in os.scandir(here):
-            if entry.name.startswith(".") or entry.name in FILES:
-                continue
-            if entry.is_symlink():
-                os.symlink(os.readlink(entry.path), there / entry.name)
-            elif entry.is_dir():
-                folders.append((entry.path, there / entry.name))
-            elif entry.is_file() and not entry.name.endswith(".ipynb"):
-                left -= entry.stat().st_size
-                if left < 0:
-                    raise ValueError(f"its files are larger than {LARGEST >> 20} MB")
-                shutil.copyfile(entry.path, there / entry.name)
-
-
-@contextlib.contextmanager
-def temporary_folder(within=None):
-    """A new folder for the ``with`` block. At the end, it and everything in it are removed, as far as possible."""
-    with tempfile.TemporaryDirectory(prefix="d2lmgpu-", dir=within, ignore_cleanup_errors=True) as folder:
+def _run(path, folder, seconds, seed, names, errors):
+    """Run `__main__.py`. Returns what it wrote, as a dict, and in words how it ended."""
+    command = [sys.executable, "-B", "-m", __package__, json.dumps([path, folder, seconds, seed, names])]
+    longest = STARTING + seconds * (1 + len(names))
+    with tempfile.TemporaryFile() as results:  # not a pipe, which a process that the answer starts could keep open
+        streams = {"stdin": subprocess.DEVNULL, "stdout": results, "stderr": errors}
         try:
-            yield Path(folder)
-        finally:
-            _flatten(folder)
-
-
-def _flatten(folder):
-    """Move all inner folders up into ``folder``, and make them writable.
-
-    Where it is, a deep folder may have too long a path for the system, and be too deep for Python's recursion.
-    """
-    folders = [folder]
-    for here in folders:  # which become more
-        with contextlib.suppress(OSError):
-            for entry in list(os.scandir(here)):
-                if entry.is_dir(follow_symlinks=False):
-                    os.chmod(entry.path, 0o700)
-                    os.rename(entry.path, up := tempfile.mktemp(dir=folder))
-                    folders.append(up)
-
-
-def judge_a_copy(name, student, copy, file, seed):
-    """The job of a grader: copy the student's folder to a new folder ``copy``, and judge ``file`` there.
-
-    The copy becomes the current folder and the answer's home folder. ``file`` is mine.py, or the path of a file that
-    was extracted from a notebook. Such a file is copied next to ``copy`` and not into it, where a student's link could
-    have the same name.
-    """
-    try:
-        copy_folder(student, copy)
-    except (OSError, ValueError) as error:
-        return {"refused": f"the folder cannot be copied: {error}"}
-    os.chdir(copy)
-    os.environ.update({"HOME": copy, "TMPDIR": copy})
-    own = os.path.join(copy, FILE) if file == FILE else shutil.copy(file, os.path.dirname(copy))
-    return judge_here(name, own, seed, copy)
+            ended = how_it_ended(subprocess.run(command, cwd=ROOT, timeout=longest, **streams).returncode)
+        except subprocess.TimeoutExpired:
+            ended = f"did not end within {longest:g} seconds"
+        results.seek(0)
+        lines = results.read().splitlines()
+    if any(line.startswith(b"Timeout") for line in lines):
+        ended = f"did not end within {seconds:g} seconds"
+    return dict(json.loads(line) for line in lines if line.startswith(b"[")), ended

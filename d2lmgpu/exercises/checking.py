@@ -12,26 +12,21 @@ import numpy as np
 from . import faulty
 from .exercise import SEED, random_numbers
 from .results import Empty, Wrong, in_case, in_words
-from .time_limit import TimeIsUp, time_limit
 from .topics import find
 
 
 class Verdict(NamedTuple):
-    """The result of `judge`: whether the answer is right, and the sentences to print.
-
-    ``output``: the beginning of what the answer printed, if it ran in a process of its own.
-    """
+    """The result of `judge`: whether the answer is right, and the sentences to print."""
 
     right: bool
     says: str
-    output: str = ""
 
 
-def judge(name, answer, seconds=None, seed=None):
+def judge(name, answer, seed=None):
     """The `Verdict` on an answer to the exercise ``name``: a function, or None if there is none yet.
 
-    ``seconds`` limits its time, as far as `time_limit` can interrupt it. With a ``seed``, a whole number, the answer
-    is tried with other random numbers, and with additional, hidden cases. Raises ValueError for an unknown exercise.
+    With a ``seed``, a whole number, the answer is tried with other random numbers, and with additional, hidden cases.
+    Raises ValueError for an unknown exercise.
     """
     exercise = find(name)
     if answer is None:
@@ -40,8 +35,7 @@ def judge(name, answer, seconds=None, seed=None):
         return Verdict(False, f"✗ {name}: this is a {type(answer).__name__}, not a function. {exercise.asks}")
     before, used = SEED.set(seed), []
     try:
-        with time_limit(seconds):
-            said = _try_cases(exercise, _watched(answer, (name, "right", *exercise.without), used))
+        said = _try_cases(exercise, _watched(answer, (name, "right", *exercise.without), used))
         if used:
             raise Wrong(f"all right, but it is the library's own {used[0]}", OWN)
         return Verdict(True, "\n  ".join([f"✓ {name}: {exercise.says}", *said]))
@@ -54,15 +48,12 @@ def judge(name, answer, seconds=None, seed=None):
     except Exception as error:  # raised by the test's own code when it looked at the result
         return not_yet(name, f"the check cannot use what it returned: {in_words(error)}", "print it, and its type")
     except BaseException as error:  # sys.exit, and all else that would end the program
-        if isinstance(error, TimeIsUp) and seconds is not None:  # without a limit here the answer has raised it
-            return not_yet(name, f"your answer did not end within {seconds:g} seconds", BUSY)
         return not_yet(name, f"your answer {what_ends(error)}", "return the result instead")
     finally:
         SEED.reset(before)
 
 
 OWN = "write it yourself: an answer may use the library, but no function of it that does what the exercise asks for"
-BUSY = "does it wait for something that never happens? If devices are still busy, restart the notebook's kernel"
 
 
 def _try_cases(exercise, answer):
@@ -76,9 +67,9 @@ def _try_cases(exercise, answer):
     return [each for each in said[: len(exercise.cases)] if isinstance(each, str)]
 
 
-def not_yet(name, what, hint, output=""):
+def not_yet(name, what, hint):
     """The `Verdict` on an answer that is not right, or could not be tried: what happened, and a hint."""
-    return Verdict(False, f"✗ {name}: not right yet: {what}\n  Hint: {hint}", output)
+    return Verdict(False, f"✗ {name}: not right yet: {what}\n  Hint: {hint}")
 
 
 def what_ends(error):

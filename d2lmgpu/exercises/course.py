@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from ..arguments import check_text
 from ..fashion_mnist import FILES, DataError, find_file
-from ..locks import target
-from ..output import as_json, write_file
+from ..output import as_json, target, write_file
 from ..shipped import shipped
 from .mine import FILE
 

@@ -26,7 +26,6 @@ from .checking import judge
 from .course import begun, find_notebooks
 from .mine import FILE, MODULE, try_to_keep
 from .results import in_words
-from .time_limit import SECONDS
 from .topics import EXERCISES, TOPICS
 
 CORE = {name: number for number in (1, 2, 4, 5, 6) for name, each in TOPICS[number - 1].items() if not each.optional}
@@ -84,7 +83,7 @@ def my_framework():
         use[name] = answers.get(name, stand_in)
         if name not in answers:
             whose[name] = "missing; the library's is used"
-        elif not (verdict := judge(name, answers[name], SECONDS)).right:
+        elif not (verdict := judge(name, answers[name])).right:
             use[name], whose[name] = stand_in, "not right; the library's is used"
             print(verdict.says)
     return Framework(use, answers, whose, text)

@@ -42,8 +42,8 @@ class my_examples(Exercise):
 
 
 class culprits(Exercise):
-    """Write culprits(waits): waits is a dict from each rank that answers to the rank that it is waiting for. Return a
-    list, the lowest rank first, of the ranks that others wait for but that do not wait themselves: they did not answer.
+    """Write culprits(waits): waits is a dict from each rank that is waiting to the rank that it is waiting for. Return
+    a list, the lowest rank first, of the ranks that others wait for but that do not wait themselves.
 
     these ranks keep others waiting, and are not waiting themselves.
     """

@@ -26,7 +26,6 @@ import textwrap
 from pathlib import Path
 from types import ModuleType
 
-from ..locks import PATIENCE, holding
 from ..output import keep_aside, write_file
 from .results import kind
 
@@ -52,18 +51,17 @@ def keep(name, answer, path):
     cannot be read or written, UnicodeDecodeError if it is not UTF-8.
     """
     path = Path(path)
-    with holding(path, PATIENCE):
-        content = path.read_bytes() if path.exists() else b""
-        encoding = "utf-8-sig" if content.startswith(codecs.BOM_UTF8) else "utf-8"
-        text = content.decode(encoding)
-        source = source_of(name, answer, kept_in(text))
-        if marker := MARKER.search(source):
-            raise CannotKeep(f"its source contains the line {marker[0]}, which marks answers in {path.name}; change it")
-        new, replaces = _with_block(text, name, source)
-        if new == text:
-            return False
-        aside = keep_aside(path) if replaces else None
-        write_file(path, lambda file: file.write(new.encode(encoding)))
+    content = path.read_bytes() if path.exists() else b""
+    encoding = "utf-8-sig" if content.startswith(codecs.BOM_UTF8) else "utf-8"
+    text = content.decode(encoding)
+    source = source_of(name, answer, kept_in(text))
+    if marker := MARKER.search(source):
+        raise CannotKeep(f"its source contains the line {marker[0]}, which marks answers in {path.name}; change it")
+    new, replaces = _with_block(text, name, source)
+    if new == text:
+        return False
+    aside = keep_aside(path) if replaces else None
+    write_file(path, lambda file: file.write(new.encode(encoding)))
     sys.modules.pop(MODULE, None)  # the next import reads it anew
     begin, end = BEGIN.format(name), END.format(name)
     if aside:

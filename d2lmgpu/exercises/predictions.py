@@ -6,12 +6,10 @@ of this repository show results at once, since they are also meant for reading.
 
 import html
 import math
-import re
 import sys
 
 from ..arguments import check_name, check_text, is_number, shown
 from ..devices.packages import ipython
-from ..locks import PATIENCE, holding
 from ..output import keep_aside, read_json, write_json
 from ..words import several
 from . import course
@@ -25,8 +23,6 @@ Numbers that JSON lacks are there as texts: "nan", "inf" or "-inf".
 
 WAYS = ("measured", "counted", "computed", "simulated", "published")
 """The ways in which the number beside a prediction may have been found."""
-
-NOT_FINITE = ("nan", "inf", "-inf")
 
 RIGHT = 1.25
 """A prediction counts as right in `look_back` if it is off by at most this factor."""
@@ -114,13 +110,12 @@ def _keep(mine, what, entry):
     check_text("compare: what", what)
     path = mine.folder / FILE
     try:
-        with holding(path, PATIENCE):
-            kept = _read(path)
-            entries = kept.setdefault(mine.name, {}).setdefault(what, [])
-            if entries and entries[-1]["predicted"] in (None, entry["predicted"]):
-                entries.pop()  # the same prediction again, or the first one after none
-            entries.append(entry)
-            write_json(path, kept)
+        kept = _read(path)
+        entries = kept.setdefault(mine.name, {}).setdefault(what, [])
+        if entries and entries[-1]["predicted"] in (None, entry["predicted"]):
+            entries.pop()  # the same prediction again, or the first one after none
+        entries.append(entry)
+        write_json(path, kept)
     except OSError as error:  # no reason to end a notebook
         print(f"(Predictions cannot be kept: {error})")
     seen = what in mine.seen
@@ -129,35 +124,14 @@ def _keep(mine, what, entry):
 
 
 def _read(path):
-    """The content of the copy's file; {} if there is none. If a part is unreadable, a copy of the file is kept."""
+    """The content of the copy's file; {} if there is none. If it is damaged, it is kept aside."""
     if not path.exists():
         return {}
     found = read_json(path.read_bytes())
-    sound = {name: _sound(kept) for name, kept in found.items()} if isinstance(found, dict) else {}
-    if sound != found:
-        aside = keep_aside(path).name
-        print(f"({FILE} is damaged. A copy is kept as {aside}, and unreadable parts are left out.)")
-    return sound
-
-
-def _sound(kept):
-    """A notebook's entries, without any that `compare` cannot have written."""
-    kept = kept.items() if isinstance(kept, dict) else ()
-    sound = {what: list(filter(_is_entry, entries)) for what, entries in kept if isinstance(entries, list)}
-    return {what: entries for what, entries in sound.items() if entries and _is_text(what)}
-
-
-def _is_entry(entry):
-    if not isinstance(entry, dict) or entry.keys() != {"predicted", "found", "unit", "how"}:
-        return False
-    known = is_number(entry["found"]) or entry["found"] in NOT_FINITE
-    numbers = known and (entry["predicted"] in (None, *NOT_FINITE) or is_number(entry["predicted"]))
-    return numbers and entry["how"] in WAYS and _is_text(entry["unit"])
-
-
-def _is_text(value):
-    """Whether a value is a string that can be printed. Strings in JSON may have lone surrogates, which cannot be."""
-    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
+    if isinstance(found, dict):
+        return found
+    print(f"({FILE} is damaged. A copy is kept as {keep_aside(path).name}.)")
+    return {}
 
 
 def _show_folded(what, found, details):

@@ -8,9 +8,7 @@ Python. Without IPython, cells without such commands can be read.
 """
 
 import ast
-import os
 import symtable
-import sys
 from importlib.util import decode_source
 from pathlib import Path
 
@@ -20,15 +18,6 @@ from ..folders import visible
 from ..output import read_json
 from .mine import FILE
 from .topics import EXERCISES
-
-LARGEST_FILE, LARGEST_TEXT = 50 * 2**20, 2**20
-"""The most bytes of a notebook with its pictures, and the most bytes of a Python file or characters of a notebook."""
-
-MOST = 100
-"""The most sentences on what cannot be read."""
-
-DEEPEST = 10_000
-"""Python's recursion limit while programs are read, because a sum of 400 terms is a tree of 400 levels."""
 
 BEGIN = "from __future__ import annotations\n\n__name__ = '__main__'\ndisplay = lambda *_, **__: None\n"
 """How a notebook's program begins: annotations may name what was left out, and what IPython defines is there."""
@@ -51,38 +40,33 @@ def find_answers(folder, names, made):
     """The files that answer the exercises ``names`` in a student's folder.
 
     For each exercise, mine.py comes first, then the last notebook that defines and checks it, then the first notebook
-    that defines it. Code from notebooks is written to files in the folder ``made``. Returns a dict from names to files,
-    which are "mine.py" or paths in ``made``, and a list of sentences that say what cannot be used, and why.
-
-    This function should run in a process of its own, since reading a file may take all memory, or crash Python.
+    that defines it. Code from notebooks is written to files in the folder ``made``. Returns a dict from names to paths,
+    and a list of sentences that say what cannot be used, and why.
     """
-    sys.setrecursionlimit(DEEPEST)
     folder, found, unusable = Path(folder), {}, []
-    if folder.is_symlink():
-        return {}, ["the folder is a link; hand in the folder itself"]
     try:
         notebooks = [path for path in visible(folder) if path.suffix == ".ipynb"]
     except OSError as error:
         return {}, [f"the folder cannot be read: {error.strerror}"]
     for notebook in notebooks:
+        file = Path(made, notebook.name)  # so that errors name the notebook
         try:
             source, defined, checked, unread = source_of(notebook)
-            file = Path(made, notebook.name)  # so that errors name the notebook
             file.write_text(source, encoding="utf-8")
         except Exception as error:  # whatever is wrong with one file, the others are used
             unusable.append(_sentence(notebook.name, error))
             continue
         unusable += (f"{notebook.name}, {sentence}" for sentence in unread)
         here = [name for name in names if name in defined or ("*" in defined and name in checked)]
-        found |= {name: str(file) for name in here if name not in found or name in checked}
+        found |= {name: file for name in here if name not in found or name in checked}
     mine, text = folder / FILE, ""
     try:
-        text = decode_source(_read(mine, LARGEST_TEXT)) if os.path.lexists(mine) else ""
+        text = decode_source(mine.read_bytes()) if mine.exists() else ""
         defined = names_in(text)
-        found |= {name: FILE for name in names if name in defined or ("*" in defined and name not in found)}
+        found |= {name: mine for name in names if name in defined or ("*" in defined and name not in found)}
     except Exception as error:
         unusable.append(_sentence(FILE, error, text))
-    return found, unusable[:MOST]
+    return found, unusable
 
 
 def _sentence(where, error, text=""):
@@ -114,16 +98,14 @@ def source_of(notebook):
     """A notebook's definitions as a Python program, the names that it defines and checks, and what cannot be read.
 
     The last is a list of sentences, each on a cell, of which the statements above the wrong one are used if IPython
-    can tell them apart. Raises ValueError if the file is not a notebook, or is too large, OSError if it cannot be read.
+    can tell them apart. Raises ValueError if the file is not a notebook, OSError if it cannot be read.
     """
-    content, program, unread = read_json(_read(notebook, LARGEST_FILE)), BEGIN, []
+    content, program, unread = read_json(notebook.read_bytes()), BEGIN, []
     called, defined, checked = {"check"}, set(), set()
     try:
         texts = [_code(cell) for sheet in content.get("worksheets", [content]) for cell in sheet["cells"]]
     except (AttributeError, TypeError, KeyError):
         raise ValueError("this is not a notebook") from None
-    if sum(map(len, texts)) > LARGEST_TEXT:
-        raise ValueError(f"its code is larger than {LARGEST_TEXT >> 20} MB")
     for number, text in enumerate(texts, 1):
         try:
             for node in read_cell(text):
@@ -232,14 +214,3 @@ def _may_fail(node, otherwise=None):
     """Put a statement into a ``try``, since it may need something left out, such as a default that was measured."""
     handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, otherwise or [ast.Pass()])
     return ast.fix_missing_locations(ast.Try([node], [handler], [], []))
-
-
-def _read(file, largest):
-    """The bytes of a student's file. Raises ValueError for anything but a file, such as a link or a folder."""
-    if file.is_symlink():
-        raise ValueError("this is a link; hand in the file itself")
-    if not file.is_file():
-        raise ValueError("this is not a file")
-    if file.stat().st_size > largest:
-        raise ValueError(f"larger than {largest >> 20} MB")
-    return file.read_bytes()

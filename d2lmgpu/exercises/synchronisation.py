@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ..collectives import ALGORITHMS, compile_algorithm
+from ..collectives import ALGORITHMS
+from ..collectives.program import compile_algorithm
 from ..devices import cpu, to_host
 from ..parallel import get_params
 from ..words import several

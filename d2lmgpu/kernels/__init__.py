@@ -1,1 +1,27 @@
-"""Fast implementations of the layers: in NumPy for the CPU (cpu/), in CUDA for GPUs (cuda/)."""
+"""Fast implementations of the layers: in NumPy for the CPU (cpu/), in CUDA for GPUs (cuda/).
+
+They give the same results as the layers as they are written, which compute wherever there are no kernels.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Kernels(NamedTuple):
+    """The kernels for a kind of device: what there is, for which arrays, and whether they work.
+
+    ``sums(X, y, params, network, grads, ...)`` writes the gradients and returns the loss and the number of right
+    answers; ``module`` has ``outputs(X, params, network, ...)``, and what plans and collectives use. ``work()``, called
+    on the device, tries them once.
+    """
+
+    module: Any
+    sums: Callable
+    dtypes: tuple = (np.float32,)
+    work: Callable = lambda: True
+
+
+KERNELS = {}
+"""The `Kernels` by kind of device, "cpu" and "gpu"; networks/fast.py enters them."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..devices import array_module
 from ..layers.functions import output_shapes
-from ..timing import span
+from ..spans import span
 
 
 class Stages:

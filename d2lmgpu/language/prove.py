@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..arguments import check_name, check_whole
-from ..devices import MOST_DEVICES
+from ..arguments import MOST_DEVICES, check_name, check_whole
 from .actions import ALONE, MOST_ELEMENTS
 from .follow import diagnosis, follow, shares_alone
 from .goals import GOALS

@@ -1,6 +1,5 @@
 """Networks: composing them, networks with a name, initial parameters, and computing outputs, losses and gradients."""
 
-from .as_written import logits_as_written as logits_as_written, loss_and_grads_as_written as loss_and_grads_as_written
 from .build import (
     AvgPool2d as AvgPool2d,
     BatchNorm as BatchNorm,
@@ -16,12 +15,13 @@ from .build import (
     sequential as sequential,
 )
 from .compute import (
-    kernels_work as kernels_work,
     lenet as lenet,
     logits as logits,
     loss_and_grads as loss_and_grads,
+    sums_and_grads as sums_and_grads,
 )
 from .describe import described as described, layer_rows as layer_rows, layer_table as layer_table, restored as restored
+from .fast import kernels_work as kernels_work
 from .initial import INITS as INITS, init_params as init_params, init_statistics as init_statistics
 from .known import (
     CNN as CNN,
@@ -34,5 +34,7 @@ from .known import (
     known_network as known_network,
     lenet_network as lenet_network,
 )
-from .losses import CROSS_ENTROPY as CROSS_ENTROPY, LOSSES as LOSSES, find_loss as find_loss, try_loss as try_loss
+from .losses import CROSS_ENTROPY as CROSS_ENTROPY, LOSSES as LOSSES, find_loss as find_loss
 from .mixed import HALF as HALF, half_weights as half_weights, in_half as in_half
+from .plain import logits_as_written as logits_as_written, loss_and_grads_as_written as loss_and_grads_as_written
+from .try_loss import try_loss as try_loss

@@ -16,44 +16,19 @@ complete.
 import functools
 import itertools
 
-from ..devices import array_module, on_device, zeros_in_one_buffer
-from ..kernels.stages import check_grads, timed, to_the_end
-from ..layers.batch_norm import batch_moments, batch_norm, batch_norm_fixed, batch_norm_sums, make_sync_statistics
+from ..kernels.stages import check_grads, timed
+from ..layers.batch_norm import batch_moments, batch_norm, batch_norm_sums
 from ..layers.convolution import conv2d, conv2d_grad
 from ..layers.dense import dense, dense_grad
 from ..layers.functions import function_of
 from ..layers.labels import with_right_answers
-from ..timing import span
-from .build import channels
-from .known import LENET
+from ..spans import span
 from .losses import CROSS_ENTROPY
 
 BACKWARD_IN_TWO = (conv2d_grad, dense_grad)
 """Backward functions that can compute only the gradient of the input, or only the gradients of the parameters."""
 WITH_WEIGHT = (conv2d, dense, batch_norm)
 """Layers whose caches have the weight as their second element."""
-
-
-@on_device
-def loss_and_grads_as_written(X, y, params, network=LENET, loss=CROSS_ENTROPY, draws=None):
-    """Like `loss_and_grads`, but computed by the layers as they are written: the reference for kernels/."""
-    grads = zeros_in_one_buffer(params)
-    sync_statistics = make_sync_statistics(channels(network), array_module(X))
-    parts = as_written(X, y, params, network, grads, sync_statistics, draws=draws, loss=loss)
-    sums = to_the_end(parts)
-    return sums[..., 0].copy(), grads
-
-
-def logits_as_written(X, params, network=LENET, statistics=()):
-    """Like `logits`, but computed by the layers as they are written, with plain arrays: the reference for kernels/."""
-    rest, fixed = iter(params), iter(statistics)
-    for layer in network:
-        own = [next(rest) for _ in layer.shapes]
-        if layer.channels and statistics:
-            X = batch_norm_fixed(X, *own, next(fixed), next(fixed))
-        else:
-            X, _ = layer.forward(X, *own)
-    return X
 
 
 def as_written(X, y, params, network, grads, sync_statistics=(), scale=1.0, draws=None, loss=CROSS_ENTROPY):

@@ -11,7 +11,6 @@ can be written to a file and rebuilt from it; see `described` and `restored`.
 
 import functools
 import inspect
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, ParamSpec
@@ -141,14 +140,6 @@ def sequential(input_shape, *recipes) -> Network:
 
     Raises ValueError, with the number of the layer, if it is not a layer or does not fit the layers before it.
     """
-    return composed(input_shape, recipes)
-
-
-def composed(input_shape, recipes, shapes=None):
-    """Like `sequential`. ``shapes``: an iterator over the shapes that the network's parameters must have.
-
-    Other shapes raise ValueError. They are compared before memory is allocated for a layer.
-    """
     input_shape = check_input_shape(input_shape)
     x = np.zeros((1, *input_shape), np.float32)
     network = []
@@ -157,8 +148,6 @@ def composed(input_shape, recipes, shapes=None):
             layer = recipe(x.shape[1:]) if callable(recipe) else None
             if not isinstance(layer, Layer):
                 raise ValueError(f"it makes {shown(layer)}, not a Layer")
-            if shapes is not None and layer.shapes != tuple(itertools.islice(shapes, len(layer.shapes))):
-                raise ValueError(f"the parameters of {recipe} do not have the shapes of those given")
             y, _ = layer.forward(x, *(np.zeros(shape, np.float32) for shape in layer.shapes))
             x = check_array("its output", y)
         except Exception as error:  # a layer of one's own may raise anything

@@ -1,7 +1,7 @@
 """Compute with a network: the logits, the loss and its gradients.
 
 Kernels for the arrays' device do this if they have been tested and are correct; otherwise the code in as_written.py
-does it. Kernels are tested on a small network: their results are compared with those of the layers that they replace.
+does it (see kernels/).
 """
 
 from types import NoneType
@@ -10,27 +10,17 @@ import numpy as np
 
 from ..arguments import check_array, check_number, shown
 from ..devices import array_module, on_device, zeros_in_one_buffer
-from ..devices.trials import works
 from ..exact import ExactSums
-from ..kernels import cpu as cpu_kernels, cuda as cuda_kernels
-from ..kernels.stages import to_the_end
+from ..kernels import KERNELS
 from ..layers import make_sync_statistics, track_statistics
-from .as_written import as_written, logits_as_written, loss_and_grads_as_written
-from .build import AvgPool2d, Conv2d, Dense, Flatten, ReLU, channels, sequential
+from .build import channels
 from .checks import check_drawing, check_images, check_layers, check_params, check_running, check_trainable
-from .initial import init_params
 from .known import LENET
-from .losses import as_targets, find_loss, on_host
+from .losses import as_targets, find_loss
+from .plain import logits_as_written, sums_as_written
 
 USE_CUDA_KERNELS = True
 """Whether GPUs use the CUDA kernels. With False, they use the layers as written, which is slow but simple."""
-
-TRIED = sequential(
-    (2, 15, 14), Conv2d(6, 3), ReLU(), AvgPool2d(), Conv2d(8, 3), AvgPool2d(), Flatten(), Dense(9), ReLU(), Dense(4)
-)
-
-TOLERANCES = {"float32": 1e-4, "tf32": 0.05, "mixed": 0.05}
-"""The relative error allowed for gradients, by precision: factors are rounded to 24 or 11 bits."""
 
 
 @on_device
@@ -104,24 +94,31 @@ def loss_and_grads(
         check_running("loss_and_grads: statistics", statistics, network)
     xp, y = array_module(X), as_targets(y, X.dtype)
     grads = zeros_in_one_buffer(params) if out is None else out
-    if len(X) == 0:
-        for grad in grads:
-            grad[...] = 0
-        return xp.zeros((), X.dtype), grads
-    kernels, sync = kernels_for(X, params, exact is not None), make_sync_statistics(channels(network), xp)
-    how = {"sync_statistics": sync, "scale": scale, "draws": draws}
-    how["loss"] = loss if kernels is None else loss.for_kernels(y)
-    if exact is not None:
-        how["exact"] = exact
-        for grad in grads:
-            grad[...] = 0
-    compute = as_written if kernels is None else kernels.in_parts
-    found = to_the_end(compute(X, y, params, network, grads, **how))  # the loss, and the number of right answers
-    if exact is not None:
-        exact.check()
+    sync = make_sync_statistics(channels(network), xp)
+    found = sums_and_grads(X, y, params, network, grads, loss, scale, draws, sync, exact)
     for mean, variance, own in zip(statistics[::2], statistics[1::2], sync, strict=True) if statistics else ():
         track_statistics(mean, variance, own.moments)
     return xp.asarray(found, None if exact else X.dtype)[..., 0].copy(), grads
+
+
+def sums_and_grads(X, y, params, network, grads, loss, scale=1.0, draws=None, sync=(), exact=None):
+    """Like `loss_and_grads`, without checks: write ``grads``, and return the loss and the number of right answers.
+
+    ``sync``: a `SyncStatistics` for each batch norm layer, to which the sums over images are written.
+    """
+    if len(X) == 0 or exact is not None:
+        for array in [*grads, *(own.moments for own in sync)]:
+            array.fill(0)
+    if len(X) == 0:
+        return array_module(X).zeros(2, X.dtype)
+    kernels = _kernels_for(X, params, exact is not None)
+    if kernels is None:
+        return sums_as_written(X, y, params, network, grads, loss, scale, draws, sync)
+    how = {"sync_statistics": sync, "scale": scale, "draws": draws, "loss": loss.for_kernels(y), "exact": exact}
+    found = kernels.sums(X, y, params, network, grads, **how)
+    if exact is not None:
+        exact.check()
+    return found
 
 
 def kernels_for(X, params, exact=False):
@@ -129,50 +126,20 @@ def kernels_for(X, params, exact=False):
 
     Raises ValueError for ``exact`` sums if there are no kernels.
     """
-    kernels = _kernels_for(X, params)
-    if exact and kernels is None:
+    kernels = _kernels_for(X, params, exact)
+    return kernels and kernels.module
+
+
+def _kernels_for(X, params, exact):
+    """The `Kernels` for these plain arrays, or None."""
+    kind = "cpu" if array_module(X) is np else "gpu"
+    kernels = KERNELS.get(kind) if kind == "cpu" or USE_CUDA_KERNELS else None
+    if kernels and all(array.dtype in kernels.dtypes and array.dtype == X.dtype for array in (X, *params)):
+        if kernels.work():
+            return kernels
+    if exact:
         raise ValueError(
             f"exact sums need kernels, which are not in use here for {X.dtype}: those of GPUs take float32, if they "
             "work (d2lmgpu devices --check tries them), those of CPUs float64, too; use these, or sums='float'"
         )
-    return kernels
-
-
-def _kernels_for(X, params):
-    kernels, dtypes = cpu_kernels, (np.float32, np.float64)
-    if array_module(X) is not np:
-        kernels, dtypes = cuda_kernels if USE_CUDA_KERNELS else None, (np.float32,)
-    if X.dtype not in dtypes or not all(param.dtype == X.dtype for param in params):
-        return None
-    if kernels is cuda_kernels and not kernels_work(f"gpu({cuda_kernels.current_card()})", array_module(X)):
-        return None
-    return kernels
-
-
-def kernels_work(name, xp, precision="float32"):
-    """Whether kernels on the current device compute the same as the layers, which is tested once.
-
-    ``name``: the device's name, for example "gpu(0)". ``xp``: its array module.
-    """
-    tried = "the kernels" if precision == "float32" else f"kernels with precision {precision}"
-    instead = "the layers compute as they are written, which is slow"
-    return works(name, tried, instead, lambda: try_kernels(xp, precision))
-
-
-def try_kernels(xp, precision="float32"):
-    """Compute a small network's loss and gradients; RuntimeError if they differ from the layers' in float64."""
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(0, 1, (5, *TRIED.input_shape)).astype(np.float32), rng.integers(0, TRIED.classes, 5)
-    params = [param + rng.normal(0, 0.1, param.shape) for param in init_params(init="he", network=TRIED)]
-    loss, grads = loss_and_grads_as_written(X.astype(float), y, [param.astype(float) for param in params], TRIED)
-    places = [xp.array(param.astype(np.float32)) for param in params]
-    found = [xp.zeros(param.shape, np.float32) for param in params]
-    X, y = xp.array(X), xp.array(y)
-    kernels, how = (cpu_kernels, {}) if xp is np else (cuda_kernels, {"precision": precision})
-    there_and_back = kernels.Pass(TRIED, places, X.shape[1:], X.dtype, len(X), False, True, None, {}, **how)
-    found_loss = to_the_end(there_and_back.forward(X, places, y))[0]
-    to_the_end(there_and_back.backward(places, found))
-    pairs = zip([found_loss, *found], [loss, *grads], strict=True)
-    error = max(np.linalg.norm(on_host(one) - other) / np.linalg.norm(other) for one, other in pairs)
-    if not error <= TOLERANCES[precision]:
-        raise RuntimeError(f"gradients have a relative error of {error:.2g}")
+    return None

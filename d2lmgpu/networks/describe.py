@@ -9,13 +9,9 @@ import math
 
 import numpy as np
 
-from ..arguments import check_list, check_whole, plain, shown
+from ..arguments import check_list, shown
 from ..layers.functions import function_of, output_shapes
-from .build import RECIPES, Recipe, check_input_shape, composed
-
-MOST_LAYERS = 10**4
-LARGEST_IMAGE = 2**28
-"""The largest size of an image, as a count of its numbers. Such an image takes a gigabyte."""
+from .build import RECIPES, Recipe, sequential
 
 
 def described(network):
@@ -26,23 +22,12 @@ def described(network):
     return {"input_shape": list(network.input_shape), "layers": layers}
 
 
-def restored(description, shapes=None):
-    """The `Network` with this description. ``shapes``: the shapes of its parameters, in order, if they are known.
-
-    Raises ValueError for a description that `described` did not make. Each layer's parameters are compared with the
-    shapes before memory is allocated for the layer.
-    """
+def restored(description):
+    """The `Network` with this description. Raises ValueError for a description that `described` did not make."""
     if not isinstance(description, dict) or set(description) != {"input_shape", "layers"}:
         raise ValueError(f"{shown(description)} is not a description of a network, with input_shape and layers")
     layers = check_list("the network's layers", description["layers"], of="layers, [name, arguments]")
-    check_whole("the network's number of layers", len(layers), most=MOST_LAYERS)
-    input_shape = check_input_shape(description["input_shape"])
-    check_whole("the network's input_shape: how many numbers it has in all", math.prod(input_shape), most=LARGEST_IMAGE)
-    rest = None if shapes is None else map(tuple, plain(list(shapes)))
-    network = composed(input_shape, [_recipe(layer) for layer in layers], rest)
-    if rest is not None and any(True for _ in rest):
-        raise ValueError("there are more parameters than the network has")
-    return network
+    return sequential(description["input_shape"], *(_recipe(layer) for layer in layers))
 
 
 def _recipe(layer):

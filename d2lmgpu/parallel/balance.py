@@ -10,14 +10,14 @@ import functools
 
 import numpy as np
 
-from ..arguments import check_whole
-from ..data import check_examples, to_float
+from ..arguments import check_examples, check_whole
+from ..data import to_float
 from ..devices import check_devices
 from ..layers import Draws
 from ..measuring import repeated, seconds_of, take_rounds
 from ..networks import CROSS_ENTROPY, LENET, loss_and_grads
-from .data import get_params, split_batch
 from .shards import shard_bounds
+from .step import get_params, split_batch
 
 ROUNDS = 3
 STEPS = 3

@@ -1,67 +1,18 @@
-"""Data parallelism: every device holds all parameters, and a part of each minibatch.
+"""`train_batch`, the textbook's name for one training step on all devices: a `Step` of what people give, checked."""
 
-One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
-
-             minibatch X, y
-            ↙              ↘            split_batch
-    shard on device 0   shard on device 1
-            ↓               ↓           loss_and_grads, at the same time
-       gradients        gradients
-            ↓ ←───────────→ ↓           allreduce: now both devices hold the sum
-       parameters       parameters      sgd, on each device's own copy
-"""
-
-from collections.abc import Callable
-
-import numpy as np
-
-from ..arguments import as_numpy, check_array, check_flag, check_list, check_number, shown
-from ..cluster import as_cluster, gather
-from ..collectives import allreduce, check_algorithm
-from ..data import check_examples
-from ..devices import Batch, DeviceArray, DeviceMismatchError, parts_of, put, to_host
+from ..arguments import as_numpy, check_flag, check_list, check_number, shown
+from ..cluster import as_cluster
+from ..collectives import check_algorithm, find_algorithm
+from ..devices import DeviceArray, DeviceMismatchError
 from ..devices.errors import HOST
-from ..devices.transfer import result_to_host
-from ..exact import ExactSums, as_floats
-from ..networks import LENET, channels, loss_and_grads
+from ..networks import LENET, channels
 from ..networks.checks import check_drawing, check_images, check_network, check_params, check_running, check_trainable
-from ..networks.losses import find_loss
+from ..networks.losses import as_targets, find_loss
 from ..optimizers import OPTIMIZERS, DeviceOptimizer, init_optimizer
-from ..timing import span
-from .shards import check_loads, granule_of, put_parts, shard_bounds
-
-
-def get_params(params, device) -> list[DeviceArray]:
-    """A full copy of the parameters on ``device``: a list of device arrays, all in one buffer.
-
-    Raises ValueError unless ``params`` is a list of arrays, and DeviceError unless ``device`` is a device.
-    """
-    params = check_list("get_params: params", params, of="arrays, as from init_params")
-    params = [check_array(f"get_params: params: number {i}", param) for i, param in enumerate(params)]
-    if not params:
-        raise ValueError("get_params: the list of parameters is empty; give those of init_params, or a network's")
-    if len({param.dtype for param in params}) > 1:
-        return [put(param, device) for param in params]
-    flat = put(np.concatenate([to_host(param).reshape(-1) for param in params]), device)
-    return [DeviceArray(part, device) for part in parts_of(flat.raw, params)]
-
-
-def split_batch(X, y, devices, loads=None, sums="float") -> tuple[list[DeviceArray], list[DeviceArray]]:
-    """Split examples over the devices: (list of X shards, list of y shards), each shard on its device.
-
-    Shard sizes differ by at most one, or follow ``loads``, a number for each device: its share of the work in any unit,
-    where 0 leaves the device idle. Shards may be empty, so there may be fewer examples than devices. With
-    ``sums="exact"``, shards consist of whole granules of 64 examples (see exact.py), and their sizes differ by at most
-    one granule. On a `Cluster`, each process gets the shards of its own devices.
-
-    Raises ValueError if X and y differ in length, and for invalid devices or loads.
-    """
-    everybody = as_cluster(devices)
-    X, y = check_examples("split_batch", X, y)
-    if loads is not None:
-        loads = check_loads(loads, len(everybody))
-    bounds = everybody.part(shard_bounds(len(X), len(everybody), loads, granule_of(sums)))
-    return put_parts(X, bounds, everybody.mine), put_parts(y, bounds, everybody.mine)
+from ..spans import span
+from .computation import computation_for
+from .shards import granule_of, shard_bounds
+from .step import Replica, Step, split_batch
 
 
 def train_batch(
@@ -70,7 +21,7 @@ def train_batch(
     device_params,
     devices,
     lr,
-    algorithm: str | Callable = "naive",
+    algorithm="naive",
     flat=False,
     network=LENET,
     optimizer: str | list = "sgd",
@@ -102,83 +53,19 @@ def train_batch(
     """
     X, y = as_numpy("train_batch: X", X), as_numpy("train_batch: y", y)
     devices, loss = as_cluster(devices), find_loss(loss)
-    replicas = _replicas(devices.mine, device_params, network, optimizer, statistics)
+    replicas = _replicas(devices.mine, device_params, network, optimizer, loss, statistics, sums)
     lr, flat = check_number("lr", lr), check_flag("flat", flat)
-    _check_step(X, y, devices, replicas, algorithm, network, loss, draws)
-    granule = granule_of(sums)
-    if granule > 1 and channels(network):
-        raise ValueError(
-            "train_batch: sums are exact, but batch norm uses statistics of each device's own images; use train with "
-            "batch_statistics='synchronised', or a network without batch norm"
-        )
-    bounds = devices.part(shard_bounds(len(y), len(devices), granule=granule))
-    for replica, (first, _) in zip(replicas, bounds, strict=True):
-        replica.how = {"network": network, "loss": loss, "draws": draws and draws.after(first)}
-        if granule > 1:
-            replica.add_exactly(len(y))
+    _check_step(X, y, devices, replicas, algorithm, network, loss, draws, sums)
+    algorithm = find_algorithm(devices.across(algorithm))
+    if draws is not None:
+        draws = draws.after(devices.part(shard_bounds(len(y), len(devices), granule=granule_of(sums)))[0][0])
     with span("data"):
-        X_shards, y_shards = split_batch(X, y, devices, sums=sums)
-    batch = Batch()  # of work
-    each_device = zip(replicas, X_shards, y_shards, strict=True)  # all devices compute at the same time
-    tasks = [batch.run(replica.device, replica.loss_and_grads, X, y) for replica, X, y in each_device]
-    messages = [[replica.flat_grads] if flat else replica.grads for replica in replicas]
-    for grads in zip(*messages, strict=True):  # afterwards, all devices hold the sum of this gradient
-        allreduce(grads, devices.across(algorithm), batch)
-    # every device updates its own copy
-    updates = [batch.submit(replica.device, replica.update, tasks, lr, len(y)) for replica in replicas]
-    batch.commit()
-    for task in tasks:
-        task.asked = True  # if several fail, only the first error is raised
-    for update in updates:
-        update.result()
-    losses = [[float(result_to_host(loss))] for loss in [task.result() for task in tasks]]
-    return sum(gather(devices, losses).ravel().tolist())
+        X_shards, y_shards = split_batch(X, as_targets(y, X.dtype), devices, sums=sums)
+    return Step(replicas, X_shards, y_shards, lr, len(y), devices, algorithm, flat, draws).finish()[0]
 
 
-class Replica:
-    """A device's own ``params`` (from `get_params`), which are updated in place, and their gradients.
-
-    All replicas on a device share one buffer for gradients, since no gradients are needed after a step. ``optimizer``:
-    a `DeviceOptimizer`. ``statistics``: those of batch norm, or None. ``how``: other arguments of `loss_and_grads`.
-    """
-
-    def __init__(self, device, params, optimizer, statistics):
-        self.device, self.params, self.optimizer, self.statistics = device, params, optimizer, statistics
-        self.exact = None
-        self._place_grads("gradients", params[0].dtype)
-
-    def add_exactly(self, examples):
-        """Make the gradients exact sums, int64. ``examples``: how many the minibatch has on all devices together."""
-        self.exact = ExactSums(examples, f"on {self.device}")
-        self._place_grads("exact gradients", np.int64)
-
-    def _place_grads(self, name, dtype):
-        flat = self.device.buffer(name, sum(param.size for param in self.params), dtype)
-        self.raw = [param.raw for param in self.params], parts_of(flat, self.params)  # plain arrays
-        self.grads = [DeviceArray(part, self.device) for part in self.raw[1]]
-        self.flat_grads = DeviceArray(flat, self.device)
-
-    def loss_and_grads(self, X, y):
-        """Write ``grads``, and return the loss summed over the shard. Runs on the device, with plain arrays."""
-        self.moved = None if self.statistics is None else [array.raw.copy() for array in self.statistics]
-        params, grads = self.raw
-        loss, _ = loss_and_grads(X, y, params, out=grads, statistics=self.moved, exact=self.exact, **self.how)
-        return loss
-
-    def update(self, tasks, lr, batch_size):
-        """Do a step of the optimiser with the summed gradients, unless a task has failed. Runs on the device."""
-        if any(task.error for task in tasks):  # the allreduce has waited for all of them
-            return
-        params, grads = self.raw
-        if self.exact:
-            grads = [as_floats(grad, param.dtype) for param, grad in zip(params, grads, strict=True)]
-        self.optimizer.update(params, grads, lr, batch_size)
-        for array, moved in zip(self.statistics or (), self.moved or (), strict=True):
-            array.raw[...] = moved
-
-
-def _replicas(devices, device_params, network, optimizer, statistics):
-    """A `Replica` on each device, after checking the parameters and statistics."""
+def _replicas(devices, device_params, network, optimizer, loss, statistics, sums):
+    """A `Replica` on each of this process's devices, after checking what they are given."""
     check_network(network)
     check_trainable(network)
     params = _on_each(devices, "the parameters", device_params, check_params, network)
@@ -196,10 +83,17 @@ def _replicas(devices, device_params, network, optimizer, statistics):
         for state in own.state:
             _on_each([device], "the optimizer's state", [state], check_params, network)
     if statistics is None:
-        statistics = [None] * len(devices)
+        statistics = [()] * len(devices)
     else:
         statistics = _on_each(devices, "the statistics", statistics, check_running, network)
-    return [Replica(*own) for own in zip(devices, params, optimizer, statistics, strict=True)]
+    if granule_of(sums) > 1 and channels(network):
+        raise ValueError(
+            "train_batch: sums are exact, but the network has batch norm, whose results depend on how examples are "
+            "split; use a network without it, or sums='float'"
+        )
+    computation = computation_for(sums=sums)
+    each = zip(devices, params, optimizer, statistics, strict=True)
+    return [Replica(*own, computation(own[0], network, loss, running)) for *own, running in each]
 
 
 def _on_each(devices, what, lists, check, network):
@@ -215,8 +109,9 @@ def _on_each(devices, what, lists, check, network):
     return lists
 
 
-def _check_step(X, y, everybody, replicas, algorithm, network, loss, draws):
-    if everybody.size == 1 or str(algorithm) != "mpi":
+def _check_step(X, y, devices, replicas, algorithm, network, loss, draws, sums):
+    """Raise ValueError for arguments that do not fit together."""
+    if devices.size == 1 or str(algorithm) != "mpi":
         check_algorithm(algorithm, training=True)
     check_drawing(network, draws)
     for replica in replicas:

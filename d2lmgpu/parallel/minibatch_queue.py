@@ -10,14 +10,14 @@ The devices work on a minibatch while the host program prepares the next.
 
 import numpy as np
 
-from ..arguments import check_flag, check_seed, check_whole, shown
+from ..arguments import check_examples, check_flag, check_seed, check_whole, shown
 from ..cluster import as_cluster
-from ..data import batch_rng, check_examples, epoch_order, epoch_size, to_float
+from ..data import batch_rng, epoch_order, epoch_size, to_float
 from ..devices import DeviceArray
 from ..devices.errors import HOST
 from ..devices.records import note_transfer, timed
 from ..layers import Draws, check_targets
-from ..timing import span
+from ..spans import span
 from ..transforms import find_transform
 from ..words import name_of
 from .shards import check_loads, granule_of, put_parts, shard_bounds

@@ -1,7 +1,5 @@
 """Plans, which describe a whole training step as data: a file for each way to split it, and modules that use plans."""
 
-from collections.abc import Callable
-
 from ..language.plan import (
     MOST_DEVICES as MOST_DEVICES,
     MOST_MICRO_BATCHES as MOST_MICRO_BATCHES,
@@ -11,7 +9,8 @@ from ..language.plan import (
     PlanError as PlanError,
     Stage as Stage,
 )
-from ..language.prove_plan import PlanProof as PlanProof, prove_plan
+from ..language.prove_plan import PlanProof as PlanProof, prove_plan as prove_plan
+from .by_name import PLANS as PLANS
 from .channels import channel_pairs as channel_pairs, channels as channels
 from .compose import compose as compose
 from .cut import cut as cut
@@ -31,20 +30,3 @@ from .zero import zero1 as zero1, zero2 as zero2, zero3 as zero3
 from .zero_bubble import zero_bubble as zero_bubble
 
 prove = prove_plan
-
-PLANS: dict[str, Callable[..., Plan]] = {
-    "data": data,
-    "layers": layers,
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-    "zero-bubble": zero_bubble,
-    "channels": channels,
-    "channel-pairs": channel_pairs,
-    "zero1": zero1,
-    "zero2": zero2,
-    "zero3": zero3,
-}
-"""The ways to split a training step, by name: functions that make a `Plan` for k devices and some micro-batches.
-
-All other arguments are optional; without ``network`` the plans are for LeNet.
-"""

@@ -99,7 +99,8 @@ class Computing(Values):
         ready = self._teller(stages, final) if final and not more else None
         how = {"ready": ready, "sync_statistics": sum(sync, []), "draws": self._draws(s, m), "loss": loss, "dx": dx}
         how["exact"] = self._of_exact(s)
-        self.minibatch.sums[m] = to_the_end(self._run_in_parts(s, m, x, params, layers, grads, **how))
+        sums = to_the_end(self._run_in_parts(s, m, x, params, layers, grads, **how))
+        self.minibatch.sums[m] = sums if how["exact"] or sums is None else sums.astype(x.dtype)
         for i, own in zip(stages, sync, strict=True):
             self._add_norms("moments", i, own)
         add(more)

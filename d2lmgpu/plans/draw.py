@@ -7,7 +7,7 @@ collective, form one bar if they follow each other without a pause. The bar is b
 transfers run while the device computes.
 """
 
-from ..collectives.draw import COLOURS, figure_of
+from ..figures import COLOURS, figure_of
 from ..language.plan import COMPUTES
 from .film import film_of_simulation
 from .simulate import simulate

@@ -6,7 +6,7 @@ same layer for the same micro-batch, their colours are side by side, with the ch
 """
 
 from ..arguments import plain
-from ..collectives.draw import COLOURS, figure_of
+from ..figures import COLOURS, figure_of
 from ..language.actions import Transfer
 from ..language.check import check_plan
 from ..language.memory import unit_bytes

@@ -4,7 +4,7 @@ Boxes are computations; messages are arrays that are sent whole, the y and dy of
 such as those of a collective, form one bar if they follow each other without a pause.
 """
 
-from ..collectives.draw import COLOURS
+from ..figures import COLOURS
 from ..language.plan import COMPUTES
 from ..words import several
 from .simulate import simulate

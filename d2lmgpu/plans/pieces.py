@@ -13,7 +13,7 @@ A piece runs no Python code. Exchanges always use the arrays that the device had
 
 import numpy as np
 
-from ..timing import span
+from ..spans import span
 from .graph_store import GraphStore
 from .graphs import GraphExecution, OnDevices
 from .piece_batches import Launches, Pieces

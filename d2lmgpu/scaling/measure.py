@@ -71,7 +71,7 @@ def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=
     groups = [[device] for device in devices]
     counts = {n: max(steps, min(MOST_STEPS, steps * sizes[-1] // n)) for n in sizes}
     turns = take_rounds({n: Contender(groups, network, n, counts[n], data) for n in sizes}, repeats)
-    return Compute(sizes, [_median(turns[n]) / counts[n] for n in sizes], len(devices))
+    return Compute(sizes, [_median(turns[n]) / counts[n] for n in sizes])
 
 
 def _predict(scaling, shards, turns, devices, epoch):
@@ -86,7 +86,7 @@ def _predict(scaling, shards, turns, devices, epoch):
         busy, n = shards[row.devices]
         steps = []
         for turn in turns[busy, n]:
-            compute = Compute([n], [turn.seconds / scaling.steps], busy)
+            compute = Compute([n], [turn.seconds / scaling.steps])
             steps += predict_scaling(compute, [row.devices], *step)
         predicted = [step.seconds_per_step / row.batch_size * epoch for step in steps]
         measured = [turn.seconds / scaling.steps / row.batch_size * epoch for turn in turns[row.devices]]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..collectives.draw import COLOURS, MARKERS, figure_of
+from ..figures import COLOURS, figure_of
 from ..plots import PHASE_COLOURS
 from ..timing import PHASES
 from ..words import several
@@ -50,31 +50,6 @@ def plot_phases(experiments):
         _draw_phases(axes, scaling.rows, [str(row.devices) for row in scaling.rows])
         axes.set(xlabel="devices", title=title)
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
-    return figure
-
-
-def plot_extrapolation(lines, published=()):
-    """Plot efficiency against the number of devices, a line for each of ``lines``: {label: list of `Prediction`}.
-
-    ``published``: (devices, efficiency, label) for published measurements, drawn as stars.
-    Returns the matplotlib figure.
-    """
-    figure, axes = figure_of((9, 4.6))
-    for number, (label, predictions) in enumerate(lines.items()):
-        counts, values = [p.devices for p in predictions], [p.efficiency for p in predictions]
-        style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
-        axes.plot(counts, values, ls="--", label=f"simulated: {label}", **style)
-    for number, (devices, efficiency, label) in enumerate(published):
-        style = {"color": COLOURS[-1 - number % len(COLOURS)], "marker": "*", "ms": 14, "ls": "", "mec": "black"}
-        axes.plot(devices, efficiency, label=f"published: {label}", **style)
-    marked = sorted({p.devices for predictions in lines.values() for p in predictions} | {p[0] for p in published})
-    axes.axhline(1, color="#555555", lw=1, label="ideal")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(marked, [f"{k:,}" for k in marked])
-    axes.minorticks_off()
-    axes.set(xlabel="devices", ylabel="efficiency: speed-up / devices", ylim=(0, 1.08))
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 

@@ -29,15 +29,12 @@ MESSAGES = (2**12, 2**16, 2**20, 2**23)
 class Compute:
     """``seconds`` of a step without an exchange, for ascending ``sizes`` of a device's part.
 
-    ``busy``: how many devices worked at the same time. Called with n, it returns the seconds for n examples: linearly
-    interpolated or extrapolated from the sizes, or, with only one size, in proportion to n.
+    Called with n, it returns the seconds for n examples: linearly interpolated or extrapolated from the sizes, or, with
+    only one size, in proportion to n.
     """
 
     sizes: list
     seconds: list
-    busy: int = 1
-
-    as_dict = asdict
 
     def __call__(self, n):
         """Seconds for n examples."""
@@ -47,10 +44,6 @@ class Compute:
         i = min(max(int(np.searchsorted(sizes, n)), 1), len(sizes) - 1)
         (n0, n1), (t0, t1) = sizes[i - 1 : i + 1], seconds[i - 1 : i + 1]
         return max(0.0, t0 + (t1 - t0) * (n - n0) / (n1 - n0))
-
-    def faster(self, times):
-        """The `Compute` of a device that is ``times`` times as fast."""
-        return Compute(self.sizes, [seconds / times for seconds in self.seconds], self.busy)
 
 
 @dataclass

@@ -31,10 +31,6 @@ class Scaling:
 
     `measure_scaling` sets ``rows``, a `Row` for each number of devices; ``places``, how many of the devices can work at
     the same time (cores or GPUs); and ``model``, the basis of predictions, or None.
-
-    `measure_cluster_scaling` sets ``measured``, the seconds of a step (the median, the minimum and the maximum over the
-    rounds), and ``predicted``, a list of `Prediction`: the first for the cluster itself, the others for more processes.
-    They are based on ``compute`` and ``wires``.
     """
 
     mode: str
@@ -53,16 +49,8 @@ class Scaling:
     rows: list = None
     places: int = None
     model: dict = None
-    measured: list = None
-    predicted: list = None
-    compute: dict = None
-    wires: dict = None
-    processes_per_host: int = None
-    devices_per_process: int = None
 
-    def as_dict(self):
-        """A dict for JSON, without the fields of the other kind of experiment."""
-        return {name: value for name, value in asdict(self).items() if value is not None or name == "model"}
+    as_dict = asdict
 
     def of_places(self):
         """The processors, in words: "2 cores", "1 GPU"."""

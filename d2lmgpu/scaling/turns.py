@@ -23,7 +23,7 @@ from ..measuring import seconds_of
 from ..networks import init_params
 from ..timing import Timeline
 from ..training import Settings
-from ..training.runner import make_runner
+from ..training.make_runner import make_runner
 
 LR = 0.01
 """The learning rate: so small that no run diverges, whatever its minibatch size. It affects nothing else."""
@@ -44,13 +44,13 @@ class Turn(NamedTuple):
 class Contender:
     """Trains on all ``groups`` of devices at the same time. Each call continues training and returns a `Turn`.
 
-    One group of k devices, or a `Cluster`, is data-parallel training as in `train`. Groups of one device each are
-    independent training runs on the same machine that exchange nothing. ``batch_size``: the batch size of each group;
-    ``how``: settings from `setup.HOW`, by name. All devices are synchronised before and after the steps.
+    One group of k devices is data-parallel training as in `train`. Groups of one device each are independent training
+    runs on the same machine that exchange nothing. ``batch_size``: the batch size of each group; ``how``: settings from
+    `setup.HOW`, by name. All devices are synchronised before and after the steps.
     """
 
     def __init__(self, groups, network, batch_size, steps, data, algorithm="ring", how=None):
-        self.devices = [device for group in groups for device in as_cluster(group).mine]
+        self.devices = [device for group in groups for device in group]
         self.examples = steps * batch_size
         X, y = (array[: self.examples] for array in data[:2])
         self.runners = [_runner(group, network, batch_size, X, y, algorithm, how or {}) for group in groups]
@@ -68,7 +68,7 @@ class Contender:
     def _train(self):
         for _ in range(self.steps):
             for runner in self.runners:
-                runner.step()
+                runner.launch(1)
         for runner in self.runners:
             runner.pause()
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ..arguments import check_list, check_name, shown
-from ..collectives.draw import COLOURS, MARKERS, Name, figure_of, name_ticks
+from ..figures import COLOURS, MARKERS, Name, figure_of, name_ticks
 from ..plots import show_epochs
 from ..words import several
 from .results import MEASURES, measure

@@ -15,7 +15,7 @@ from ..networks import CROSS_ENTROPY, LENET, channels, find_loss, logits
 from ..networks.losses import as_targets, on_host
 from ..parallel import get_params, split_batch
 from ..parallel.shards import shard_bounds
-from ..timing import span
+from ..spans import span
 from .checks import check_data, check_image_data
 from .metrics import EXAMPLES, check_metrics, sum_metrics, try_metrics
 

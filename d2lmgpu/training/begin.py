@@ -1,28 +1,30 @@
 """Train a network on any number of devices: check the settings, prepare everything, run the loop."""
 
-import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 
+from ..checkpoints import Checkpoint
+from ..cluster import Cluster
 from ..data import check_parts, epoch_size
 from ..devices import nothing_left_behind, put, to_host
 from ..devices.trials import tell
 from ..fashion_mnist import load_fashion_mnist
 from ..live_plot import LivePlot, in_notebook
-from ..locks import holding
 from ..monitor import Progress
-from ..networks import find_loss, try_loss
-from ..networks.losses import EXAMPLES
+from ..networks import Network, find_loss, try_loss
+from ..networks.losses import Loss
+from ..networks.try_loss import EXAMPLES
 from ..timing import Timeline
 from .checks import check_files, check_ways, classes_of, find_everybody, network_for
-from .fingerprint import fingerprint_of
 from .history import History, sha256
 from .loop import Loop
+from .make_runner import make_runner
 from .metrics import check_metrics
 from .model import Model, Result, model_state
 from .resume import Position, data_checksum, load_run, restore
-from .runner import make_runner, make_test_set
+from .runner import Runner
 from .saving import Saver
-from .signature import Arguments, called_with
+from .signature import Arguments, Ways, called_with
 from .start import first_params, start_from
 from .together import compare, share_times
 
@@ -49,13 +51,12 @@ def train(settings, ways) -> Result:
     `Model`, a `Result`, or a model's file; see start.py.
 
     ``checkpoint``: a file that is written after every epoch, after every ``checkpoint_steps`` steps if this is given,
-    and when training is stopped. The file must not exist yet, unless the run resumes from it, and no other run may be
-    writing it. ``keep_best``: a file that keeps the best model so far on the test set (`History.best`), for
-    `load_model`; it must not exist yet, unless a run is resumed. ``resume``: a checkpoint to continue from, with the
-    same settings; on the same number of devices, the run then ends as it would have ended without the break, bit for
-    bit. A note says why not, if the schedule is now over another number of epochs or sums are added in another order.
-    Your own network, schedule, ``preprocess`` and ``loss`` are compared by what they do with a few examples;
-    ``changed`` lists those of "network", "schedule", "preprocess" and "loss" that may differ.
+    and when training is stopped. The file must not exist yet, unless the run resumes from it. ``keep_best``: a file
+    that keeps the best model so far on the test set (`History.best`), for `load_model`; it must not exist yet, unless a
+    run is resumed. ``resume``: a checkpoint to continue from, with the same settings; on the same number of devices,
+    the run then ends as it would have ended without the break, bit for bit. A note says why not, if the schedule is now
+    over another number of epochs or sums are added in another order. Functions of your own are compared by their names:
+    that they still do the same is up to you.
 
     ``callbacks``: `monitor.Callback` objects, which are called during training and may end it. ``timeline``: a
     `Timeline` that records what each device did, and when. ``invert``: whether the pictures in ``data`` were inverted
@@ -80,78 +81,106 @@ def train(settings, ways) -> Result:
     """
     ways = check_ways(ways)
     everybody, environment = find_everybody(ways.devices, ways.environment, ways.num_gpus)
-    devices, settings, callbacks = everybody.mine, settings.on(everybody), ways.callbacks
-    checkpoint, resume, invert, metrics = ways.checkpoint, ways.resume, ways.invert, check_metrics(ways.metrics)
-    speaks = everybody.rank == 0
-    with nothing_left_behind(devices), contextlib.ExitStack() as held:
-        if speaks:
-            held.enter_context(holding(checkpoint))
-            check_files(checkpoint, ways.keep_best, resume)
-        start = None if resume is None else load_run(resume)
-        data = load_fashion_mnist() if ways.data is None else check_parts(ways.data)
-        X_train, y_train, X_test, y_test, *_ = data
-        loss, classes = find_loss(settings.loss), classes_of(data)
-        given, note, settings = start_from(settings, data)
-        _, network = network_for(data, settings.network, settings.width, loss, settings.batch_statistics)
-        if loss.is_own:
-            devices[0].run(try_loss, loss, put(y_train[:EXAMPLES], devices[0]), network.classes).result()
-        size = epoch_size(len(X_train), settings.batch_size, settings.drop_last)
-        bar = Progress(settings.num_epochs, size, ways.progress and speaks)
-        params = first_params(given, network, settings)
-        saved = start and start.state["history"]
-        runner = make_runner(X_train, y_train, params, everybody, network, settings, note=bar.note, saved=saved)
-        settings = runner.settings
-        if isinstance(given, Model) and given.statistics:
-            runner.execution.set_statistics([given.statistics] * len(devices))
-        if note and resume is None:
-            bar.note(note)
-        test_set = make_test_set(X_test, y_test, runner, network, metrics)
-        history = History(
-            devices=everybody.names,
-            processes=everybody.size,
-            environment=environment,
-            settings=settings.recorded(),
-            classes=classes,
-            invert=invert,
-            metrics={name: [] for name in metrics},
-            peak_memory=runner.peak_memory,
-        )
+    with nothing_left_behind(everybody.mine):
+        if everybody.rank == 0:
+            check_files(ways.checkpoint, ways.keep_best, ways.resume)
+        run = prepare(settings.on(everybody), ways, everybody, environment)
+        loop, position = begin(run)
+        return finish(run, loop, position)
 
-        if ways.progress and in_notebook():
-            bar.visible = False  # the live plot shows everything
-            if not any(isinstance(callback, LivePlot) for callback in callbacks):
-                callbacks.append(LivePlot())
-        checksum = fingerprint = None
-        if checkpoint or resume or everybody.size > 1:
-            checksum = data_checksum(X_train, y_train)
-            fingerprint = fingerprint_of(settings, X_train, y_train, network.classes)
-        position = Position()
-        if resume:
-            position = restore(start, history, runner, checksum, fingerprint, ways.changed)
-            params = start.arrays["params"]
-            if speaks and ways.keep_best and history.best and not Path(ways.keep_best).exists():
-                tell(f"keep_best {ways.keep_best} begins with what is better than epoch {history.best['epoch']} was")
-        compare(everybody, settings, ways, test_set, params, checksum, position)
 
-        def model():
-            params = list(map(to_host, runner.replicas[0].params))
-            return Model(network, params, runner.execution.statistics()[0], classes, invert, settings.loss)
+@dataclass
+class Run:
+    """A run that is prepared: its data, network and devices, and what its steps are done by."""
 
-        state = {"model": model_state(network, classes, invert, loss), "data": checksum, "likeness": fingerprint}
-        saver = Saver(checkpoint, ways.keep_best, history, runner, state, model)
-        for callback in callbacks:
-            callback.model = model
-        timeline = ways.timeline or Timeline(devices)
-        watched = bar, saver, timeline, list(callbacks)
-        loop = Loop(runner, history, test_set, *watched, ways.checkpoint_steps, data)
-        try:
-            loop.run(position)
-            share_times(everybody, history)
-            trained = model()
-            history.final_parameters_sha256 = sha256([*trained.params, *trained.statistics])
-        finally:
-            runner.close()
-            loop.tell("on_end", history)
-            for callback in callbacks:
-                vars(callback).pop("model", None)
-        return Result(history, trained)
+    ways: Ways
+    everybody: Cluster
+    data: list
+    network: Network
+    loss: Loss
+    params: list  # that training starts from
+    saved: Checkpoint | None  # from which it goes on
+    bar: Progress
+    runner: Runner
+    history: History
+
+    def model(self):
+        """The current `Model`; all processes of a cluster call it."""
+        params, _ = self.runner.copies()[0]
+        about = self.history.classes, self.history.invert, self.runner.settings.loss
+        return Model(self.network, list(map(to_host, params)), self.runner.statistics()[0], *about)
+
+
+def prepare(settings, ways, everybody, environment):
+    """Load and check what a `Run` is given, and put it on the devices."""
+    saved = None if ways.resume is None else load_run(ways.resume)
+    data = load_fashion_mnist() if ways.data is None else check_parts(ways.data)
+    metrics, loss = check_metrics(ways.metrics), find_loss(settings.loss)
+    X, y, first = *data[:2], everybody.mine[0]
+    given, note, settings = start_from(settings, data)
+    _, network = network_for(data, settings.network, settings.width, loss, settings.batch_statistics)
+    if loss.is_own:
+        first.run(try_loss, loss, put(y[:EXAMPLES], first), network.classes).result()
+    size = epoch_size(len(X), settings.batch_size, settings.drop_last)
+    bar = Progress(settings.num_epochs, size, ways.progress and everybody.rank == 0)
+    params = first_params(given, network, settings)
+    before = saved and saved.state["history"]
+    runner = make_runner(X, y, params, everybody, network, settings, note=bar.note, saved=before)
+    if isinstance(given, Model) and given.statistics:
+        runner.set_statistics(given.statistics)
+    if note and saved is None:
+        bar.note(note)
+    history = History(
+        devices=everybody.names,
+        processes=everybody.size,
+        environment=environment,
+        settings=runner.settings.recorded(),
+        classes=classes_of(data),
+        invert=ways.invert,
+        metrics={name: [] for name in metrics},
+        peak_memory=runner.peak_memory,
+    )
+    return Run(ways, everybody, data, network, loss, params, saved, bar, runner, history)
+
+
+def begin(run):
+    """The `Loop` of a run, and the `Position` from which it goes on."""
+    ways, everybody, runner, history = run.ways, run.everybody, run.runner, run.history
+    X_train, y_train, X_test, y_test, *_ = run.data
+    test_set = runner.make_test_set(X_test, y_test, check_metrics(ways.metrics))
+    checksum = None
+    if ways.checkpoint or ways.resume or everybody.size > 1:
+        checksum = data_checksum(X_train, y_train)
+    position = Position()
+    if run.saved:
+        position = restore(run.saved, history, runner, run.network, everybody, checksum)
+        run.params = run.saved.arrays["params"]
+        if everybody.rank == 0 and ways.keep_best and history.best and not Path(ways.keep_best).exists():
+            tell(f"keep_best {ways.keep_best} begins with what is better than epoch {history.best['epoch']} was")
+    compare(everybody, runner.settings, ways, test_set, run.params, checksum, position)
+    if ways.progress and in_notebook():
+        run.bar.visible = False  # the live plot shows everything
+        if not any(isinstance(callback, LivePlot) for callback in ways.callbacks):
+            ways.callbacks.append(LivePlot())
+    for callback in ways.callbacks:
+        callback.model = run.model
+    model = model_state(run.network, history.classes, history.invert, run.loss)
+    state = {"model": model, "data": checksum}
+    saver = Saver(ways.checkpoint, ways.keep_best, history, runner, state, run.model, everybody.rank == 0)
+    watched = run.bar, saver, ways.timeline or Timeline(everybody.mine), list(ways.callbacks)
+    return Loop(runner, history, test_set, *watched, ways.checkpoint_steps, run.data, run.network), position
+
+
+def finish(run, loop, position):
+    """Train, from a `Position` on, and return the `Result`."""
+    try:
+        loop.run(position)
+        share_times(run.everybody, run.history)
+        trained = run.model()
+        run.history.final_parameters_sha256 = sha256([*trained.params, *trained.statistics])
+    finally:
+        run.runner.close()
+        loop.tell("on_end", run.history)
+        for callback in run.ways.callbacks:
+            vars(callback).pop("model", None)
+    return Result(run.history, trained)

@@ -15,7 +15,6 @@ from ..networks import CROSS_ENTROPY, FASHION_MNIST, INITS, NETWORKS, Network, c
 from ..networks.checks import check_network, check_trainable
 from ..output import check_apart, check_writable, same_file
 from ..timing import Timeline
-from .fingerprint import COMPARED
 
 SUM_TOLERANCE = 1e-3
 """How much the sum of an image's soft labels may differ from 1."""
@@ -131,7 +130,6 @@ def check_ways(ways):
     """
     plainly = {name: check_flag(name, getattr(ways, name)) for name in ("progress", "invert")}
     plainly["callbacks"] = check_list("callbacks", ways.callbacks, of="monitor.Callback objects", one=Callback)
-    plainly["changed"] = check_list("changed", ways.changed, of=f"some of {', '.join(COMPARED)}")
     for callback in plainly["callbacks"]:
         if not isinstance(callback, Callback):
             raise ValueError(f"callbacks: {shown(callback)} is not a Callback; derive its class from d2lmgpu.Callback")
@@ -144,8 +142,6 @@ def check_ways(ways):
         steps = plainly["checkpoint_steps"] = check_whole("checkpoint_steps", ways.checkpoint_steps)
         if ways.checkpoint is None:
             raise ValueError(f"checkpoint_steps is {steps}, which needs a file; give checkpoint, too")
-    for name in plainly["changed"]:
-        check_name("changed:", name, COMPARED)
     return replace(ways, **plainly)
 
 

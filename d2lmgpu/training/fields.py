@@ -6,7 +6,7 @@ from functools import partial
 from types import NoneType, UnionType
 from typing import get_args, get_origin
 
-from ..arguments import MAX_WHOLE, check_flag, check_name, check_number, check_whole, is_number, plain, shown
+from ..arguments import MAX_WHOLE, check_flag, check_name, check_number, check_whole, is_number, plain
 
 MAX_NUMBER = 1e6
 """Larger than any sensible value, but in the range of float32 even when multiplied by the number of devices."""
@@ -61,8 +61,8 @@ def of_kind(what, value, kind):
     """A ``value`` from JSON as this ``kind``: NaN for null where a float should be, as JSON has no such numbers.
 
     A kind is a type (a whole number also counts as float), list[kind of all elements], dict[str, kind of all values],
-    {name: kind} with exactly these names, or kind | None for a value that may be null. Raises ValueError for another
-    value.
+    {name: kind} with at least these names, of which others are left out, or kind | None for a value that may be null.
+    Raises ValueError for another value.
     """
     if isinstance(kind, UnionType):
         return None if value is None else of_kind(what, value, get_args(kind)[0])
@@ -71,13 +71,13 @@ def of_kind(what, value, kind):
     wanted, parts = dict if isinstance(kind, dict) else get_origin(kind) or kind, get_args(kind)
     if not (is_number(value) if wanted is float else type(value) is wanted):
         raise ValueError(f"its {what} is a {type(value).__name__}, which should be a {wanted.__name__}")
-    if isinstance(kind, dict) and set(value) != set(kind):
-        raise ValueError(f"its {what} has other names than it should: {shown(sorted(set(value) ^ set(kind)))}")
+    if isinstance(kind, dict):
+        if missing := sorted(set(kind) - set(value)):
+            raise ValueError(f"its {what} has no {', '.join(missing)}")
+        return {name: of_kind(name, value[name], part) for name, part in kind.items()}
     if wanted is list:
         return [of_kind(f"element of {what}", element, *parts) for element in value]
-    if parts or isinstance(kind, dict):
-        return {name: of_kind(name, part, parts[1] if parts else kind[name]) for name, part in value.items()}
-    return value
+    return {name: of_kind(name, part, parts[1]) for name, part in value.items()} if parts else value
 
 
 def meaning(about):

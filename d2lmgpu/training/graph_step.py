@@ -12,8 +12,9 @@ from ..devices import put
 from ..language.sizes import examples_in_each
 from ..optimizers import make_optimizer
 from ..plans.graphs import GraphExecution
-from ..timing import span
+from ..spans import span
 from .plan_step import AHEAD, PlanStep
+from .resume import START
 
 TOGETHER = 8
 """The number of steps in the longer graph, used when nothing is read in between: one call starts them all."""
@@ -28,8 +29,6 @@ class GraphStep(PlanStep):
     """
 
     in_graphs = in_one_graph = True
-    so_far = None, None  # an epoch's results are known only when it is over
-
     kind_of_execution = GraphExecution
 
     def _execution(self, params, devices, loss):
@@ -54,40 +53,36 @@ class GraphStep(PlanStep):
         """How many of n examples each micro-batch has."""
         return tuple(examples_in_each(self._examples(n) or n, self.plan.micro_batches))
 
-    def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
-        """As in `PlanStep`. The ``losses`` from `pause` may come from another plan or other devices."""
+    def so_far(self):
+        """As in `Runner`: an epoch's results are known only when it is over."""
+        return None, None
+
+    def start_epoch(self, order, rates, position=START):
+        """As in `Runner`. The losses may come from another plan or other devices."""
+        done, losses, correct = position.steps, position.losses, position.correct or 0
         first, *others = sorted(self.execution.holder)
         if len(losses) != 1 + len(others):
             losses = [sum(losses), *[0.0] * len(others)]
         totals = {first: (losses[0], correct)} | {m: (loss, 0) for m, loss in zip(others, losses[1:], strict=True)}
-        rates = np.float32(np.broadcast_to(lr, self.steps) / np.float32(self.counts))
+        rates = np.float32(np.broadcast_to(rates, self.steps) / np.float32(self.counts))
         self.execution.begin_epoch(order, rates, done, totals)
         self._let_first_wait()
         self.number = done
 
-    def step(self):
-        """Launch the next step; return how many examples it has.
+    def launch(self, most):
+        """As in `Runner`: launch `TOGETHER` steps at once, or one if ``most`` is less.
 
         The host program waits only if it is already `AHEAD` launches ahead.
         """
-        return self._submit(self.graphs[self.counts[self.number]], 1)[0]
-
-    def several(self, most):
-        """Launch `TOGETHER` steps at once, or one if ``most`` is less; return a list of how many examples each has."""
         if self.longer_graph is None or min(most, self.full - self.number) < TOGETHER:
-            return [self.step()]
+            return self._submit(self.graphs[self.counts[self.number]], 1)
         return self._submit(self.longer_graph, TOGETHER)
 
     def pause(self):
-        """Wait for all steps so far; return each micro-batch's loss summed over the epoch so far.
-
-        Afterwards ``correct`` says for how many examples of the epoch so far the label had the largest logit.
-        Work that the devices are given later runs after these steps.
-        """
+        """As in `Runner`; the losses are those of each micro-batch."""
         self.close()
         totals = self.execution.totals()
-        self.correct = int(sum(correct for _, correct in totals))
-        return [loss for loss, _ in totals]
+        return [loss for loss, _ in totals], int(sum(correct for _, correct in totals))
 
     def close(self):
         """Make later work on all devices wait for the steps so far; call it before you drop this object.
@@ -100,13 +95,13 @@ class GraphStep(PlanStep):
                 device.wait(self._launched[-1])
             self._launched.clear()
 
-    def scaling(self):
+    def _scaling(self):
         """As in `PlanStep`."""
         store = self.execution.stores[0]
         return [store.device.submit(array.get).result() for array in store.scaling()]
 
-    def set_scaling(self, arrays):
-        """Restore what `scaling` returned."""
+    def _set_scaling(self, arrays):
+        """As in `PlanStep`."""
         for store in self.execution.stores:
             for array, value in zip(store.scaling(), arrays, strict=True):
                 store.device.submit(array.set, value).result()

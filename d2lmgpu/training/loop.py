@@ -10,13 +10,13 @@ from ..data import epoch_order, oddities
 from ..devices.errors import one_line
 from ..devices.trials import tell as tell_user
 from ..monitor import Progress, stop_on_interrupt
+from ..networks import Network
 from ..timing import Timeline
 from .accuracy import TestSet
 from .history import History, why_diverged, why_slow
-from .plan_step import PlanStep
 from .resume import Position
+from .runner import Runner
 from .saving import Saver
-from .together import check_replicas
 
 SETTLE_EVERY = 2**12
 """After this many steps, measurements are summed up, to save memory in long epochs."""
@@ -30,7 +30,7 @@ class Loop:
     all of them, to be looked at if the run diverges.
     """
 
-    runner: PlanStep
+    runner: Runner
     history: History
     test_set: TestSet
     bar: Progress
@@ -39,11 +39,12 @@ class Loop:
     callbacks: list
     save_steps: int
     data: list
+    network: Network
     evaluating: float = 0.0  # seconds, in all
 
     def __post_init__(self):
         self.settings, self.stop = self.runner.settings, self.runner.stop
-        self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.runner.y), self.settings.seed))
+        self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.data[1]), self.settings.seed))
 
     def run(self, position):
         """Train from ``position`` on until all epochs are done, a stop is requested, or nothing more can be learned."""
@@ -73,7 +74,7 @@ class Loop:
         complete = position.steps == self.runner.steps
         if complete:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
-            about = self.runner.plan.network, self.settings.loss, self.data
+            about = self.network, self.settings.loss, self.data
             self.history.diverged = why_diverged(self.history.train_loss, *about)
         after = Position(position.epoch + 1) if complete else position
         self.saver.save(after, complete)  # before printing anything, which may fail
@@ -94,12 +95,9 @@ class Loop:
         self.tell("on_evaluate", self.history)
         self.bar.evaluate(0, self.test_set.size)
         begin = time.perf_counter()
-        replicas = self.runner.replicas
-        tested = self.test_set.evaluate(
-            [replica.params for replica in replicas],
-            [replica.statistics for replica in replicas],
-            lambda done: self.bar.evaluate(done, self.test_set.size),
-        )
+        params, statistics = zip(*self.runner.copies(), strict=True)
+        tell = functools.partial(self.bar.evaluate, size=self.test_set.size)
+        tested = self.test_set.evaluate(list(params), list(statistics), tell)
         self.evaluating += time.perf_counter() - begin
         return tested
 
@@ -111,16 +109,16 @@ class Loop:
         self.bar.start_epoch(epoch, min(steps * batch_size, self.bar.num_examples))
         counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are not classes
         rates = self.settings.learning_rates(epoch, self.runner.steps)
-        self.runner.start_epoch(self.order_of(epoch), rates, steps, position.losses, epoch, position.correct or 0)
+        self.runner.start_epoch(self.order_of(epoch), rates, position)
 
         def reached():
-            losses = self.runner.pause()
-            return Position(epoch, steps, losses, time.perf_counter() - begin, self.runner.correct if counted else None)
+            losses, correct = self.runner.pause()
+            return Position(epoch, steps, losses, time.perf_counter() - begin, correct if counted else None)
 
         while steps < self.runner.steps and not self.stop.requested:
-            for examples in self.runner.several(self._unwatched(before, steps)):
+            for examples in self.runner.launch(self._unwatched(before, steps)):
                 self.history.learning_rate = float(rates[steps])
-                loss, accuracy = self.runner.so_far
+                loss, accuracy = self.runner.so_far()
                 self.bar.step(examples, loss, accuracy if counted else None)
                 steps += 1
                 self.tell("on_step", epoch, steps, loss)
@@ -129,7 +127,7 @@ class Loop:
                 self.timeline.settle()
             if check_every and (before + steps) % check_every == 0:
                 self.runner.pause()
-                check_replicas(self.runner.execution, self.settings.batch_statistics, epoch + 1, steps)
+                self.runner.check_copies(epoch + 1, steps)
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
                 self.saver.save(reached())
         self.order_of(epoch + 1)  # while the devices do their last steps
@@ -149,7 +147,7 @@ class Loop:
         """Print how a complete epoch went."""
         speed = f"{words.seconds(seconds)} s, {self.bar.num_examples / seconds:,.0f} examples/s"
         self.bar.report(f"{words.figures(reached)}, {speed}")
-        hint = why_slow(self.history, self.runner.plan.network)
+        hint = why_slow(self.history, self.network)
         if hint:
             self.bar.report(hint)
         self.tell("on_epoch", self.history)

@@ -16,7 +16,8 @@ import numpy as np
 from ..arguments import check_function, shown
 from ..devices import array_module
 from ..layers.labels import answers
-from ..networks.losses import as_targets, called, number
+from ..networks.losses import as_targets
+from ..networks.try_loss import called, number
 
 EXAMPLES, TOLERANCE = 7, 1e-3
 """The number of examples with which a metric is tried, and how far its sums may be off, relative to their size."""

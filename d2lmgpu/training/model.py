@@ -197,16 +197,15 @@ def load_model(path, network=None, loss=None) -> Model:
 
 
 def _model(checkpoint, network, loss):
-    model, arrays = checkpoint.state.get("model"), checkpoint.arrays
+    model, arrays = of_kind("state", checkpoint.state, {"model": MODEL})["model"], checkpoint.arrays
     params, statistics = arrays.get("params", []), arrays.get("statistics of 0", [])
-    model = of_kind("model", model, MODEL)
     if network is None and model["network"] is None:
         raise ValueError(
             "its network has layers that are functions of your own: call load_model(FILE, network=...) with what "
             "networks.sequential made of them"
         )
     if network is None:
-        network = restored(model["network"], [param.shape for param in params])
+        network = restored(model["network"])
     check_params("params", params, network)
     classes, name = model["classes"], model["loss"]
     if classes is not None:

@@ -10,14 +10,14 @@ class PieceStep(GraphStep):
 
     kind_of_execution, in_one_graph = PieceExecution, False
 
-    def step(self):
-        """Submit the next step, and wait while too many are under way; return how many examples it has."""
+    def launch(self, most):
+        """As in `Runner`: submit one step, and wait while too many are under way."""
         n = self.counts[self.number]
         self._launched.append(self.execution.submit_step(self.graphs[n], self.stop.wanted))
         self.number += 1
         if len(self._launched) > AHEAD:
             self._finish()
-        return n
+        return [n]
 
     def pause(self):
         """As in `GraphStep`; all processes call it."""

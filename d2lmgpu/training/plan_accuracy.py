@@ -10,7 +10,7 @@ from ..devices import put, to_host
 from ..exact import SUMS
 from ..language.plan import Compute, norms_of, shapes_of
 from ..networks import CROSS_ENTROPY, HALF, logits, logits_as_written
-from ..timing import span
+from ..spans import span
 from .accuracy import PREDICTION_BATCH, TestSet, sums_of
 from .splits import limits_of
 

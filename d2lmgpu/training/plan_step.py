@@ -16,39 +16,34 @@ from ..cluster import as_cluster
 from ..collectives import LIBRARIES
 from ..collectives.library import check_cards
 from ..data import epoch_size
-from ..devices import synchronize
+from ..devices import synchronize, to_host
 from ..exact import SUMS
 from ..layers import Draws
-from ..monitor import Stop
 from ..networks import LENET, find_loss
 from ..networks.checks import is_random
 from ..networks.losses import as_targets
 from ..optimizers import make_optimizer
 from ..parallel import MinibatchQueue
 from ..parallel.shards import shard_bounds
-from ..plans import Execution, prove
+from ..plans import Execution
 from ..plans.values import Minibatch
 from ..plans.whole import give_back
+from .accuracy import TestSet
 from .copies import Copy, Whole, has_copies, warm_up
+from .plan_accuracy import SplitTestSet
+from .resume import START
 from .settings import Settings
 from .splits import check_memory, limits_of, plan_of
-from .together import SharedStop
+from .together import check_replicas, make_stop
 
 AHEAD = 8
 """How many steps may be under way at once if a device is a GPU."""
 
 
 class PlanStep:
-    """Training with the plan for ``settings.split``; without a split, data-parallel training.
-
-    ``devices``: a `Cluster`, with a `PlanStep` in each of its processes. ``stop``: a `Stop`; when any process wants to
-    stop, all call ``stop.agree()`` after the same step.
+    """The `Runner` of the plan for ``settings.split``; without a split, the plan "data". ``devices``: a `Cluster`.
 
     ``replicas``: a `Copy` for each device of this process if each has all parameters; otherwise one `Whole`.
-    ``peak_memory``: the most bytes on each device.
-
-    For each epoch, call ``start_epoch(order, lr, …)``, then ``several(most)`` repeatedly, and finally ``pause()``;
-    after that, ``correct`` says for how many examples the answer was right. ``steps``: the number of steps in an epoch.
 
     Raises ValueError for settings for which there is no plan, DeviceMemoryError if a device's memory limit is too low.
     """
@@ -57,16 +52,13 @@ class PlanStep:
 
     def __init__(self, X, y, params, devices, network, settings):
         self.y = as_targets(np.asarray(y), params[0].dtype)
-        self.stop, self.settings = Stop() if devices.size == 1 else SharedStop(devices), settings
+        self.stop, self.settings = make_stop(devices), settings
         batch_size = min(settings.batch_size, len(X))
         self.plan = plan_of(settings, len(devices), network, devices, self.in_graphs)
         self.are_copies, self.each = has_copies(self.plan), self.plan.micro_batches // self.plan.k
         loss = find_loss(settings.loss)
-        target_bytes = self.y[0].size * (self.y.itemsize if self.y.dtype.kind == "f" else 8)  # labels become int64
-        examples = self._examples(batch_size) or batch_size
-        exact = settings.sums == "exact"
-        peaks = prove(self.plan, examples, settings.optimizer, target_bytes=target_bytes, exact=exact).peak
-        check_memory(network, devices, peaks, settings, batch_size, target_bytes)
+        about = settings, batch_size, self.y, params[0].dtype, self._examples(batch_size)
+        peaks = check_memory(self.plan, devices, *about)
         self.peak_memory = peaks if settings.split and not self.in_graphs else None  # graphs keep their memory
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.random, self.devices = is_random(network), devices.mine
@@ -104,37 +96,28 @@ class PlanStep:
         everybody = as_cluster(devices)
         return cls(X, y, params, everybody, network, Settings(**settings).on(everybody))
 
-    def start_epoch(self, order, lr, done=0, losses=(0.0,), epoch=0, correct=0):
-        """Start an epoch with the examples in this ``order`` (M,) and learning rate ``lr``: a number, or one per step.
-
-        ``done``: how many steps of the epoch were done before; ``losses``, as `pause` returns them, and
-        ``correct`` are the results of these steps. The random numbers of preprocessing and dropout depend on ``epoch``
-        (from 0).
-        """
-        self.rates, self.epoch, self.number = np.broadcast_to(lr, self.steps).tolist(), epoch, done
-        self.known = done, sum(losses), correct  # of the done steps
-        self.queue.start_epoch(order, epoch, done)
+    def start_epoch(self, order, rates, position=START):
+        """As in `Runner`."""
+        self.rates = np.broadcast_to(rates, self.steps).tolist()
+        self.epoch, self.number = position.epoch, position.steps
+        self.known = position.steps, sum(position.losses), position.correct or 0  # of the done steps
+        self.queue.start_epoch(order, position.epoch, position.steps)
         self._under_way = []
 
-    @property
     def so_far(self):
-        """The loss per example and the fraction of correct examples in the epoch's steps that are known to be done."""
+        """As in `Runner`."""
         done, loss, correct = self.known
         examples = min(done * self.settings.batch_size, len(self.y))
         return (loss / examples, correct / examples) if examples else (None, None)
 
-    def several(self, most):
-        """Like `GraphStep.several`, but always do one step."""
-        return [self.step()]
-
-    def step(self):
-        """Submit the next step, and wait while too many are under way; return how many examples it has."""
+    def launch(self, most):
+        """As in `Runner`: submit one step, and wait while too many are under way."""
         examples = self.queue.size
         draws = Draws(self.settings.seed, self.epoch, self.number) if self.random else None
         self._under_way.append(self._submit(examples, draws, self.rates[self.number]))
         self.number += 1
         self._wait(self.ahead)
-        return examples
+        return [examples]
 
     def _submit(self, n, draws, lr):
         sizes = self._examples(n)
@@ -151,31 +134,66 @@ class PlanStep:
         return self.execution.submit_placed(placed, lr, self.stop.wanted)
 
     def pause(self):
-        """Wait for all steps so far; return the loss summed over the epoch so far, in a list. Sets `correct`."""
+        """As in `Runner`."""
         self._wait(0)
         synchronize(self.devices)
-        _, loss, self.correct = self.known
-        return [loss]
+        _, loss, correct = self.known
+        return [loss], correct
 
     def close(self):
-        """Do nothing: each device does its steps' work in its own queue."""
+        """As in `Runner`: each device does its steps' work in its own queue."""
 
-    def set_state(self, params, optimizer_state, statistics, steps):
-        """Restore NumPy arrays from a checkpoint; ``statistics``: a list for each of this process's devices."""
-        self.execution.set_params(params)
-        give_back(self.execution, optimizer_state)
-        self.execution.set_statistics(statistics)
-        for store in self.execution.stores:
+    def copies(self):
+        """As in `Runner`."""
+        return [(each.params, each.statistics) for each in self.replicas]
+
+    def statistics(self):
+        """As in `Runner`."""
+        return self.execution.statistics()
+
+    def set_statistics(self, statistics):
+        """As in `Runner`."""
+        self.execution.set_statistics([statistics] * len(self.devices))
+
+    def state(self):
+        """As in `Runner`."""
+        first = self.replicas[0]  # parameters and the optimiser's state are the same on all devices
+        arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_optimizer_state))}
+        arrays |= {f"statistics of {i}": own for i, own in enumerate(self.statistics())}
+        return arrays | {"scaling": self._scaling()}, self.execution.stores[0].steps
+
+    def set_state(self, arrays, steps):
+        """As in `Runner`."""
+        execution, others = self.execution, arrays.get("statistics of 0", [])
+        execution.set_params(arrays["params"])
+        give_back(execution, arrays.get("kept", []))
+        numbers = execution.everybody.part(range(len(execution.everybody)))
+        execution.set_statistics([arrays.get(f"statistics of {i}", others) for i in numbers])
+        for store in execution.stores:
             store.steps = steps
+        if arrays.get("scaling"):
+            self._set_scaling(arrays["scaling"])
 
-    def scaling(self):
+    def _scaling(self):
         """The NumPy arrays that a checkpoint stores for precision "mixed"; they are the same on all devices."""
         return self.execution.stores[0].precision.arrays()
 
-    def set_scaling(self, arrays):
-        """Restore what `scaling` returned."""
+    def _set_scaling(self, arrays):
+        """Restore what `_scaling` returned."""
         for store in self.execution.stores:
             store.precision.set_arrays(*arrays)
+
+    def make_test_set(self, X, y, metrics):
+        """As in `Runner`."""
+        settings, everybody = self.settings, self.execution.everybody
+        about = find_loss(settings.loss), metrics, settings.sums
+        if self.limited or not self.are_copies:
+            return SplitTestSet(X, y, self.plan, everybody, settings.batch_size, *about)
+        return TestSet(X, y, everybody, self.plan.network, *about)
+
+    def check_copies(self, epoch, step):
+        """As in `Runner`."""
+        check_replicas(self.execution, self.settings.batch_statistics, epoch, step)
 
     def _wait(self, ahead):
         """If more than ``ahead`` steps are under way, wait until only this many are; on GPUs, wait for all of them."""

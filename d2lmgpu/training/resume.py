@@ -1,6 +1,8 @@
 """What a checkpoint stores about a training run, how its file is checked, and how a run resumes from it.
 
-A complete file with the right checksum may still have been written by another version, or by another program.
+A run is the same run if its settings, its data and its network's layers are. Your own functions are compared by their
+names. The file may come from an earlier version: what this version does not know of it is ignored, unless it would make
+another run (see `GONE`).
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -10,10 +12,11 @@ import numpy as np
 from ..checkpoints import CheckpointError, load_checkpoint
 from ..devices.trials import tell
 from ..networks import channels
+from ..networks.describe import described, restored
 from ..words import REACHED, listed, several
 from .fields import kind_in_files, of_kind
-from .fingerprint import COMPARED, changed_functions
 from .history import HISTORY, History, sha256
+from .model import MODEL
 from .settings import SAME
 
 
@@ -31,13 +34,15 @@ class Position:
     correct: int | None = 0
 
 
-POSITION = {about.name: kind_in_files(about) for about in fields(Position)}
-STATE = {"history": HISTORY, "position": POSITION, "optimizer_steps": int, "model": dict, "data": str}
-STATE |= {"likeness": dict.fromkeys(COMPARED, list[float] | None)}
-"""The kinds of values in a run's checkpoint. "likeness" is the fingerprint of the run's own functions."""
+START = Position()
+"""Where a run begins."""
 
-GONE = "elastic", "wiring"
-"""Parts of a history that earlier versions wrote."""
+POSITION = {about.name: kind_in_files(about) for about in fields(Position)}
+STATE = {"history": HISTORY, "position": POSITION, "optimizer_steps": int, "model": MODEL, "data": str}
+"""The kinds of values in a run's checkpoint."""
+
+GONE = (("precision 'tf32'", lambda history: history.get("precision") == "tf32"),)
+"""What only earlier versions could do: what it is called, and whether a history from a file has it."""
 
 ORDER = ("loads", "allreduce", "split", "pipeline", "micro_batches")
 """The settings on which the order of additions depends, as on the devices; a resumed run may have others."""
@@ -46,16 +51,18 @@ ORDER = ("loads", "allreduce", "split", "pipeline", "micro_batches")
 def load_run(path):
     """Load the `Checkpoint` of a training run from a file.
 
-    Raises CheckpointError if the file is not a run's checkpoint, or is damaged; OSError if it cannot be read.
+    Raises CheckpointError if the file is not a run's checkpoint, is damaged, or is of a run that only an earlier
+    version could do; OSError if it cannot be read.
     """
     checkpoint = load_checkpoint(path)
-    if isinstance(history := checkpoint.state.get("history"), dict):
-        for name in GONE:
-            history.pop(name, None)
     try:
-        return checkpoint._replace(state=of_kind("state", checkpoint.state, STATE))
+        state = of_kind("state", checkpoint.state, STATE)
     except ValueError as error:
         raise CheckpointError(f"{path} is no checkpoint of a run that this version can read: {error}") from None
+    for what, has in GONE:
+        if has(checkpoint.state["history"]):
+            raise CheckpointError(f"{path} is of a run with {what}, which this version no longer has; start again")
+    return checkpoint._replace(state=state)
 
 
 def data_checksum(X, y):
@@ -64,29 +71,22 @@ def data_checksum(X, y):
     return sha256([np.frombuffer(form, np.uint8), X, y])
 
 
-def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
+def restore(checkpoint, history, runner, network, everybody, checksum):
     """Restore a run from a checkpoint; return its `Position`, and enter the results so far in ``history``.
 
-    ``checksum``: the training set's; ``fingerprint``: that of the run's own functions, which may differ for the names
-    in ``changed``. Raises CheckpointError if the run's settings or data differ from the checkpoint's, or if the saved
-    run was given up.
+    ``network``: the run's `Network`, as the model has it; ``checksum``: the training set's. Raises CheckpointError if
+    the run's settings, data or layers differ from the checkpoint's, or if the saved run was given up.
     """
     saved = History.from_dict(checkpoint.state["history"])
-    shapes = [shape for layer in runner.plan.network for shape in layer.shapes]
     if saved.diverged:
         raise CheckpointError(f"resume: the run was given up: {saved.diverged}; start again without resume")
-    _check_same_run(checkpoint, saved, history, shapes, checksum, fingerprint, changed)
+    _check_same_run(checkpoint, saved, history, network, checksum)
     position = Position(**checkpoint.state["position"])
     if position.epoch > history.epochs or (position.epoch == history.epochs and position.steps):
         raise CheckpointError(f"resume: the checkpoint is beyond epoch {history.epochs}; ask for more epochs")
-    arrays, everybody = checkpoint.arrays, runner.execution.everybody
-    numbers, first = everybody.part(range(len(everybody))), arrays.get("statistics of 0", [])
-    statistics = [arrays.get(f"statistics of {i}", first) for i in numbers]
-    runner.set_state(arrays["params"], arrays.get("kept", []), statistics, checkpoint.state["optimizer_steps"])
-    if "scaling" in arrays:
-        runner.set_scaling(arrays["scaling"])
+    runner.set_state(checkpoint.arrays, checkpoint.state["optimizer_steps"])
     rates = _other_rates(saved, runner.settings, runner.steps, position)
-    for why in (_other_order(saved, history, runner.plan.network), rates):
+    for why in (_other_order(saved, history, network), rates):
         if why and everybody.rank == 0:
             tell(f"resume: {why}")
     seconds = "seconds_per_epoch", "examples_per_second"
@@ -122,7 +122,7 @@ def _other_rates(saved, settings, steps, position):
     )
 
 
-def _check_same_run(checkpoint, saved, history, shapes, checksum, fingerprint, changed):
+def _check_same_run(checkpoint, saved, history, network, checksum):
     """Raise CheckpointError, listing all differences, unless the checkpoint is from a run like this one."""
     different = [
         f"{name} is {getattr(history, name)!r} here and {getattr(saved, name)!r} in the checkpoint"
@@ -137,11 +137,10 @@ def _check_same_run(checkpoint, saved, history, shapes, checksum, fingerprint, c
     elif checkpoint.state["data"] != checksum:
         different.append("the training examples are others: other data, or another limit to them")
     saved_shapes = [param.shape for param in checkpoint.arrays["params"]]
-    if saved_shapes != shapes:
+    layers = checkpoint.state["model"]["network"]
+    if saved_shapes != [shape for layer in network for shape in layer.shapes]:
         different.append(f"the network's parameters have shapes {saved_shapes} in the checkpoint")
-    for name in changed_functions(fingerprint, checkpoint.state["likeness"]):
-        if name not in changed:
-            meant = f"if that is meant, give changed=[{name!r}]"
-            different.append(f"{name} does something else here than in the checkpoint ({meant})")
+    elif layers is not None and described(restored(layers)) != described(network):
+        different.append("the network has other layers than in the checkpoint")
     if different:
         raise CheckpointError(f"resume: this is another run: {'; '.join(different)}")

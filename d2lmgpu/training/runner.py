@@ -1,100 +1,75 @@
-"""Choose how the steps of a run are executed: with a plan, and on GPUs as CUDA graphs where possible."""
+"""What does the steps of a run: the interface that the training loop uses.
 
-from dataclasses import replace
+    textbook_steps.py   the textbook's step                     whatever needs no plan, on any devices
+    plan_step.py        a plan                                  splits, micro-batches, overlap
+    graph_step.py       one CUDA graph                          data parallelism on the GPUs of one process
 
-from ..cluster import gather
-from ..devices import DeviceError
-from ..devices.trials import tell
-from ..exact import GRANULE, sizes_of_granules
-from ..networks import CROSS_ENTROPY, find_loss
-from ..optimizers import make_optimizer
-from ..parallel import measure_loads
-from ..parallel.graph_limits import can_be_graph, in_one_graph
-from ..words import listed, several
+make_runner.py chooses one of them.
+"""
+
+from typing import Protocol
+
+from ..monitor import Stop
 from .accuracy import TestSet
-from .graph_step import GraphStep
-from .piece_step import PieceStep
-from .plan_accuracy import SplitTestSet
-from .plan_step import PlanStep
+from .resume import START
+from .settings import Settings
 
 
-def make_runner(X, y, params, everybody, network, settings, note=print, saved=None):
-    """A `GraphStep`, `PieceStep` or `PlanStep`, whose ``settings`` contain the loads that it uses.
+class Runner(Protocol):
+    """The steps of a run, and its state. On a `Cluster`, each process has one, and all call its methods together.
 
-    ``everybody``: a `Cluster`. ``note(text)`` receives messages for the user. ``saved``: the history of a resumed run,
-    a dict; its loads are used where the settings say "auto". Steps that should be graphs but cannot be recorded are
-    launched kernel by kernel, with a message.
+    - ``settings``: those that it uses, with the loads that were measured
+    - ``steps``: the number of steps in an epoch
+    - ``peak_memory``: the most bytes on each device, if they are predicted, otherwise None
+    - ``stop``: whoever wants the run to end says so there; when any process wants to stop, all learn of it after the
+      same step
+
+    For each epoch, call ``start_epoch``, then ``launch`` repeatedly, and finally ``pause``.
     """
-    runner = _make_runner(X, y, params, everybody, network, settings, note, saved)
-    n, plan = min(settings.batch_size, len(X)), runner.plan
-    granules = len(sizes_of_granules(n))
-    if settings.sums == "exact" and granules < plan.micro_batches:
-        what = "devices" if runner.are_copies and plan.micro_batches == plan.k else "micro-batches"
-        have = f"{n} examples are {several(granules, 'granule')} of at most {GRANULE}"
-        note(f"exact sums: {have}, fewer than the {plan.micro_batches} {what}: some have nothing to do")
-    return runner
 
+    settings: Settings
+    steps: int
+    peak_memory: list[int] | None
+    stop: Stop
 
-def _make_runner(X, y, params, everybody, network, settings, note, saved):
-    in_graphs = can_use_graphs(X, y, everybody, network, settings)
-    settings = find_loads(X, y, params, network, everybody, settings, saved and saved["loads"], note)
-    if in_graphs:
-        in_one = everybody.size == 1 and in_one_graph(everybody.mine, settings.algorithm)
-        runner, error = None, "another process's cannot"
-        try:
-            runner = (GraphStep if in_one else PieceStep)(X, y, params, everybody, network, settings)
-        except (ValueError, DeviceError):  # settings that make no sense
-            raise
-        except Exception as reason:
-            error = reason
-        if all_of_them(everybody, runner is not None):
-            return runner
-        if settings.precision == "tf32":
-            raise DeviceError(f"precision 'tf32' needs CUDA graphs, and the step cannot be one: {error}")
-        tell(f"the step cannot be a CUDA graph ({error}); it is launched kernel by kernel")
-    return PlanStep(X, y, params, everybody, network, settings)
+    def start_epoch(self, order, rates, position=START):
+        """Begin an epoch, or go on with it from a `Position`.
 
+        ``order``: the examples, indices (M,); ``rates``: the learning rate of each step, or of all.
+        """
 
-def all_of_them(everybody, here):
-    """Whether ``here`` is true in all processes of a `Cluster`; all processes call this."""
-    return bool(gather(everybody, [[here]] * len(everybody.mine)).all())
+    def launch(self, most) -> list[int]:
+        """Begin the next step, or up to ``most`` of them; return how many examples each has."""
 
+    def pause(self) -> tuple[list[float], int]:
+        """Wait for all steps so far; return the epoch's summed losses and its number of right answers up to here.
 
-def make_test_set(X, y, runner, network, metrics):
-    """A `TestSet` for a ``runner``, or a `SplitTestSet` if memory is limited or no device has everything."""
-    devices, settings = runner.execution.everybody, runner.settings
-    loss = find_loss(settings.loss)
-    if runner.limited or not runner.are_copies:
-        return SplitTestSet(X, y, runner.plan, devices, settings.batch_size, loss, metrics, settings.sums)
-    return TestSet(X, y, devices, network, loss, metrics, settings.sums)
+        The losses are a list, as in `Position`, whose sum is the loss.
+        """
 
+    def so_far(self) -> tuple[float | None, float | None]:
+        """The loss per example and the fraction of right answers in the epoch's steps known to be done, if any."""
 
-def find_loads(X, y, params, network, everybody, settings, saved, note):
-    """The settings, with measured (or ``saved``) loads in place of "auto". Also reports which devices stay idle."""
-    devices, loads = everybody.names, settings.loads
-    if loads == "auto":
-        same = saved and len(saved) == len(devices)  # a resumed run keeps its loads
-        how = settings.batch_size, network, find_loss(settings.loss)
-        loads = saved if same else measure_loads(X, y, params, everybody.mine, *how)
-        found = listed(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True))
-        equal = len(set(loads)) == 1
-        note("loads: equal parts; no others that were tried make a step shorter" if equal else f"loads: {found}")
-    idle = [device for device, load in zip(devices, loads or [1] * len(devices), strict=True) if load == 0]
-    if idle:
-        note(f"{listed(idle)} " + ("has load 0 and stays idle" if len(idle) == 1 else "have load 0 and stay idle"))
-    return replace(settings, loads=loads)
+    def copies(self) -> list[tuple[list, list]]:
+        """Parameters and running statistics on each of this process's devices; just one if a split divides them."""
 
+    def statistics(self) -> list[list]:
+        """Batch norm's running means and variances for each device of all processes, on the host."""
 
-def can_use_graphs(X, y, everybody, network, settings):
-    """Whether steps should be CUDA graphs. Raises ValueError if they cannot be graphs but the precision needs it."""
-    wanted = settings.graphs and settings.preprocess is None and make_optimizer(settings).in_graphs
-    wanted = wanted and find_loss(settings.loss) is CROSS_ENTROPY
-    can = wanted and can_be_graph(X, y, everybody.mine, network, settings.precision)
-    if any(name.startswith("gpu") for name in everybody.names):  # all processes know that
-        can = all_of_them(everybody, can)
-    if settings.precision == "tf32" and not can:
-        raise ValueError(
-            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, whole labels, the loss cross_entropy, no "
-            "preprocess, and a kernel for every layer"
-        )
-    return can
+    def set_statistics(self, statistics):
+        """Set the running statistics of all devices to this one list."""
+
+    def state(self) -> tuple[dict[str, list], int]:
+        """What a checkpoint stores: lists of NumPy arrays by name, and how many steps the optimiser has done."""
+
+    def set_state(self, arrays, steps):
+        """Restore what `state` returned, also if it was that of another runner."""
+
+    def make_test_set(self, X, y, metrics) -> TestSet:
+        """The test set, on the devices on which the run leaves room for it."""
+
+    def check_copies(self, epoch, step):
+        """Raise DriftError, in all processes, unless all devices have the same parameters after this step."""
+
+    def close(self):
+        """The run is over; whatever the devices are given from now on comes after its steps."""

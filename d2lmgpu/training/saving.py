@@ -1,7 +1,6 @@
 """The checkpoints of a run, which are written after epochs and steps, and the best model so far."""
 
 from ..checkpoints import Checkpoint, save_checkpoint
-from ..devices import to_host
 from ..parallel.loss_scale import are_finite
 
 
@@ -10,18 +9,18 @@ class Saver:
 
     ``path``: the checkpoint file, or None to write nothing. ``best``: the file that keeps the best model so far, or
     None. ``state``: the part of a checkpoint's state that never changes. ``model()`` returns the current `Model`.
+    ``writes``: whether this process writes the files.
     """
 
-    def __init__(self, path, best, history, runner, state, model):
+    def __init__(self, path, best, history, runner, state, model, writes):
         self.path, self.best, self.history, self.runner = path, best, history, runner
-        self.state, self.model = state, model
-        self.execution, self.everybody = runner.execution, runner.execution.everybody
+        self.state, self.model, self.writes = state, model, writes
 
     def save(self, position, of_epoch=False):
         """Write the state of a run at a `Position`; after an epoch, also the best model. All processes call it."""
         if self.path is not None:
             checkpoint = self._checkpoint(position)
-            if self.everybody.rank == 0:
+            if self.writes:
                 save_checkpoint(self.path, checkpoint)
         if of_epoch:
             self.keep_best()
@@ -35,15 +34,11 @@ class Saver:
         if not best or best["epoch"] < len(self.history.train_loss):
             return
         model = self.model()  # processes may hold parts of it
-        if self.everybody.rank == 0 and are_finite([*model.params, *model.statistics]):
+        if self.writes and are_finite([*model.params, *model.statistics]):
             model.save(self.best)
 
     def _checkpoint(self, position):
         """The `Checkpoint` of a run at a `Position`."""
-        first = self.runner.replicas[0]  # parameters and the optimiser's state are the same on all devices
-        arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_optimizer_state))}
-        arrays |= {f"statistics of {i}": own for i, own in enumerate(self.execution.statistics())}
-        arrays |= {"scaling": self.runner.scaling()}
-        steps = self.execution.stores[0].steps
+        arrays, steps = self.runner.state()
         now = {"history": self.history.as_dict(), "position": vars(position), "optimizer_steps": steps}
         return Checkpoint(self.state | now, arrays)

@@ -28,7 +28,6 @@ class Ways:
     checkpoint_steps: int | None = None
     keep_best: str | PathLike[str] | None = None
     resume: str | PathLike[str] | None = None
-    changed: Sequence[str] = ()
     callbacks: Sequence[Callback] = ()
     timeline: Timeline | None = None
     environment: str | None = None

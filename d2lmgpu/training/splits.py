@@ -14,6 +14,8 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
+
 from .. import words
 from ..arguments import check_name, check_whole, shown
 from ..cluster import gather
@@ -22,7 +24,7 @@ from ..devices import DeviceMemoryError
 from ..language.plan import Compute, Plan
 from ..layers.functions import function_of
 from ..networks import channels, in_half
-from ..plans import MOST_DEVICES, PLANS, copies_of, prove, with_statistics
+from ..plans import MOST_DEVICES, PLANS, copies_of, prove_plan, with_statistics
 from ..plans.channels import STAGES
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
@@ -50,6 +52,8 @@ def check_split(name, split):
 def check_together(settings):
     """Raise ValueError if settings cannot be combined with their split, or need a split and have none."""
     split, pipeline = settings.split, settings.pipeline
+    if settings.sums == "exact" and settings.precision != "float32":
+        raise ValueError(f"sums are exact, which is for precision 'float32', not {settings.precision!r}; leave one out")
     if split is None:
         if pipeline is not None:
             raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers; give split='layers', too")
@@ -191,19 +195,23 @@ def updates_last(plan):
     return plan._replace(steps=[step for step in [*kept, *moved, *plan.steps[last + 1 :]] if step])
 
 
-def check_memory(network, everybody, peaks, settings, batch_size, target_bytes):
-    """Raise DeviceMemoryError, listing the splits that would fit, if a plan needs more than a device's limit.
+def check_memory(plan, everybody, settings, batch_size, y, dtype, sizes=None):
+    """The most bytes that the ``plan`` of a run needs on each device, a list.
 
-    ``everybody``: a `Cluster`; all its processes call this. ``peaks``: the bytes that the plan needs on each device.
-    ``batch_size``: the size of the largest minibatch. ``target_bytes``: those of an example's target.
+    ``everybody``: a `Cluster`; all its processes call this. ``batch_size``: the size of the largest minibatch;
+    ``sizes``: how many examples each micro-batch has then (by default, equal numbers); ``y``: the targets; ``dtype``:
+    that of the parameters. Raises DeviceMemoryError, listing the splits that would fit, if a device's limit is too low.
     """
+    number = np.dtype(dtype if y.dtype.kind == "f" else np.int64)  # of a target, on the devices
+    target_bytes, exact = y[0].size * number.itemsize, settings.sums == "exact"
+    peaks = prove_plan(plan, sizes or batch_size, settings.optimizer, target_bytes=target_bytes, exact=exact).peak
     limits = limits_of(everybody)
     lacking = [peak - limit if limit else 0 for peak, limit in zip(peaks, limits, strict=True)]
     most = max(lacking)
     if most <= 0:
-        return
+        return peaks
     i = lacking.index(most)
-    fits = _that_fit(network, limits, settings, batch_size, target_bytes)
+    fits = _that_fit(plan.network, limits, settings, batch_size, target_bytes)
     advice = "no split would fit; more devices or micro-batches may help"
     if fits or not settings.split:
         advice = f"{words.listed(fits)} would fit" if fits else "more devices help, a higher limit, smaller minibatches"
@@ -234,7 +242,7 @@ def _that_fit(network, limits, settings, batch_size, target_bytes):
         except ValueError:  # too few layers, or it does not fit other settings
             continue
         exact = settings.sums == "exact"
-        peaks = prove(plan, batch_size, settings.optimizer, target_bytes=target_bytes, exact=exact).peak
+        peaks = prove_plan(plan, batch_size, settings.optimizer, target_bytes=target_bytes, exact=exact).peak
         if all(limit is None or peak <= limit for peak, limit in zip(peaks, limits, strict=True)):
             found.append(f"{split} ({max(peaks):,})")
     return found

@@ -42,7 +42,7 @@ def compare(everybody, settings, ways, test_set, params, checksum, position):
 class SharedStop(Stop):
     """A `Stop` for the processes of a `Cluster`: all of them stop after the same step.
 
-    ``wanted``: whether this process wants to stop. With each step, its `PlanStep` tells the other processes.
+    ``wanted``: whether this process wants to stop. With each step, its `Runner` tells the other processes.
     """
 
     requested = False
@@ -57,6 +57,11 @@ class SharedStop(Stop):
     def settle(self):
         """Between two steps, ask all processes whether they want to stop."""
         self.requested = bool(gather(self.everybody, [[self.wanted]] * len(self.everybody.mine)).any())
+
+
+def make_stop(everybody):
+    """The `Stop` of a run on a `Cluster`."""
+    return Stop() if everybody.size == 1 else SharedStop(everybody)
 
 
 def share_times(everybody, history):
@@ -104,6 +109,18 @@ def check_replicas(execution, batch_statistics, epoch, step):
         what = "parameters or statistics" if has_statistics else "parameters"
         what += "" if all_have_all else f" of stage {s}"
         _check_alike([everybody.names[device] for device in devices], found[devices, s].tolist(), what, epoch, step)
+
+
+def check_copies(copies, everybody, with_statistics, epoch, step):
+    """Raise DriftError, in all processes, if ``copies`` (see `Runner`) differ after ``step`` of ``epoch``, from 1.
+
+    ``with_statistics``: whether batch norm's statistics should be alike, too.
+    """
+    arrays = [[*params, *(statistics if with_statistics else ())] for params, statistics in copies]
+    found = gather(everybody, [[int(sha256(map(to_host, own))[:DIGITS], 16)] for own in arrays])
+    has_statistics = with_statistics and bool(copies[0][1])
+    what = "parameters or statistics" if has_statistics else "parameters"
+    _check_alike(everybody.names, found[:, 0].tolist(), what, epoch, step)
 
 
 def _check_alike(names, checksums, what, epoch, step):

@@ -77,7 +77,7 @@ def in_parts(
             how = {"ready": ready if is_last else None, "dx": None if dx is None else np.moveaxis(dx, 0, -1)}
             written = grads if is_last or exact else None
             yield from backward_together(assigned, sync_statistics, scale, written, exact=exact, **how)
-    return sums if exact else sums.astype(X.dtype)
+    return sums
 
 
 def outputs(X, params, network, statistics=(), exact=False):

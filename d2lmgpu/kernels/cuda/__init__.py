@@ -1,5 +1,6 @@
 """Readable CUDA kernels (the ``.cu`` files), and how they are launched. Importing it needs neither CuPy nor a GPU."""
 
+from .add import ADDED as ADDED, add as add, adds_across as adds_across
 from .branches import Branches as Branches
 from .capture import capture as capture, graphs_span as graphs_span, graphs_work as graphs_work
 from .convolution import Convolution as Convolution

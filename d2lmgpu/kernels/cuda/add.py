@@ -7,12 +7,12 @@ from ...devices.trials import works
 from . import launch
 from .run import run
 
-DTYPES = ("float32", "float64", "int64")
+ADDED = ("float32", "float64", "int64")
 """The dtypes of arrays that `add` takes."""
 
 
 def add(target, message):
-    """target += message, for flat CuPy arrays of one size and one of `DTYPES`; the target's card is current.
+    """target += message, for flat CuPy arrays of one size and one of `ADDED`; the target's card is current.
 
     The message may lie on a card whose memory this one uses.
     """

@@ -1,6 +1,6 @@
 """Choose which of the possible kernels computes what: this is the only place where that is decided.
 
-By prediction (benchmarks/predict_gpu.py, an H100), the rule is:
+The rule, from counts of instructions and predictions for an H100:
 
 - A convolution and its gradients are computed by Winograd's method where `winograd.choose` finds that it is less work,
   otherwise by the kernels of convolution.py. This holds for every precision: these kernels multiply in float32; in

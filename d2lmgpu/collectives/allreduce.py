@@ -1,0 +1,122 @@
+"""Sum arrays over devices, or carry out any schedule: check what is given, and submit it to the devices.
+
+"ring", k, n ─► schedule (ring.py) ─► program (program.py) ─► work in the devices' queues (execute.py)
+"""
+
+import functools
+from typing import Any
+
+from ..arguments import check_function, check_list, check_name, shown
+from ..devices import Batch, DeviceArray, check_devices
+from ..language.prove import check_form, prove
+from .algorithms import ALGORITHMS
+from .execute import add_allreduce, add_program, needs_staging
+from .library import LIBRARIES
+from .program import compile_schedule
+
+NAMES = (*ALGORITHMS, *LIBRARIES)
+TRAINING_NAMES = tuple(name for name in NAMES if name != "none")
+"""The names of all allreduces, and of those that keep replicas identical."""
+
+
+def check_algorithm(name, training=False):
+    """Raise ValueError, listing the known names, unless ``name`` is an allreduce or a function that makes schedules.
+
+    If ``training`` is true, "none" is an error, too, because replicas would drift apart. An object with a method
+    ``add_to(batch, data)``, which adds the allreduce to a batch, is also accepted: `cluster.across` makes such objects.
+    """
+    if training and isinstance(name, str) and name == "none":
+        raise ValueError("allreduce 'none' exchanges nothing, so replicas drift apart; it is for measurements only")
+    if callable(name):
+        check_function("allreduce", name, "k", "n")
+    elif not hasattr(name, "add_to"):
+        known = [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"]
+        check_name("allreduce", name, known, also=", or give a function of k and n")
+
+
+def find_algorithm(algorithm):
+    """What `add_allreduce` takes, for an ``algorithm`` that is checked: your own function's schedules are proved."""
+    if callable(algorithm):
+        return _proved(algorithm)
+    return LIBRARIES.get(algorithm, algorithm) if isinstance(algorithm, str) else algorithm
+
+
+def schedules_of(algorithm):
+    """The function of k and n that makes an algorithm's schedules; ``algorithm`` is a name or your own function.
+
+    If ``algorithm`` is your own function, its schedules are proved first, which may raise `ScheduleError`.
+    """
+    return _proved(algorithm) if callable(algorithm) else ALGORITHMS[algorithm]
+
+
+@functools.lru_cache
+def _proved(function):
+    def schedules(k, n):
+        schedule = function(k, n)
+        prove(schedule, k, n)
+        return schedule
+
+    return schedules
+
+
+def allreduce(data, algorithm: Any = "naive", batch=None):
+    """Sum arrays over devices, in place: afterwards each array holds the sum of all.
+
+    ``data`` is a list of arrays of the same shape and dtype, each on a different device. ``algorithm`` is a name from
+    `ALGORITHMS`, "nccl", or your own function of k and n like those in `ALGORITHMS`; its schedules are proved correct
+    before they run. ``d2l.cluster().across(algorithm)`` sums over the devices of all processes; each process passes its
+    own arrays. All devices end with the same bits in every run, because the schedule fixes the order of the additions.
+
+    The whole sum is submitted to the devices as one batch. If a ``batch`` (`devices.Batch`) is given, the sum is added
+    to that batch instead.
+
+    Raises ValueError if the arrays differ in shape or dtype, share a device or are not contiguous, or if the algorithm
+    is unknown; `ScheduleError` if your own function is not an allreduce; DeviceError for "nccl" where it cannot run.
+    """
+    check_algorithm(algorithm)
+    data = check_arrays(data)
+    if batch is not None and not isinstance(batch, Batch):
+        raise ValueError(f"batch is {shown(batch)}; it should be a devices.Batch")
+    whole = Batch() if batch is None else batch
+    add_allreduce(whole, data, find_algorithm(algorithm))
+    if batch is None:
+        whole.commit()
+
+
+def execute(schedule, arrays):
+    """Carry out any schedule in place on ``arrays``: contiguous arrays, one on each device.
+
+    The host program does not wait for the collective, but work that is submitted to the devices afterwards, and
+    `to_host`, do.
+
+    Raises ValueError unless the arrays have the same shape and dtype, are contiguous and lie on different devices, and
+    ScheduleError for transfers between devices, or of elements, that do not exist.
+    """
+    arrays = check_arrays(arrays)
+    *_, schedule, _ = check_form(schedule, len(arrays), arrays[0].size)
+    staged = needs_staging([array.device for array in arrays], arrays[0].dtype)
+    batch = Batch()
+    add_program(batch, compile_schedule(schedule, len(arrays), staged), arrays)
+    batch.commit()
+
+
+def check_arrays(arrays):
+    """Return ``arrays`` as a list. Raises ValueError unless they are alike, contiguous, and on different devices."""
+    arrays = check_list("collective: data", arrays, of="arrays, one for each device")
+    if not arrays:
+        raise ValueError("collective: the list of arrays is empty; it should hold one array for each device")
+    first = arrays[0]
+    for array in arrays:
+        if not isinstance(array, DeviceArray):
+            raise ValueError(
+                f"collective: {shown(array)} is not on a device; d2l.put(x, device) copies an array to one"
+            )
+        if (array.shape, array.dtype) != (first.shape, first.dtype):
+            raise ValueError(
+                f"collective: {array.dtype} array of shape {array.shape} on {array.device} beside "
+                f"{first.dtype} {first.shape} on {first.device}; all should be alike"
+            )
+        if not array.flags.c_contiguous:
+            raise ValueError(f"collective: the array on {array.device} is a strided view; pass a contiguous array")
+    check_devices([array.device for array in arrays])
+    return arrays

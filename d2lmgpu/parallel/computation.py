@@ -1,0 +1,125 @@
+"""What a device computes in a training step: a network's loss and gradients, and what becomes of their sums.
+
+                float32                 mixed                            exact (exact.py)
+    weights     as they are             rounded to float16               as they are
+    gradients   float32                 float32, times a scale           int64, in whole units
+    their sums  used as they are        used only if all are finite      turned back into floats
+
+After the allreduce all devices hold the same sums. So each device decides by itself, and all decide the same.
+"""
+
+import numpy as np
+
+from ..devices import DeviceArray, array_module, parts_of
+from ..exact import ExactSums, as_floats, slices_of_granules
+from ..layers.batch_norm import SyncStatistics, track_statistics
+from ..networks import CROSS_ENTROPY, LENET, channels, half_weights, in_half, sums_and_grads
+from .loss_scale import LossScale, are_finite
+
+
+class Computation:
+    """The computation of a `Replica` on ``device``, in float32 (or the parameters' dtype).
+
+    ``statistics``: batch norm's running means and variances, on the device, which follow the device's own images or, if
+    they are ``aggregated``, the images of all devices: moments are counts, sums and sums of squares, so the sums over
+    devices weight every example alike. ``shared``: arrays that are summed over devices together with the gradients.
+    """
+
+    def __init__(self, device, network=LENET, loss=CROSS_ENTROPY, statistics=(), aggregated=False):
+        self.device, self.network, self.loss, self.statistics = device, network, loss, statistics
+        moments = device.buffer("moments", 3 * sum(channels(network)), np.float64)
+        self.sums, start = [], 0
+        for C in channels(network):
+            own, start = moments[start : start + 3 * C].reshape(3, C), start + 3 * C
+            self.sums.append(SyncStatistics(own, device.empty((2, C), np.float64)))
+        self.shared = [DeviceArray(moments, device)] if aggregated and self.sums else []
+
+    def dtype_of_grads(self, dtype):
+        """The dtype of gradients, given that of the parameters."""
+        return dtype
+
+    def loss_and_grads(self, X, y, params, grads, batch_size, draws):
+        """Write ``grads``; return the loss and the number of right answers. Runs on the device, with plain arrays.
+
+        ``batch_size``: the number of examples on all devices together.
+        """
+        found = sums_and_grads(X, y, params, self.network, grads, self.loss, 1, draws, self.sums)
+        return found.astype(X.dtype)
+
+    def arrays(self):
+        """What lasts from step to step besides ``statistics``, for a checkpoint: NumPy arrays."""
+        return []
+
+    def set_arrays(self, arrays):
+        """Restore what `arrays` returned."""
+
+    def final(self, params, grads):
+        """The summed gradients, or None if they cannot be used, and by what they are multiplied. Runs on the device."""
+        running = zip(self.statistics[::2], self.statistics[1::2], strict=True)
+        for (mean, variance), own in zip(running, self.sums if self.statistics else (), strict=True):
+            track_statistics(mean.raw, variance.raw, own.moments)
+        return grads, 1
+
+
+class MixedComputation(Computation):
+    """A `Computation` whose products have float16 factors; ``scale``: its `LossScale`."""
+
+    def __init__(self, device, network=LENET, *args):
+        super().__init__(device, in_half(network), *args)
+        self.scale = LossScale(True)
+
+    def arrays(self):
+        """As in `Computation`."""
+        return self.scale.arrays()
+
+    def set_arrays(self, arrays):
+        """As in `Computation`."""
+        if arrays:
+            self.scale.set_arrays(*arrays)
+
+    def loss_and_grads(self, X, y, params, grads, batch_size, draws):
+        """As in `Computation`."""
+        with self.scale.quiet():
+            scale, params = self.scale.scale, half_weights(params)
+            found = sums_and_grads(X, y, params, self.network, grads, self.loss, scale, draws, self.sums)
+        return found.astype(X.dtype)
+
+    def final(self, params, grads):
+        """As in `Computation`."""
+        super().final(params, grads)
+        scale = self.scale.scale
+        return grads if self.scale.adapt(are_finite(grads)) else None, scale
+
+
+class ExactComputation(Computation):
+    """A `Computation` that adds up over examples as integers, granule by granule."""
+
+    def dtype_of_grads(self, dtype):
+        """As in `Computation`."""
+        return np.dtype(np.int64)
+
+    def loss_and_grads(self, X, y, params, grads, batch_size, draws):
+        """As in `Computation`."""
+        sums, found = ExactSums(batch_size, f"on {self.device}"), array_module(X).zeros(2)
+        flat = self.device.buffer("a granule's gradients", sum(param.size for param in params), params[0].dtype)
+        own = parts_of(flat, params)
+        for total in grads:
+            total.fill(0)
+        for part in slices_of_granules(len(X)):
+            here = draws and draws.after(part.start)
+            values = sums_and_grads(X[part], y[part], params, self.network, own, self.loss, 1, here, self.sums)
+            found = found + sums.losses(values)
+            sums.add_gradients(grads, own)
+        return found
+
+    def final(self, params, grads):
+        """As in `Computation`."""
+        return [as_floats(grad, param.dtype) for grad, param in zip(grads, params, strict=True)], 1
+
+
+PRECISIONS = {"float32": Computation, "mixed": MixedComputation}
+
+
+def computation_for(precision="float32", sums="float"):
+    """The class of computations with this precision and these sums; not both "mixed" and "exact"."""
+    return ExactComputation if sums == "exact" else PRECISIONS[precision]

@@ -1,0 +1,181 @@
+"""Training without a split: the steps of parallel/step.py, one ahead, and the run's state on the devices.
+
+The host program is one step ahead: while the devices compute a step, it prepares the next minibatch and submits the
+next step, so that no device waits for it.
+
+    host      data 1 | submit 1 | data 2 | submit 2 | wait for 1 | data 3 | submit 3 | wait for 2 ...
+    devices               step 1 ................... step 2 ................... step 3
+
+On GPUs it may be several steps ahead. Reading one step's loss there means waiting for everything that was launched, so
+the losses of several steps are read at once.
+"""
+
+import numpy as np
+
+from ..cluster import as_cluster, gather
+from ..collectives import find_algorithm
+from ..data import epoch_size
+from ..devices import put, synchronize, to_host
+from ..networks import LENET, find_loss, init_statistics
+from ..networks.checks import is_random
+from ..networks.losses import as_targets
+from ..optimizers import init_optimizer
+from ..parallel import MinibatchQueue, get_params
+from ..parallel.computation import computation_for
+from ..parallel.step import Replica, Step, split_batch
+from .accuracy import TestSet
+from .plan_accuracy import SplitTestSet
+from .resume import START
+from .settings import Settings
+from .splits import check_memory, limits_of, plan_of
+from .together import check_copies, make_stop
+
+AHEAD = 8
+"""How many steps may be under way at once if a device is a GPU."""
+
+
+class TextbookSteps:
+    """The `Runner` of steps as the textbook has them. ``everybody``: a `Cluster`.
+
+    ``replicas``: a `Replica` on each device of this process. ``known``: how many steps of the epoch are done, their
+    loss, and the number of right answers.
+
+    Raises DeviceMemoryError if a device's memory limit is too low.
+    """
+
+    peak_memory = None
+
+    def __init__(self, X, y, params, everybody, network, settings):
+        self.y = as_targets(np.asarray(y), params[0].dtype)
+        self.everybody, self.network, self.settings = everybody, network, settings
+        self.devices, self.errors, self.under_way = everybody.mine, [], []
+        self.stop, self.loss = make_stop(everybody), find_loss(settings.loss)
+        self.algorithm = find_algorithm(everybody.across(settings.algorithm))
+        self.limited = any(limits_of(everybody))  # memory for one minibatch at a time, and not for the test set
+        if self.limited:
+            check_memory(self._plan(), everybody, settings, min(settings.batch_size, len(X)), self.y, params[0].dtype)
+        copies = [get_params(params, device) for device in self.devices]
+        optimizers = init_optimizer(settings.optimizer, copies, settings.weight_decay)
+        self.replicas = [self._replica(*own) for own in zip(self.devices, copies, optimizers, strict=True)]
+        self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
+        self.on_gpu = any(device.kind == "gpu" for device in self.devices)
+        self.ahead = 0 if self.limited or not settings.prefetch else AHEAD if self.on_gpu else 1
+        options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed", "sums")}
+        self.queue = MinibatchQueue(X, self.y, everybody, settings.batch_size, **options)
+
+    def _replica(self, device, params, optimizer):
+        settings, statistics = self.settings, [put(array, device) for array in init_statistics(self.network)]
+        how = self.network, self.loss, statistics, settings.batch_statistics == "aggregated"
+        return Replica(device, params, optimizer, computation_for(settings.precision, settings.sums)(device, *how))
+
+    @classmethod
+    def of(cls, X, y, params, devices, network=LENET, **settings):
+        """The steps of `train` on ``devices``, a list or a `Cluster`; ``settings``: fields of `Settings`, by name."""
+        everybody = as_cluster(devices)
+        return cls(X, y, params, everybody, network, Settings(**settings).on(everybody))
+
+    def start_epoch(self, order, rates, position=START):
+        """As in `Runner`."""
+        self.rates, self.number = np.broadcast_to(rates, self.steps).tolist(), position.steps
+        self.known = position.steps, sum(position.losses), position.correct or 0
+        self.queue.start_epoch(order, position.epoch, position.steps)
+
+    def launch(self, most):
+        """As in `Runner`: submit one step, and wait while too many are under way."""
+        n, settings = self.queue.size, self.settings
+        draws = self.queue.draws if is_random(self.network) else None
+        how = {"draws": draws, "tell": self.stop.wanted, "errors": self.errors}
+        shards, lr = self._shards(), self.rates[self.number]
+        self.under_way.append(Step(self.replicas, *shards, lr, n, self.everybody, self.algorithm, settings.flat, **how))
+        self.number += 1
+        self._wait(self.ahead)
+        return [n]
+
+    def _shards(self):
+        """The next minibatch's shards. With limited memory there is no room for the queue's two minibatches."""
+        if not self.limited:
+            return self.queue.next()
+        X, y = self.queue.next_whole()
+        return split_batch(X, y, self.everybody, self.settings.loads, self.settings.sums)
+
+    def _wait(self, ahead):
+        """If more than ``ahead`` steps are under way, wait until only this many are; on GPUs, wait for all of them."""
+        if len(self.under_way) <= ahead:
+            return
+        while len(self.under_way) > (0 if self.on_gpu else ahead):
+            loss, right, told = self.under_way.pop(0).finish()
+            done, before, correct = self.known
+            self.known = done + 1, before + loss, correct + int(right)
+            if told:
+                self.stop.agree()
+
+    def pause(self):
+        """As in `Runner`."""
+        self._wait(0)
+        synchronize(self.devices)
+        _, loss, correct = self.known
+        return [loss], correct
+
+    def so_far(self):
+        """As in `Runner`."""
+        done, loss, correct = self.known
+        n = min(done * self.settings.batch_size, len(self.y))
+        return (loss / n, correct / n) if n else (None, None)
+
+    def copies(self):
+        """As in `Runner`."""
+        return [(replica.params, replica.computation.statistics) for replica in self.replicas]
+
+    def statistics(self):
+        """As in `Runner`."""
+        arrays = [list(map(to_host, replica.computation.statistics)) for replica in self.replicas]
+        if not arrays[0]:
+            return [[] for _ in self.everybody]
+        dtype, ends = arrays[0][0].dtype, np.cumsum([len(array) for array in arrays[0]])[:-1]
+        rows = gather(self.everybody, [np.concatenate(own) for own in arrays])
+        return [np.split(row.astype(dtype), ends) for row in rows]
+
+    def set_statistics(self, statistics):
+        """As in `Runner`."""
+        for replica in self.replicas:
+            _set(replica.computation.statistics, statistics)
+
+    def state(self):
+        """As in `Runner`: all devices have the same, but for statistics."""
+        first = self.replicas[0]
+        arrays = {"params": first.params, "kept": first.optimizer.flat_state}
+        arrays = {name: list(map(to_host, own)) for name, own in arrays.items()}
+        arrays |= {f"statistics of {i}": own for i, own in enumerate(self.statistics())}
+        return arrays | {"scaling": first.computation.arrays()}, first.optimizer.steps
+
+    def set_state(self, arrays, steps):
+        """As in `Runner`."""
+        for i, replica in enumerate(self.replicas, self.everybody.first):
+            _set(replica.params, arrays["params"])
+            _set(replica.optimizer.flat_state, arrays.get("kept", []))
+            _set(replica.computation.statistics, arrays.get(f"statistics of {i}", arrays.get("statistics of 0", [])))
+            replica.computation.set_arrays(arrays.get("scaling"))
+            replica.optimizer.steps = steps
+
+    def make_test_set(self, X, y, metrics):
+        """As in `Runner`."""
+        settings, about = self.settings, (self.loss, metrics, self.settings.sums)
+        if self.limited:
+            return SplitTestSet(X, y, self._plan(), self.everybody, settings.batch_size, *about)
+        return TestSet(X, y, self.everybody, self.network, *about)
+
+    def _plan(self):
+        """Plan "data": what `Step` does, as a plan, which says how much memory a step needs."""
+        return plan_of(self.settings, len(self.everybody), self.network, self.everybody)
+
+    def check_copies(self, epoch, step):
+        """As in `Runner`."""
+        check_copies(self.copies(), self.everybody, self.settings.batch_statistics != "local", epoch, step)
+
+    def close(self):
+        """As in `Runner`: each device does its steps' work in its own queue."""
+
+
+def _set(arrays, values):
+    for array, value in zip(arrays, values, strict=True):
+        array[...] = put(value, array.device)

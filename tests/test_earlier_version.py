@@ -1,0 +1,65 @@
+"""Files in tests/earlier_version that the version of 28 November 2026 wrote, by `run` below and by `Model.save`.
+
+What this version no longer has is ignored where it decided nothing, and refused where it decided what was learned.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.checkpoints import CheckpointError, load_checkpoint, save_checkpoint
+from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
+
+FOLDER = Path(__file__).parent / "earlier_version"
+LABELS = np.arange(40) % 2
+IMAGES = (np.arange(40 * 36).reshape(40, 1, 6, 6) * 37 % 128 + 120 * LABELS[:, None, None, None]).astype(np.uint8)
+DATA = IMAGES, LABELS, IMAGES[:20], LABELS[:20], ["dark", "bright"]
+NETWORK = sequential((1, 6, 6), Conv2d(2, 3), BatchNorm(), ReLU(), Flatten(), Dense(2))
+
+
+def run(num_epochs, **more):
+    settings = {"network": NETWORK, "batch_size": 10, "lr": 0.05, "optimizer": "momentum", "init": "he", "data": DATA}
+    return d2l.train([d2l.cpu(0), d2l.cpu(1)], num_epochs=num_epochs, progress=False, **settings | more)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """The checkpoint of a run of two epochs."""
+    return Path(shutil.copy(FOLDER / "run.ckpt", tmp_path / "run.ckpt"))
+
+
+def test_a_run_goes_on(file, capfd):
+    """To what the earlier version reached without a break; another machine may round otherwise."""
+    written = load_checkpoint(file).state
+    assert "likeness" in written and {"elastic", "wiring"} < written["history"].keys()
+    history = run(4, resume=file, checkpoint=file).history
+    assert history.train_loss == pytest.approx([0.29959993, 0.09785408, 0.01154077, 0.00539543], rel=1e-3)
+    assert history.train_loss[:2] == written["history"]["train_loss"] and capfd.readouterr().err == ""
+    again = load_checkpoint(file).state
+    assert "likeness" not in again and not {"elastic", "wiring"} & again["history"].keys()
+
+
+def test_a_model_is_loaded():
+    model = d2l.load_model(FOLDER / "tiny.model")
+    assert repr(model) == "<Model: 5 layers, 90 parameters, 2 classes>" and model.classes == ["dark", "bright"]
+    np.testing.assert_allclose(model.predict(IMAGES[:2], [d2l.cpu(0)]), [[0.9996, 0.0004], [0, 1]], atol=1e-4)
+    assert model.evaluate(IMAGES, LABELS) == 1
+
+
+@pytest.mark.parametrize("name, value, said", [("precision", "tf32", "precision 'tf32'")])
+def test_what_only_the_earlier_version_could_do(file, tmp_path, monkeypatch, capsys, name, value, said):
+    """Each row of `resume.GONE`: refused in one line, and the file stays."""
+    saved = load_checkpoint(file)
+    saved.state["history"][name] = value
+    save_checkpoint(file, saved)
+    before = file.read_bytes()
+    line = f"{file} is of a run with {said}, which this version no longer has; start again"
+    with pytest.raises(CheckpointError) as caught:
+        run(4, resume=file, checkpoint=file)
+    assert str(caught.value) == line
+    assert cli.main(["train", "--resume", str(file)]) == 2
+    assert capsys.readouterr().err == f"d2lmgpu train: error: {line}\n" and file.read_bytes() == before
