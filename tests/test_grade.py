@@ -230,7 +230,7 @@ def test_a_signal_keeps_what_was_done_and_ends_the_answer(tmp_path, signum):
     signal.signal(signum, former)
     assert process.stdout.readline() == "ada: 1 of 1 right, 1 points\n"
     own, stop = psutil.Process(process.pid), time.monotonic() + 60
-    while not (answers := own.children()):
+    while not (answers := own.children()) or answers[0].cpu_times().user < 0.1:  # it has begun
         assert time.monotonic() < stop
         time.sleep(0.05)
     process.send_signal(signum)

@@ -60,8 +60,8 @@ cluster.Cluster cluster.Place
 """Classes of what the package itself returns."""
 
 INNER = """
-collectives.check_algorithm collectives.check_measured collectives.compile_algorithm cluster.add_gather cluster.agree
-cluster.measure_across devices.Task sweeps.document exercises.write_json
+collectives.check_algorithm collectives.check_measured cluster.add_gather cluster.agree devices.FailFastBatch
+cluster.measure_across devices.Task networks.sums_and_grads sweeps.document exercises.write_json
 """.split()
 """Functions that the package calls, with its own numbers, or that need several processes."""
 
