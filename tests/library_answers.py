@@ -24,8 +24,8 @@ from d2lmgpu.collectives import (
     simulate,
 )
 from d2lmgpu.collectives.execute import add_program
-from d2lmgpu.collectives.program import compile_algorithm
 from d2lmgpu.collectives.network import full_switch
+from d2lmgpu.collectives.program import compile_algorithm
 from d2lmgpu.collectives.wires import nvlink_ring, rewired, torus
 from d2lmgpu.devices import Batch
 from d2lmgpu.exact import as_integers
