@@ -10,7 +10,7 @@ import tables
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 ROOMS = (
     "in_a_tab signals blas shipped folders words names arguments devices spans locks output player timing measuring "
-    "exact layers kernels networks optimizers language collectives cluster idx fashion_mnist images data transforms "
+    "layers kernels networks optimizers language collectives cluster idx fashion_mnist images data transforms "
     "schedules parallel checkup plans plots monitor live_plot own_loop checkpoints training scaling sweeps exercises "
     "cli"
 ).split()

@@ -204,7 +204,7 @@ CALLS = {
     "networks.Dense": (lambda outputs: sequential((1, 28, 28), Flatten(), Dense(outputs)), given(outputs=10)),
     "networks.Dropout": (lambda p: sequential((1, 2, 2), Flatten(), networks.Dropout(p), Dense(2)), given(p=0.25)),
     "networks.sequential": (lambda shape: sequential(shape, Flatten(), Dense(2)), given(shape=(1, 20, 20))),
-    "networks.logits": (networks.logits, given(X=images(), params=tiny_params(), network=TINY, exact=False)),
+    "networks.logits": (networks.logits, given(X=images(), params=tiny_params(), network=TINY)),
     "networks.restored": (
         networks.restored,
         given(description=networks.described(CNN), shapes=[(3, 1, 3, 3), (3,), (12, 4), (4,)]),
@@ -462,10 +462,10 @@ CALLS = {
     "plans.cut": (plans.cut, given(network=CNN, count=2, costs=[1, 0, 0, 0, 2])),
     "plans.simulate": (
         plans.simulate,
-        given(plan=PLAN, network=SWITCH, costs=COSTS, batch_size=200, contention=[1, 1.5], exact=False),
+        given(plan=PLAN, network=SWITCH, costs=COSTS, batch_size=200, contention=[1, 1.5]),
     ),
-    "plans.simulate in parts": (plans.simulate, given(plan=PLAN, costs=COSTS[0], batch_size=(3, 2), exact=False)),
-    "plans.prove in parts": (plans.prove, given(plan=PLAN, batch_size=(3, 2), kernels=True, exact=False)),
+    "plans.simulate in parts": (plans.simulate, given(plan=PLAN, costs=COSTS[0], batch_size=(3, 2))),
+    "plans.prove in parts": (plans.prove, given(plan=PLAN, batch_size=(3, 2), kernels=True)),
     "plans.estimate_costs": (plans.estimate_costs, given(plan=PLAN, batch_size=200, speed=1024.0)),
     "plans.draw": (plans.draw, given(plan=PLAN, network=SWITCH, costs=COSTS, messages=True, batch_size=200)),
     "plans.draw_splits": (plans.draw_splits, given(plans={"data": PLAN}, batch_size=200)),
@@ -477,7 +477,7 @@ CALLS = {
         lambda lr, examples, **own: plans.Execution(PLAN, tiny_params(), [0, 1], **own).step(
             images(), labels(), lr, examples=examples
         ),
-        given(lr=0.5, examples=(4, 2), mixed=False, kernels=True, overlap=False, exact=False),
+        given(lr=0.5, examples=(4, 2), mixed=False, kernels=True, overlap=False),
     ),
     "plans.write_html": (
         lambda folder, **own: (
@@ -487,7 +487,7 @@ CALLS = {
     ),
     "plans.measure_costs": (
         shrink(plans.measure_costs),
-        lambda folder: {"plan": PLAN, "devices": two(), "batch_size": 6, "rounds": 2, "exact": False},
+        lambda folder: {"plan": PLAN, "devices": two(), "batch_size": 6, "rounds": 2},
     ),
     "plans.Compute": (
         lambda **own: (lambda plan: (plans.prove(plan, 6), plans.simulate(plan, batch_size=6).events))(

@@ -222,20 +222,19 @@ class _PeakAccounting(MemoryAccounting):
         self.peak = max(self.peak, self.used)
 
 
-def assert_memory(plan, n, optimizer, dtype, kernels=True, exact=False):
+def assert_memory(plan, n, optimizer, dtype, kernels=True):
     """Two steps of n examples take as much as is predicted, on each device, and between them, too."""
     X, y = batch(n, dtype, plan.network)
     devices = [d2l.cpu(20 + i) for i in range(plan.k)]
-    told = [0, 8 * plan.k, 16 * plan.k] if exact else [0]  # bytes: what devices tell each other before they update
-    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name, kernels=kernels, exact=exact)
+    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name, kernels=kernels)
     try:
         for device in devices:
             device.accounting = _PeakAccounting(device, 2**40)
-        execution = Execution(plan, start(dtype, plan.network), devices, optimizer, kernels=kernels, exact=exact)
+        execution = Execution(plan, start(dtype, plan.network), devices, optimizer, kernels=kernels)
         for _ in range(2):
             execution.step(X, y, 0.01)
-            assert np.isin(np.subtract([device.accounting.used for device in devices], proof.between), told).all()
-        assert np.isin(np.subtract([device.accounting.peak for device in devices], proof.peak), told).all()
+            assert [device.accounting.used for device in devices] == proof.between
+        assert [device.accounting.peak for device in devices] == proof.peak
     finally:
         for device in devices:
             device.accounting = None

@@ -19,7 +19,7 @@ from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, i
 from d2lmgpu.plans import PLANS, Measured, copies_of, estimate_costs, prove, simulate
 from d2lmgpu.training.plan_accuracy import SplitTestSet
 from d2lmgpu.training.plan_step import PlanStep
-from d2lmgpu.training.splits import PIPELINES, SPLITS, plan_of, splits_for, updates_last
+from d2lmgpu.training.splits import PIPELINES, SPLITS, plan_of, splits_for
 
 SMALL = sequential((1, 28, 28), Conv2d(5, 5, stride=3), ReLU(), Conv2d(7, 3), ReLU(), Flatten(), Dense(12), Dense(10))
 WAYS = [  # split, pipeline, micro-batches, devices
@@ -518,17 +518,14 @@ def test_the_command_trains(tmp_path, capsys):
     assert f"split layers: devices hold at most {peaks} MB\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("network, sums", [("lenet", "float"), ("lenet", "exact"), *long(("deep", "float"))])
-def test_the_command_that_plans(tmp_path, capsys, network, sums):
+@pytest.mark.parametrize("network", ["lenet", *long("deep")])
+def test_the_command_that_plans(tmp_path, capsys, network):
     json_file, plot = tmp_path / "plan.json", tmp_path / "plan.png"
     words = f"plan --split data=2,layers=2 --micro-batches 4 --on pcie_bus --batch-size 200 --network {network}"
-    words += f" --sums {sums}"
     assert cli.main([*words.split(), "--speed", "1e11", "--json", str(json_file), "--plot", str(plot)]) == 0
     plan = copies_of("1f1b", 2, 2, 4, known_network(network))
-    if sums == "exact":
-        plan = updates_last(plan)
-    proof, costs = prove(plan, 200, exact=sums == "exact"), estimate_costs(plan, 200, 1e11)
-    expected = simulate(plan, topology("pcie_bus", 4), costs, 200, exact=sums == "exact")
+    proof, costs = prove(plan, 200), estimate_costs(plan, 200, 1e11)
+    expected = simulate(plan, topology("pcie_bus", 4), costs, 200)
     found = json.loads(json_file.read_text(encoding="utf-8"))
     assert found["seconds"] == pytest.approx(expected.seconds) and found["bubble"] == pytest.approx(expected.bubble)
     assert (found["bytes"], found["peak_memory"], found["proved"]) == (sum(proof.sent), proof.peak, True)
@@ -553,7 +550,7 @@ def test_plans_on_this_machine(tmp_path, monkeypatch, capsys):
     json_file = tmp_path / "plan.json"
     words = f"plan --split data --devices 3 --batch-size 60 --on this_machine --html {page} --json {json_file}"
     assert cli.main(words.split()) == 0
-    assert measured == {"devices": 3, "batch_size": 60, "optimizer": "sgd", "exact": False}
+    assert measured == {"devices": 3, "batch_size": 60, "optimizer": "sgd"}
     seconds = 2.25  # 0.75, three times as slow since all compute
     assert film == [(pytest.approx(seconds, rel=0.01), str(page))]
     with_preparation = seconds + 3 * 3 * 0.125  # F, B, update
@@ -605,7 +602,6 @@ def test_a_network_in_a_file(tmp_path, capsys):
         ("--devices 0", "k, the number of devices, is 0"),
         ("--split channels --devices 4000 --width 100", "k, the number of devices, is 4000"),
         ("--split data=500,channels=3 --devices 1500", "the number of devices, is 1500"),
-        ("--split channels --sums exact", "sums are exact, but split 'channels' divides"),
         ("--on moon", "network 'moon' is unknown; choose from full_switch"),
         ("--on nvlink_mesh --devices 9", "network nvlink_mesh has 8 devices, not 9"),
         ("--batch-statistics aggregated", "has no batch norm"),

@@ -17,7 +17,7 @@ from .split import ROWS, held_units, units_of_outputs
 from .ways import KEPT, Ways
 
 WIDE_ITEMSIZE = 8
-"""Bytes per number in moments and sums, which are always float64, and in gradients for exact sums."""
+"""Bytes per number in moments and sums, which are always float64."""
 
 KINDS = ("parameters", "gradients", "state", "examples", "activations", "messages")
 """The kinds of memory. Parameters include batch norm's running statistics, gradients include moments and sums, and
@@ -43,9 +43,9 @@ class Held(NamedTuple):
     line: list
 
 
-def held_in_steps(plan, columns, batch_size, states, dtype, objective=CLASSES, kernels=True, exact=False):
+def held_in_steps(plan, columns, batch_size, states, dtype, objective=CLASSES, kernels=True):
     """The `Held` of each device, for ``batch_size`` examples and an optimiser with ``states`` arrays."""
-    facts, ways = Facts(plan, columns), Ways(plan, columns, kernels, exact)
+    facts, ways = Facts(plan, columns), Ways(plan, columns, kernels)
     memories = [
         _Memory(plan, device, batch_size, states, np.dtype(dtype), objective, facts, ways) for device in range(plan.k)
     ]
@@ -56,7 +56,7 @@ def held_in_steps(plan, columns, batch_size, states, dtype, objective=CLASSES, k
     return [memory.held(len(columns)) for memory in memories]
 
 
-def unit_bytes(plan, batch_size, dtype, exact=False):
+def unit_bytes(plan, batch_size, dtype):
     """A function of a value: the bytes of one of its elements, or, for y and dy, of one unit for all its examples."""
     dtype, units = np.dtype(dtype), units_of_outputs(plan.network, plan.stages)
     sizes, examples = stage_sizes(plan.network, plan.stages, dtype), examples_in_each(batch_size, plan.micro_batches)
@@ -65,7 +65,7 @@ def unit_bytes(plan, batch_size, dtype, exact=False):
         kind, s, *m = value
         if kind in ("y", "dy"):
             return sizes[s].whole(examples[m[0]]) // (units[s] or 1)
-        return WIDE_ITEMSIZE if kind in ROWS or (exact and kind == "grads") else dtype.itemsize
+        return WIDE_ITEMSIZE if kind in ROWS else dtype.itemsize
 
     return bytes_of
 
@@ -128,7 +128,7 @@ class _Memory:
 
     def __init__(self, plan, device, batch_size, states, dtype, objective, facts, ways):
         self.plan, self.device, self.itemsize, self.facts, self.ways = plan, device, dtype.itemsize, facts, ways
-        self.units, self.grad_itemsize = held_units(plan, device), WIDE_ITEMSIZE if ways.exact else dtype.itemsize
+        self.units = held_units(plan, device)
         self.sizes = stage_sizes(plan.network, plan.stages, dtype, self.units, objective)
         self.examples = examples_in_each(batch_size, plan.micro_batches)
         self.pieces, self.of, self.joined = [], {}, {}  # all, those of each value, and by step what was joined last
@@ -191,19 +191,19 @@ class _Memory:
             return self.itemsize * self.plan.stages[s].params, None
         if kind == "grads":
             start, stop = self.facts.extents[value]
-            return self.grad_itemsize * max(0, int(stop[self.device] - start[self.device])), None
+            return self.itemsize * max(0, int(stop[self.device] - start[self.device])), None
         if kind in ROWS:
             return WIDE_ITEMSIZE * self._norm_numbers(kind, s), None
         if kind in ("cache", "delta") and self.units[s] == 0:
             return 0, None
         sizes, N = self.sizes[s], self.examples[m[0]]
-        if kind == "delta" and (s in self.facts.synchronised or self.ways.exact):
+        if kind == "delta" and s in self.facts.synchronised:
             start, stop = self.facts.computed_with(self.device, s)
-            return self.grad_itemsize * (stop - start), None
+            return self.itemsize * (stop - start), None
         if kind == "delta":
             return sizes.delta(N), ("dy", s, *m) if sizes.delta_has_dy else None
         if kind == "cache" and self.ways.of[(self.device, s, *m)] == KEPT and sizes.kept is not None:
-            return sizes.kept(N, self.ways.exact), None
+            return sizes.kept(N), None
         if kind == "cache":
             return sizes.cache(N), ("y", s - 1, *m) if sizes.cache_has_x and s else None
         return (sizes.y if kind == "y" else sizes.dy)(N), None

@@ -17,7 +17,6 @@ from .moves import Wrong, sent_by
 from .objective import CLASSES
 from .plan import PlanError
 from .plan_replay import PlanReplay
-from .sizes import whole_granules
 
 
 @dataclass
@@ -36,23 +35,21 @@ class PlanProof:
     wasted: list
 
 
-def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective=CLASSES, kernels=True, exact=False):
+def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", objective=CLASSES, kernels=True):
     """Prove that each device ends with the same values as one device that does everything; return a `PlanProof`.
 
     Memory and bytes are for a minibatch of ``batch_size`` examples (a number, or a tuple with the size of each
     micro-batch) and for the targets and loss of the `Objective`. Without ``kernels``, layers compute as they are
-    written, and everything that forward keeps counts as memory (see ways.py). ``exact``: sums are exact, micro-batches
-    consist of whole granules, and gradients are int64.
+    written, and everything that forward keeps counts as memory (see ways.py).
 
     Raises PlanError, which names step, device and micro-batch, if the plan is wrong; ValueError for anything else.
     """
     replay = replayed(plan)
     batch_size = check_minibatch(plan, batch_size, optimizer, dtype)
-    batch_size = whole_granules(batch_size, plan.micro_batches) if exact else batch_size
-    how = batch_size, OPTIMIZERS[optimizer].states, dtype, objective, kernels, exact
+    how = batch_size, OPTIMIZERS[optimizer].states, dtype, objective, kernels
     held = held_in_steps(plan, replay.columns, *how)
     peaks = [each.peak for each in held], [each.peak_of for each in held], [each.between for each in held]
-    sent = sent_by([moves for _, moves in replay.columns], plan.k, unit_bytes(plan, batch_size, dtype, exact))
+    sent = sent_by([moves for _, moves in replay.columns], plan.k, unit_bytes(plan, batch_size, dtype))
     return PlanProof(*peaks, sent, replay.wasted)
 
 

@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..exact import sizes_of_granules
 from ..kernels.cpu import Pass
 from ..kernels.stages import norm_channels, output_shapes as layer_shapes, to_the_end, with_shapes
 from ..layers import Draws, make_sync_statistics
 from ..networks.as_written import backward_in_parts, forward_in_parts, loss_backward, loss_forward
-from .actions import chunk_bound, chunk_bounds
+from .actions import chunk_bound
 from .objective import CLASSES
 from .plan import all_of, shapes_of
 from .split import splits_of, views
@@ -39,8 +38,8 @@ class StageSizes(NamedTuple):
 
     ``y`` and ``dy`` are as a device makes them, and ``whole`` is either of them with no part left out. ``cache`` and
     ``delta`` are for layers that compute as they are written, and without what they share: the cache may hold the
-    stage's input, and delta may hold dy. ``kept``: a function of N examples and of whether sums are exact, which
-    returns the bytes of the kernels' cache; None without kernels.
+    stage's input, and delta may hold dy. ``kept``: a function of N examples, which returns the bytes of
+    the kernels' cache; None without kernels.
     """
 
     x: Linear
@@ -97,14 +96,6 @@ def examples_in_each(batch_size, micro_batches):
     return [stop - start for start, stop in bounds]
 
 
-def whole_granules(batch_size, micro_batches):
-    """How many examples each micro-batch has if it consists of whole granules (exact.py), a tuple."""
-    if isinstance(batch_size, tuple):
-        return batch_size
-    sizes = sizes_of_granules(batch_size)
-    return tuple(sum(sizes[start:stop]) for start, stop in chunk_bounds(len(sizes), micro_batches))
-
-
 def memory_of(array):
     """The array that owns the memory of ``array``: itself, or the array of which it is a view."""
     owner = array
@@ -115,14 +106,14 @@ def memory_of(array):
 
 
 @functools.lru_cache(maxsize=256)
-def kept_bytes(layers, param_shapes, shape, dtype, input_grad, is_last, loss, examples, exact):
+def kept_bytes(layers, param_shapes, shape, dtype, input_grad, is_last, loss, examples):
     """The bytes that kernels hold between forward and backward of this many ``examples`` of this ``shape``."""
     if not examples:
         return 0
     params = [np.zeros(shape, dtype) for shape in param_shapes]
     papers = {}
     layers = with_shapes(layers, params)
-    kept = Pass(layers, params, shape, dtype, examples, input_grad, is_last, loss, papers, exact)
+    kept = Pass(layers, params, shape, dtype, examples, input_grad, is_last, loss, papers)
     return sum(array.nbytes for array in owned_arrays(kept, papers))
 
 

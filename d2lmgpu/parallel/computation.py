@@ -1,6 +1,6 @@
 """What a device computes in a training step: a network's loss and gradients, and what becomes of their sums.
 
-                float32                 mixed                            exact (exact.py)
+                float32                 mixed                            exact
     weights     as they are             rounded to float16               as they are
     gradients   float32                 float32, times a scale           int64, in whole units
     their sums  used as they are        used only if all are finite      turned back into floats
@@ -10,9 +10,9 @@ After the allreduce all devices hold the same sums. So each device decides by it
 
 import numpy as np
 
-from ..devices import DeviceArray, parts_of
-from ..exact import ExactSums, as_floats, slices_of_granules
+from ..devices import DeviceArray, array_module, parts_of
 from ..layers.batch_norm import SyncStatistics, track_statistics
+from ..layers.exact import ExactSums, as_floats, slices_of_granules
 from ..networks import CROSS_ENTROPY, LENET, channels, half_weights, in_half, sums_and_grads
 from .loss_scale import LossScale, are_finite
 
@@ -91,7 +91,7 @@ class MixedComputation(Computation):
 
 
 class ExactComputation(Computation):
-    """A `Computation` that adds up over examples as integers, granule by granule."""
+    """A `Computation` that adds up over examples as integers, granule by granule (layers/exact.py)."""
 
     def dtype_of_grads(self, dtype):
         """As in `Computation`."""
@@ -99,7 +99,7 @@ class ExactComputation(Computation):
 
     def loss_and_grads(self, X, y, params, grads, batch_size, draws):
         """As in `Computation`."""
-        sums, found = ExactSums(batch_size, f"on {self.device}"), np.zeros(2)
+        sums, found = ExactSums(batch_size, f"on {self.device}"), array_module(X).zeros(2)
         flat = self.device.buffer("a granule's gradients", sum(param.size for param in params), params[0].dtype)
         own = parts_of(flat, params)
         for total in grads:
@@ -119,6 +119,14 @@ class ExactComputation(Computation):
 PRECISIONS = {"float32": Computation, "mixed": MixedComputation}
 
 
-def computation_for(precision="float32", sums="float"):
-    """The class of computations with this precision and these sums; not both "mixed" and "exact"."""
+def computation_for(network, precision="float32", sums="float"):
+    """The class of computations of a network with this precision and these sums; not both "mixed" and "exact".
+
+    Raises ValueError for exact sums and a network with batch norm.
+    """
+    if sums == "exact" and channels(network):
+        raise ValueError(
+            "sums are exact, but the network has batch norm, whose results depend on how examples are split; use a "
+            "network without it, or sums='float'"
+        )
     return ExactComputation if sums == "exact" else PRECISIONS[precision]

@@ -7,7 +7,6 @@ pause where devices may add up their sums for batch norm.
 import itertools
 
 from ..devices import array_module, parts_of
-from ..exact import ExactSums
 from ..kernels.stages import Idle, images_last, timed, to_the_end, with_shapes
 from ..language.ways import EMPTY, KEPT, WRITTEN
 from ..layers import make_sync_statistics
@@ -22,37 +21,23 @@ class Computing(Values):
     """`Values` with computations. It takes the same arguments, and in addition ``ways``, the plan's `Ways`.
 
     ``mixed``: use mixed precision. The plan's network then rounds the inputs of layers (networks/mixed.py), weights are
-    rounded where they are used, and ``precision`` is a loss scale. ``exact``: a step's `ExactSums` if the ways ask for
-    exact sums; otherwise None.
+    rounded where they are used, and ``precision`` is a loss scale.
     """
 
     def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
         super().__init__(plan, number, device, flat, optimizer, extents, loss, {s for s, _ in ways.computed[number]})
-        self.mixed, self.is_exact, self.exact = mixed, ways.exact, None
+        self.mixed = mixed
         self.precision = LossScale(mixed)
         none = self._new(0)
-        self.kernels = kernels_for(none, [none], ways.exact)
+        self.kernels = kernels_for(none, [none])
         self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
         self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
         self.papers = [{} for _ in plan.stages]  # scratch memory
         self.idle = Idle(2 * len(self.ways))  # passes that are not in use
-        self.firsts = [*itertools.accumulate(map(len, self.shapes), initial=0)]  # each stage's first parameter
 
     def begin(self, minibatch):
         """Begin a step with this `Minibatch`."""
         self.minibatch, self.used = minibatch, self.precision.scale
-        if self.is_exact:
-            self.exact = self._new_exact(sum(minibatch.examples))
-
-    def _new_exact(self, examples):
-        where = f"on {self.device} in step {self.steps + 1}"
-        return ExactSums(examples, where, self.used if self.mixed else None)
-
-    def _of_exact(self, s):
-        """The exact sums, if any, for the parameters of stage s and later stages."""
-        if self.exact is not None:
-            self.exact.first = self.firsts[s]
-        return self.exact
 
     def way(self, s, m, examples):
         """How to compute this: as written if there are no kernels, and not at all if there are no examples or units."""
@@ -98,9 +83,8 @@ class Computing(Values):
         sync = self._sync_of_run(s, m)
         ready = self._teller(stages, final) if final and not more else None
         how = {"ready": ready, "sync_statistics": sum(sync, []), "draws": self._draws(s, m), "loss": loss, "dx": dx}
-        how["exact"] = self._of_exact(s)
         sums = to_the_end(self._run_in_parts(s, m, x, params, layers, grads, **how))
-        self.minibatch.sums[m] = sums if how["exact"] else sums.astype(x.dtype)
+        self.minibatch.sums[m] = sums.astype(x.dtype)
         for i, own in zip(stages, sync, strict=True):
             self._add_norms("moments", i, own)
         add(more)
@@ -135,7 +119,7 @@ class Computing(Values):
         loss = self.loss.for_kernels(targets) if is_last else None
         cache = self._pass(s, m, x, params, loss)
         self._set("cache", s, m, cache)
-        return cache.forward(x, params, targets, self._draws(s, m), self._of_exact(s)), cache.sync
+        return cache.forward(x, params, targets, self._draws(s, m)), cache.sync
 
     def _pass(self, s, m, x, params, loss):
         """A `Pass` that is not in use, or a new one."""
@@ -144,7 +128,7 @@ class Computing(Values):
     def _of_pass(self, s, x, params, loss):
         """The arguments of a new `Pass`."""
         layers, is_last = with_shapes(self.layers[s], params), s == len(self.layers) - 1
-        return layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s], self.is_exact
+        return layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s]
 
     def _as_written(self, s, m, x):
         """`_forward` with the layers as they are written."""
@@ -175,7 +159,6 @@ class Computing(Values):
         cache = self.values["cache", s, m]
         if way == KEPT:
             dy = self._handed_back(s, m)
-            self._of_exact(s)
             return cache.backward(self._params_of(s), grads, dy, self.precision.scale), cache.sync
         return self._back_as_written(s, m, grads, cache[-1]), cache[-1]
 
@@ -203,10 +186,8 @@ class Computing(Values):
     def _written_to(self, values):
         """Arrays to which kernels write gradients, and pairs (gradient, array to be added to it afterwards).
 
-        The first result is written directly, so nothing need be added. With exact sums, the kernels add.
+        The first result is written directly, so nothing need be added.
         """
-        if self.is_exact:
-            return [view for value in values for view in self._views(self._flat(value), value[1])], []
         places, more = [], []
         for value in values:
             views = self._views(self._begin(value), value[1])

@@ -15,7 +15,7 @@ from collections import Counter
 import numpy as np
 
 from ..devices import array_module
-from ..kernels.cuda import PRECISIONS, Branches, Granules, Pass, Program
+from ..kernels.cuda import PRECISIONS, Branches, Pass, Program
 from ..kernels.cuda.stages import rounds_output
 from ..kernels.stages import images_last
 from ..language.plan import COMPUTES
@@ -59,13 +59,12 @@ class GraphPrograms(Store):
 
     # Runs, and stages that are computed separately:
 
-    def _run_in_parts(self, s, m, x, params, layers, grads, ready, sync_statistics, draws, loss, dx, exact=None):
+    def _run_in_parts(self, s, m, x, params, layers, grads, ready, sync_statistics, draws, loss, dx):
         key, options = (s, m, len(x)), {} if ready else {"branches": self.branches}
         if key not in self.programs:
             options |= self._options(s, m, x) | {"input_grad": dx is not None}
-            self.programs[key] = (Granules if exact else Program)(layers, params, x.shape[1:], len(x), **options)
+            self.programs[key] = Program(layers, params, x.shape[1:], len(x), **options)
         program = self.programs[key]
-        program.exact = exact
         self._count(program, m)
         program.use_statistics(sync_statistics)
         yield from program.forward(params, x, self.minibatch.y[m])
@@ -141,9 +140,8 @@ class GraphPrograms(Store):
 class GraphPass(Pass):
     """Like `Pass`. ``copies_y``, ``copies_dx``: whether to copy the result, arranged by units, for other devices."""
 
-    def forward(self, X, params, y=None, draws=None, exact=None):
+    def forward(self, X, params, y=None, draws=None):
         """As in `Pass`; the loss is in the program's totals."""
-        self.program.exact = exact
         yield from self.program.forward(params, X, y)
         if self.with_loss:
             return None
@@ -153,8 +151,7 @@ class GraphPass(Pass):
         """As in `Pass`; the program has its own scale."""
         if dy is not None:
             dy = array_module(dy).ascontiguousarray(dy)
-            for program, part in self.program.parts:
-                program.dlogits = dy[part]
+            self.program.dlogits = dy
         yield from self.program.backward(params, grads)
         return with_images_last(self.program.dx, self.copies_dx) if self.input_grad else None
 

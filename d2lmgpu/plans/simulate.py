@@ -19,7 +19,6 @@ from ..language.memory import held_in_steps, joined_values, unit_bytes
 from ..language.moves import sent_by
 from ..language.plan import Compute, part_updated, synchronised_stages
 from ..language.prove_plan import check_minibatch, replayed
-from ..language.sizes import whole_granules
 from ..networks import layer_rows
 from ..optimizers import OPTIMIZERS
 from .contention import slowed
@@ -70,9 +69,7 @@ class PlanSimulation:
         ]
 
 
-def simulate(
-    plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,), exact=False
-):
+def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,)):
     """Prove and time a plan. Returns a `PlanSimulation`.
 
     ``network``: from `collectives.network`, with at least as many devices as the plan; without one, messages take no
@@ -80,14 +77,13 @@ def simulate(
     dict for each stage; by default `EQUAL`. Computations that are not in a dict cost nothing. "update" is the cost for
     all elements of the stage; a device that updates only some of them takes that fraction of the time. ``contention``:
     the factors by which a computation is slower while 1, 2, … devices compute; the last one also applies to more
-    devices. `measure_costs` measures both costs and contention. ``exact``: sums are exact, and gradients are int64.
+    devices. `measure_costs` measures both costs and contention.
 
     Raises PlanError for a wrong plan, and ValueError for costs or a network that do not fit.
     """
     columns = replayed(plan).columns
     batch_size = check_minibatch(plan, batch_size, optimizer, dtype)
-    batch_size = whole_granules(batch_size, plan.micro_batches) if exact else batch_size
-    costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype, exact)
+    costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype)
     timed = functools.partial(_timed, plan, columns, network, costs, bytes_of)
     contention = plain(contention)
     factors = {} if contention == [1] else slowed(lambda factors: timed(factors)[1], contention)
@@ -96,7 +92,7 @@ def simulate(
     for event in events:
         busy[event.action.device] += event.end - event.start
     whole = clock.end * plan.k
-    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype, exact=exact)
+    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype)
     return PlanSimulation(
         clock.end,
         float(whole - busy.sum()) / whole if whole else 0.0,

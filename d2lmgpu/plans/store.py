@@ -3,8 +3,6 @@
 import numpy as np
 
 from ..devices import array_module, parts_of
-from ..exact import as_floats
-from ..kernels.cuda import optimize
 from ..kernels.stages import to_the_end
 from ..language.plan import COMPUTES
 from ..language.ways import EMPTY, INNER, KEPT, SCRATCH
@@ -111,23 +109,13 @@ class Store(Computing):
 
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
-        if self.is_exact:  # for the same sums as elsewhere, compute the gradients that W adds here
-            places, _ = self._places_of_half(action)
-            parts, _ = self._backward(s, m, KEPT, places)
-            self._set("delta", s, m, places)
-        else:
-            parts = self._back_as_written(s, m, None)
-        dx = to_the_end(parts)
+        dx = to_the_end(self._back_as_written(s, m, None))
         if s:
             self._set("dy", s - 1, m, dx)
 
     def _W(self, action):  # noqa: N802
         _, s, m = action[:3]
-        delta, grads = self.values["delta", s, m], self._grads(action)
-        if self.is_exact:
-            add(zip(grads, delta, strict=True))
-        else:
-            weight_backward(self.layers[s], delta, self.values["cache", s, m], grads)
+        weight_backward(self.layers[s], self.values["delta", s, m], self.values["cache", s, m], self._grads(action))
 
     def _update(self, action, lr, batch_size):
         s, part = action.stage, self.parts[action.stage]
@@ -136,22 +124,9 @@ class Store(Computing):
 
     def _optimize(self, params, grads, state, lr, batch_size):
         """Do a step of the optimiser for the elements that the device updates."""
-        if not self.accepted:
-            return
-        if self.is_exact:
-            grads = as_floats(grads, self.dtype)
-            if self.device.kind == "gpu" and self.optimizer.in_graphs:
-                self._optimize_as_in_graphs(params, grads, state, lr, batch_size)
-                return
-        scale = 1 if self.is_exact else self.used
-        self.optimizer.update([params], [grads], *([array] for array in state), self.steps + 1, lr, batch_size * scale)
-
-    def _optimize_as_in_graphs(self, params, grads, state, lr, batch_size):
-        xp = array_module(params)
-        rate, size, one = (xp.full(1, number, np.float32) for number in (lr / batch_size, batch_size, 1))
-        zero, taken = xp.zeros(1, np.int32), xp.full(1, self.steps, np.int32)
-        if params.size:
-            optimize(self.optimizer.name, params, grads, state, rate, size, zero, one, zero, taken)
+        if self.accepted:
+            arrays = [params], [grads], *([array] for array in state)
+            self.optimizer.update(*arrays, self.steps + 1, lr, batch_size * self.used)
 
     def _final(self, s):
         """The elements of a stage's gradients that the device uses for its updates."""
@@ -174,10 +149,8 @@ class Store(Computing):
         track_statistics(mean, variance, moments)
 
     def finite(self):
-        """A row with 1 if all final gradients are finite (with exact sums: were finite when added), and otherwise 0."""
-        if self.is_exact:
-            self.exact.check()
-        return [float(not self.exact.overflow if self.is_exact else are_finite(self._all_final()))]
+        """A row with 1 if all final gradients are finite, and otherwise 0."""
+        return [float(are_finite(self._all_final()))]
 
     def _all_final(self):
         """The final gradients of each stage in which the device updates something."""

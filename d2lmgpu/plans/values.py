@@ -1,6 +1,6 @@
 """The values that one device holds while a plan is executed: some are permanent, others come and go.
 
-    params, grads    flat arrays with views for the layers; with exact sums, grads are int64 (exact.py)
+    params, grads    flat arrays with views for the layers
     y, dy            arrays (units, ..., N): images come last, so that each unit is contiguous in memory; a device with
                      only some of the units holds only these
     moments, sums    flat float64 arrays; batch norm's `SyncStatistics` are views of them
@@ -85,8 +85,7 @@ class Values:
 
     def dtype_of(self, value):
         """The dtype in which a value is transferred."""
-        kind = value[0]
-        return np.dtype(np.float64 if kind in ROWS else np.int64 if kind == "grads" and self.is_exact else self.dtype)
+        return np.dtype(np.float64 if value[0] in ROWS else self.dtype)
 
     def forget(self):
         """Forget everything that belongs only to one step."""

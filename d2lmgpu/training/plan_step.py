@@ -17,7 +17,6 @@ from ..collectives import LIBRARIES
 from ..collectives.library import check_cards
 from ..data import epoch_size
 from ..devices import synchronize
-from ..exact import SUMS
 from ..language.objective import Objective
 from ..layers import Draws
 from ..monitor import Stop
@@ -65,8 +64,7 @@ class PlanStep:
         loss = find_loss(settings.loss)
         objective = Objective.of(loss, self.y, params[0].dtype)
         examples = self._examples(batch_size) or batch_size
-        exact = settings.sums == "exact"
-        peaks = prove(self.plan, examples, settings.optimizer, objective=objective, exact=exact).peak
+        peaks = prove(self.plan, examples, settings.optimizer, objective=objective).peak
         check_memory(network, devices, peaks, settings, batch_size, objective)
         self.peak_memory = peaks if settings.split and not self.in_graphs else None  # graphs keep their memory
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
@@ -79,7 +77,6 @@ class PlanStep:
     def _execution(self, params, devices, loss):
         settings = self.settings
         how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap, "library": self._library(devices)}
-        how["exact"] = settings.sums == "exact"
         return Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
 
     def _library(self, devices):
@@ -96,7 +93,7 @@ class PlanStep:
         for store in self.execution.stores if self.are_copies else ():
             warm_up(store, -(-batch_size // self.plan.micro_batches), self.y)
         self.feeds_shards = self.are_copies and not self.limited
-        options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed", "sums")}
+        options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed")}
         self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, **options)
 
     @classmethod
@@ -211,11 +208,8 @@ class PlanStep:
 
     def _examples(self, n):
         """How many of n examples each micro-batch has: equal parts of a device's share; None means equal parts of n."""
-        granule, k, each = SUMS[self.settings.sums], self.plan.k, self.each
         if self.settings.loads is None and not self.are_copies:
-            if granule == 1:
-                return None
-            k, each = self.plan.micro_batches, 1
-        shares = shard_bounds(n, k, self.settings.loads, granule)
-        parts = (shard_bounds(stop - start, each, granule=granule) for start, stop in shares)
+            return None
+        shares = shard_bounds(n, self.plan.k, self.settings.loads)
+        parts = (shard_bounds(stop - start, self.each) for start, stop in shares)
         return tuple(stop - start for part in parts for start, stop in part)

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..checkpoints import CheckpointError, load_checkpoint
 from ..devices.trials import tell
-from ..networks import channels
 from ..words import REACHED, listed, several
 from .fields import kind_in_files, of_kind
 from .fingerprint import COMPARED, changed_functions
@@ -86,7 +85,7 @@ def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
     if "scaling" in arrays:
         runner.set_scaling(arrays["scaling"])
     rates = _other_rates(saved, runner.settings, runner.steps, position)
-    for why in (_other_order(saved, history, runner.plan.network), rates):
+    for why in (_other_order(saved, history), rates):
         if why and everybody.rank == 0:
             tell(f"resume: {why}")
     seconds = "seconds_per_epoch", "examples_per_second"
@@ -95,9 +94,9 @@ def restore(checkpoint, history, runner, checksum, fingerprint, changed=()):
     return position
 
 
-def _other_order(saved, history, network):
+def _other_order(saved, history):
     """A line on why sums are added in another order than before, or None."""
-    exact = history.sums == "exact" and not (history.batch_statistics == "local" and channels(network))
+    exact = history.sums == "exact"
     here, there = ([name.split("(")[0] for name in run.devices] for run in (history, saved))
     same = {*here} == {*there} if exact else here == there
     other = [] if same else [f"devices are {listed(history.devices)}, not {listed(saved.devices)}"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ..cluster import gather
 from ..devices import DeviceError
 from ..devices.trials import tell
-from ..exact import GRANULE, sizes_of_granules
+from ..layers.exact import GRANULE, sizes_of_granules
 from ..networks import CROSS_ENTROPY, find_loss
 from ..optimizers import make_optimizer
 from ..parallel import measure_loads
@@ -28,12 +28,10 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved=No
     """
     runner = _make_runner(X, y, params, everybody, network, settings, note, saved)
     n, k = min(settings.batch_size, len(X)), len(everybody)
-    parts = k if isinstance(runner, StepRunner) else runner.plan.micro_batches
     granules = len(sizes_of_granules(n))
-    if settings.sums == "exact" and granules < parts:
-        what = "devices" if runner.are_copies and parts == k else "micro-batches"
+    if settings.sums == "exact" and granules < k:
         have = f"{n} examples are {several(granules, 'granule')} of at most {GRANULE}"
-        note(f"exact sums: {have}, fewer than the {parts} {what}: some have nothing to do")
+        note(f"exact sums: {have}, fewer than the {k} devices: some have nothing to do")
     return runner
 
 
@@ -96,13 +94,13 @@ def find_loads(X, y, params, network, everybody, settings, saved, note):
 def can_use_graphs(X, y, everybody, network, settings):
     """Whether steps should be CUDA graphs. Raises ValueError if they cannot be graphs but the precision needs it."""
     wanted = settings.graphs and settings.preprocess is None and make_optimizer(settings).in_graphs
-    wanted = wanted and find_loss(settings.loss) is CROSS_ENTROPY
+    wanted = wanted and find_loss(settings.loss) is CROSS_ENTROPY and settings.sums == "float"
     can = wanted and can_be_graph(X, y, everybody.mine, network, settings.precision)
     if any(name.startswith("gpu") for name in everybody.names):  # all processes know that
         can = all_of_them(everybody, can)
     if settings.precision == "tf32" and not can:
         raise ValueError(
-            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, whole labels, the loss cross_entropy, no "
-            "preprocess, and a kernel for every layer"
+            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, whole labels, the loss cross_entropy, sums "
+            "'float', no preprocess, and a kernel for every layer"
         )
     return can

@@ -13,8 +13,8 @@ from os import PathLike
 from ..arguments import MAX_SEED, check_arguments, check_name, shown
 from ..cluster import Across, as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
-from ..exact import SUMS
 from ..kernels.cuda import PRECISIONS
+from ..layers.exact import SUMS
 from ..networks import INITS, LOSSES, NETWORKS, Network, check_width, find_loss
 from ..optimizers import OPTIMIZERS
 from ..parallel import check_loads, check_precision

@@ -23,7 +23,6 @@ from ..kernels.stages import function_of
 from ..language.plan import Compute, Plan
 from ..networks import channels, in_half
 from ..plans import MOST_DEVICES, PLANS, copies_of, prove, with_statistics
-from ..plans.channels import STAGES
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
 SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
@@ -52,6 +51,8 @@ def check_together(settings):
     split, pipeline = settings.split, settings.pipeline
     if settings.sums == "exact" and settings.precision != "float32":
         raise ValueError(f"sums are exact, which is for precision 'float32', not {settings.precision!r}; leave one out")
+    if settings.sums == "exact" and settings.overlap:
+        raise ValueError("sums are exact, and overlap is True; exact sums are exchanged at once: leave one out")
     if split is None:
         if pipeline is not None:
             raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers; give split='layers', too")
@@ -64,10 +65,8 @@ def check_together(settings):
         _check_choice(split, pipeline, settings.algorithm)
     if settings.loads is not None and split not in WITH_LOADS:
         raise ValueError(f"loads are for splits in which each device has its own examples: {', '.join(WITH_LOADS)}")
-    if settings.sums == "exact" and any(name in STAGES for name in (split, *_factors(split))):
-        raise ValueError(
-            f"sums are exact, but split {split!r} divides the sums within one example among devices; use another split"
-        )
+    if settings.sums == "exact":
+        raise ValueError("sums are exact, which is for training without a split; leave one out")
     if settings.batch_statistics == "synchronised":
         pipeline = pipeline or (USUAL_PIPELINE if settings.micro_batches > 1 else None)
         if "layers" in (split, *_factors(split)) and pipeline not in (None, "gpipe"):
@@ -139,17 +138,11 @@ def plan_of(settings, k, network, everybody=None, graphs=False):
         algorithm = "ring"
     elif everybody is not None and algorithm == "hierarchical":
         algorithm = everybody.schedules(algorithm)
-    exact = settings.sums == "exact"
-    if exact and channels(network) and settings.batch_statistics != "synchronised":
-        raise ValueError(
-            f"sums are exact, but batch_statistics {settings.batch_statistics!r} by definition depend on the number "
-            "of devices; give batch_statistics='synchronised'"
-        )
     plan = _plan(settings, k, in_half(network) if mixed and not graphs else network, algorithm)
     plan = with_statistics(plan, settings.batch_statistics if channels(network) else "local", algorithm)
     # also for statistics over all images: other splits update as soon as they can
     together = settings.batch_statistics == "synchronised" and settings.split in (None, "data")
-    return updates_last(plan) if mixed or together or exact else plan
+    return updates_last(plan) if mixed or together else plan
 
 
 def _plan(settings, k, network, algorithm):
@@ -236,8 +229,7 @@ def _that_fit(network, limits, settings, batch_size, objective):
             plan = plan_of(replace(settings, split=split, pipeline=pipeline), len(limits), network)
         except ValueError:  # too few layers, or it does not fit other settings
             continue
-        exact = settings.sums == "exact"
-        peaks = prove(plan, batch_size, settings.optimizer, objective=objective, exact=exact).peak
+        peaks = prove(plan, batch_size, settings.optimizer, objective=objective).peak
         if all(limit is None or peak <= limit for peak, limit in zip(peaks, limits, strict=True)):
             found.append(f"{split} ({max(peaks):,})")
     return found

@@ -78,7 +78,7 @@ class StepRunner:
             self._check_memory(min(settings.batch_size, len(X)), params[0].dtype)
         copies = [get_params(params, device) for device in self.devices]
         optimizers = init_optimizer(settings.optimizer, copies, settings.weight_decay)
-        computation = computation_for(settings.precision, settings.sums)
+        computation = computation_for(network, settings.precision, settings.sums)
         how = network, find_loss(settings.loss)
         aggregated = settings.batch_statistics == "aggregated"
         self.replicas = []
@@ -211,9 +211,9 @@ class StepRunner:
     def _check_memory(self, batch_size, dtype):
         settings = self.settings
         objective = Objective.of(find_loss(settings.loss), self.y, dtype)
-        peaks = prove(
-            self.plan, batch_size, settings.optimizer, objective=objective, exact=settings.sums == "exact"
-        ).peak
+        peaks = prove(self.plan, batch_size, settings.optimizer, objective=objective).peak
+        if settings.sums == "exact":  # gradients have 8 bytes instead of 4, and a granule's have 4 more
+            peaks = [peak + 8 * sum(stage.params for stage in self.plan.stages) for peak in peaks]
         check_memory(self.network, self.everybody, peaks, settings, batch_size, objective)
 
 

@@ -20,13 +20,13 @@ class Pass:
 
     ``input_grad``: whether the gradient of the images is wanted. ``with_loss``: whether the layers are the network's
     last ones; ``loss``: as in `in_parts`. ``papers``: the lists of scratch arrays of passes of these layers on this
-    device, a dict by the number of images, to which new ones are added. ``exact``: whether the parts are granules.
+    device, a dict by the number of images, to which new ones are added.
     ``sync``: the `SyncStatistics` of its batch norm layers. Both ways pause at each of these layers, so that its sums
     may be added up over devices.
     """
 
-    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers, exact=False):
-        sizes, _ = parts_of(layers, shape, tuple(param.shape for param in params), np.dtype(dtype), N, exact)
+    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers):
+        sizes, _ = parts_of(layers, shape, tuple(param.shape for param in params), np.dtype(dtype), N)
         self.shape, self.input_grad, self.with_loss, self.programs = (N, *shape), input_grad, with_loss, []
         for size in sizes:
             with shared_scratch(papers.setdefault(size, [])):
@@ -35,31 +35,28 @@ class Pass:
                     program.use_loss(loss)
                 else:
                     program.dlogits = scratch(program.logits.shape, dtype)
-                if len(sizes) > 1 or exact:  # gradients to be added; asked for last, so that other passes do without
+                if len(sizes) > 1:  # gradients to be added; asked for last, so that other passes do without
                     program.more = [scratch(param.shape, dtype) for param in params]
             self.programs.append(program)
         self.sync = make_sync_statistics([len(norm.x) for norm in self.programs[0].norms])
         self.rounds = rounds_of(self.programs, N, self.sync)  # parts wait for each other at batch norm
 
-    def forward(self, X, params, y=None, draws=None, exact=None):
+    def forward(self, X, params, y=None, draws=None):
         """A generator; its result is the outputs (..., N) for ``X`` (N, ...), a new array.
 
-        With targets ``y`` (N, ...) it is an array of two, the loss and how many outputs are right, as in `in_parts`.
-        That function also explains ``draws`` and ``exact``; ``exact`` is for `backward` as well.
+        With targets ``y`` (N, ...) it is an array of two, the loss and how many outputs are right, as in `in_parts`,
+        which also explains ``draws``.
         """
-        self.exact = exact
         Y = None if self.with_loss else np.empty((*self.programs[0].logits.shape[:-1], len(X)), X.dtype)
         sums = 0
         for assigned in self.rounds:
             self._load(assigned, params)
-            sums = sums + (yield from forward_together(assigned, X, y, self.sync, draws, exact))
+            sums = sums + (yield from forward_together(assigned, X, y, self.sync, draws))
             for program, part in assigned:
                 if not self.with_loss:
                     Y[..., part] = program.logits[..., : program.m]
                 program.unload()
-        if not self.with_loss:
-            return Y
-        return sums if exact else sums.astype(X.dtype)
+        return sums.astype(X.dtype) if self.with_loss else Y
 
     def backward(self, params, grads, dy=None, scale=1):
         """A generator that writes the parameters' gradients to ``grads``.
@@ -74,7 +71,7 @@ class Pass:
             for program, part in assigned if not self.with_loss else ():
                 program.handed_back = np.moveaxis(dy[part], 0, -1)
             add, scale = assigned is not self.rounds[-1], scale if self.with_loss else 1
-            yield from backward_together(assigned, self.sync, scale, grads, add=add, dx=dx, exact=self.exact)
+            yield from backward_together(assigned, self.sync, scale, grads, add=add, dx=dx)
             for program, _ in assigned:
                 program.unload()
         return dx

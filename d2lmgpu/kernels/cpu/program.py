@@ -15,7 +15,6 @@ import math
 
 import numpy as np
 
-from ...exact import sizes_of_granules
 from ...layers import batch_norm, make_sync_statistics
 from ...layers.labels import right_answers
 from ..stages import Idle, Stages, function_of, norm_channels, output_shapes, timed, to_the_end
@@ -51,7 +50,6 @@ def in_parts(
     draws=None,
     loss=None,
     dx=None,
-    exact=None,
 ):
     """Loss and gradients as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
 
@@ -60,33 +58,27 @@ def in_parts(
     those from number ``i`` on are written. The result is an array of two: the loss, and how many images have their
     label as the largest logit. Random layers draw from ``draws``. ``loss``: another loss, a function of outputs and
     targets that returns it and its gradient with respect to the outputs. ``dx`` (N, C, H, W): where to write the
-    gradient with respect to X, which a network's first layers have no use for. ``exact``: the `ExactSums` by which
-    gradients are added to ``grads``, which are int64 then.
+    gradient with respect to X, which a network's first layers have no use for.
     """
-    options = {"input_grad": dx is not None, "exact": exact is not None}
-    with borrowed_programs(network, params, X, sync_statistics, **options) as programs:
+    with borrowed_programs(network, params, X, sync_statistics, input_grad=dx is not None) as programs:
         for program in programs:
             program.use_loss(loss)
         sums, rounds = np.zeros(2), rounds_of(programs, len(X), sync_statistics)
         for assigned in rounds:
-            for program, _ in assigned if exact and assigned is not rounds[0] else ():
-                program.load(params)  # each granule's gradients are a sum of their own
-            sums += yield from forward_together(assigned, X, y, sync_statistics, draws, exact)
+            sums += yield from forward_together(assigned, X, y, sync_statistics, draws)
             is_last = assigned is rounds[-1]
             how = {"ready": ready if is_last else None, "dx": None if dx is None else np.moveaxis(dx, 0, -1)}
-            written = grads if is_last or exact else None
-            yield from backward_together(assigned, sync_statistics, scale, written, exact=exact, **how)
+            yield from backward_together(assigned, sync_statistics, scale, grads if is_last else None, **how)
     return sums
 
 
-def outputs(X, params, network, statistics=(), exact=False):
+def outputs(X, params, network, statistics=()):
     """The network's outputs (N, ...), a new array.
 
-    ``statistics``: the mean and variance of each batch norm layer, in one list. ``exact``: whether to compute by
-    granules.
+    ``statistics``: the mean and variance of each batch norm layer, in one list.
     """
     sync_statistics = () if statistics else make_sync_statistics(norm_channels(network, params))
-    with borrowed_programs(network, params, X, sync_statistics, statistics, exact=exact) as programs:
+    with borrowed_programs(network, params, X, sync_statistics, statistics) as programs:
         Y = np.empty((len(X), *programs[0].logits.shape[:-1]), X.dtype)
         for assigned in rounds_of(programs, len(X), sync_statistics):
             to_the_end(forward_together(assigned, X, None, sync_statistics))
@@ -105,11 +97,8 @@ def rounds_of(programs, N, together):
     return [pairs] if together else [[pair] for pair in pairs]
 
 
-def forward_together(assigned, X, y, sync_statistics, draws=None, exact=None):
-    """Send all parts forward to the end; at each batch norm layer they wait for each other, and then for other devices.
-
-    ``exact``: the `ExactSums` of parts that are granules.
-    """
+def forward_together(assigned, X, y, sync_statistics, draws=None):
+    """Send all parts forward to the end; at each batch norm layer they wait for each other, then for other devices."""
     passes = [
         timed("forward", program.forward(X[part], None if y is None else y[part], draws and draws.after(part.start)))
         for program, part in assigned
@@ -117,29 +106,25 @@ def forward_together(assigned, X, y, sync_statistics, draws=None, exact=None):
     for i, sync in enumerate(sync_statistics):
         for one in passes:
             next(one)
-        norms = [program.norms[i] for program, _ in assigned]
-        sync.moments[...] = sum(exact.moments(norm.moments, norm.places) if exact else norm.moments for norm in norms)
+        sync.moments[...] = sum(program.norms[i].moments for program, _ in assigned)
         yield
-    ends = map(to_the_end, passes)
-    return sum(map(exact.losses, ends) if exact and y is not None else ends)
+    return sum(map(to_the_end, passes))
 
 
-def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=False, dx=None, exact=None):
+def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=False, dx=None):
     """The same way back. With ``grads``, the first part's gradients are written there, and those of the others added.
 
     ``add``: whether to add those of the first part as well. ``dx`` (..., N): where to write the gradient of X, or None.
-    ``exact``: as in `forward_together`; then all gradients are added.
     """
     programs = [program for program, _ in assigned]
     passes = []
     for program in programs:
-        how = add or program is not programs[0], ready if program is programs[-1] else None, exact
+        how = add or program is not programs[0], ready if program is programs[-1] else None
         passes.append(timed("backward", program.backward(scale, grads, *how)))
     for i, sync in reversed(list(enumerate(sync_statistics))):
         for one in passes:
             next(one)
-        sums = [program.norms[i].sums for program in programs]
-        sync.sums[...] = sum(map(exact.norm_sums, sums) if exact else sums)
+        sync.sums[...] = sum(program.norms[i].sums for program in programs)
         yield
     for one, (program, part) in zip(passes, assigned, strict=True):
         to_the_end(one)
@@ -148,44 +133,40 @@ def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=F
 
 
 @contextlib.contextmanager
-def borrowed_programs(network, params, X, sync_statistics=(), statistics=(), input_grad=False, exact=False):
+def borrowed_programs(network, params, X, sync_statistics=(), statistics=(), input_grad=False):
     """Programs with ``params`` loaded for the images ``X``, used here alone until they are given back; made if need be.
 
     Usually this is one program, which takes one part of the images after another, since layers treat each image by
     itself. Batch norm needs all images in the middle of the network: then there is a program for each part, so that all
     parts can wait there; but not with ``statistics`` (see `outputs`). ``sync_statistics``, ``input_grad``: as in
-    `Stages`. ``exact``: whether the parts are granules; those of the same size share one program.
+    `Stages`.
 
     Raises what the layers raise if the sizes do not fit together.
     """
     key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype)
-    sizes, others = parts_of(*key, len(X), exact)
-    together, how = batch_norm in others and not statistics, (input_grad, exact)
-    if not together and not exact:
+    sizes, others = parts_of(*key, len(X))
+    together = batch_norm in others and not statistics
+    if not together:
         sizes = [max(sizes)]
-    key = (*key, *how, *sizes)
+    key = (*key, input_grad, *sizes)
     programs = _idle.take(key)
     if programs is None:
-        new = [Program(network, params, X.shape[1:], X.dtype, n, *how) for n in (sizes if together else set(sizes))]
-        programs = new if together else [next(one for one in new if one.n == n) for n in sizes]
-    for program in {*programs}:
+        programs = [Program(network, params, X.shape[1:], X.dtype, n, input_grad) for n in sizes]
+    for program in programs:
         program.load(params)
         program.use_statistics(sync_statistics, statistics)
     yield programs  # if work with them fails, they are not given back
-    for program in {*programs}:
+    for program in programs:
         program.unload()
     _idle.give_back(key, programs)
 
 
-def parts_of(network, shape, param_shapes, dtype, N, exact=False):
+def parts_of(network, shape, param_shapes, dtype, N):
     """How many of N images of this ``shape`` go through the network at a time: a list of numbers, as equal as possible.
 
-    Also returns the functions of those layers that do not treat each image separately. ``exact``: whether the parts are
-    granules.
+    Also returns the functions of those layers that do not treat each image separately.
     """
     outputs, others = _outputs_of(network, shape, param_shapes, dtype)
-    if exact:
-        return sizes_of_granules(N), others
     most = N if others - {batch_norm} else max(1, min(MICRO_BATCH, MOST_OUTPUTS // outputs))
     parts = -(-N // most)
     return [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))], others
@@ -206,12 +187,11 @@ class Program(Stages):
     or what the layers after this part of a network have ``handed_back`` for them.
     """
 
-    def __init__(self, network, params, shape, dtype, n, input_grad=False, exact=False):
+    def __init__(self, network, params, shape, dtype, n, input_grad=False):
         self.n = n
         self.x = np.empty((*shape, n), dtype)
         super().__init__(network, params, self.x, shape, make_stages, input_grad)
-        is_added = exact or self.norms
-        self.more = [np.empty_like(param) for param in params] if is_added else None  # gradients to be added
+        self.more = [np.empty_like(param) for param in params] if self.norms else None  # gradients to be added
         self.logits, self.cross_entropy, self.handed_back = self.stages[-1].y, None, None
 
     def load(self, params):
@@ -253,7 +233,7 @@ class Program(Stages):
             return 0
         return np.array([self.loss.forward(y), right_answers(self.logits[:, : self.m].T, y)])
 
-    def backward(self, scale, grads, add, ready, exact=None):
+    def backward(self, scale, grads, add, ready):
         """Add the gradients of the images of the last `forward` to the stages' sums: a generator that pauses likewise.
 
         They are multiplied by ``scale``. With ``grads``, the sums are written there, from the last stage to the first,
@@ -272,10 +252,8 @@ class Program(Stages):
             stage.backward(dy)
             dy = stage.dx
             if grads is not None and owned.start < owned.stop:
-                stage.store(self.more[owned] if add or exact else grads[owned])
-                if exact:
-                    exact.add_gradients(grads[owned], self.more[owned], owned.start)
-                elif add:
+                stage.store(self.more[owned] if add else grads[owned])
+                if add:
                     for total, grad in zip(grads[owned], self.more[owned], strict=True):
                         total += grad
                 if ready is not None:

@@ -34,7 +34,7 @@ class Program(Stages):
     are computed beside the main stream; the caller of `backward` then joins the branches. Without ``with_loss``,
     forward ends with the logits, and the caller writes ``dlogits`` before `backward`. ``input_grad``: whether the
     gradient of the images is wanted. ``x``, ``labels``, ``scale``: the caller's arrays, to be used in place of new
-    ones. ``parts``: as in `Granules`.
+    ones.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Program(Stages):
     ):
         import cupy
 
-        self.N, self.parts = N, [(self, slice(None))]
+        self.N = N
         self.x = empty((N, *shape)) if x is None else x
         self.labels = empty(N, np.int32) if labels is None else labels
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
