@@ -1,7 +1,4 @@
-"""What programs for the CPU and for GPUs share: a network in stages, layers as they are written, and idle programs.
-
-Both kinds of program compute in generators, which pause where devices add up their sums.
-"""
+"""What programs for the CPU and for GPUs share: a network in stages, layers as they are written, and idle programs."""
 
 import itertools
 import math
@@ -11,7 +8,6 @@ import numpy as np
 from ..devices import array_module
 from ..layers import avg_pool2d, max_pool2d, relu
 from ..layers.functions import function_of as function_of
-from ..spans import span
 
 POOLS = {avg_pool2d: "average", max_pool2d: "max"}
 """Pooling layers, and the kind of each."""
@@ -47,12 +43,12 @@ class Stages:
         self.norms = [stage for stage in self.stages if hasattr(stage, "measure")]
         self.written = [stage for stage in self.stages if isinstance(stage, WrittenLayer)]
 
-    def use_statistics(self, sync_statistics=(), statistics=()):
-        """Set where batch norm layers find sums over all images, or the list of each layer's mean and variance."""
-        sync_statistics = sync_statistics or [None] * len(self.norms)
+    def use_statistics(self, moments=(), statistics=()):
+        """Set where batch norm layers have their moments, or the list of each layer's mean and variance."""
+        moments = moments or [None] * len(self.norms)
         statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
-        for norm, sync, fixed in zip(self.norms, sync_statistics, statistics, strict=True):
-            norm.sync, norm.statistics = sync, fixed
+        for norm, own, fixed in zip(self.norms, moments, statistics, strict=True):
+            norm.whole, norm.statistics = own, fixed
 
     def use_draws(self, draws):
         """Set what random layers draw from; with None, nothing is random."""
@@ -159,23 +155,3 @@ def relu_and_pool(layers, largest=math.inf):
     if pool in POOLS and size <= largest:
         return (size, POOLS[pool], has_relu), has_relu + 1
     return (1, None, has_relu), has_relu + 0
-
-
-def timed(name, parts):
-    """Run a generator, with each of its parts as a span of time; return its result."""
-    while True:
-        with span(name):
-            try:
-                next(parts)
-            except StopIteration as end:
-                return end.value
-        yield
-
-
-def to_the_end(parts):
-    """Run a generator without pausing; return its result."""
-    while True:
-        try:
-            next(parts)
-        except StopIteration as end:
-            return end.value

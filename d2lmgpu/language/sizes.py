@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..kernels.cpu import Pass
-from ..kernels.stages import norm_channels, output_shapes as layer_shapes, to_the_end, with_shapes
-from ..layers import Draws, make_sync_statistics
-from ..networks.as_written import backward_in_parts, forward_in_parts, loss_backward, loss_forward
+from ..kernels.stages import norm_channels, output_shapes as layer_shapes, with_shapes
+from ..layers import Draws, zero_moments
+from ..networks.plain import backward_inputs, forward, loss_backward, loss_forward, with_weights, without_weights
 from .actions import chunk_bound
 from .objective import CLASSES
 from .plan import all_of, shapes_of
@@ -155,8 +155,9 @@ def _run(network, stages, dtype, examples, held, objective):
         params = views(np.zeros(part[1] - part[0], dtype), splits[s], shapes_of(stage, network), part)
         is_last = s == len(stages) - 1
         layers = network[stage.first : stage.stop]
-        sync = make_sync_statistics(norm_channels(layers, params))
-        y, cache = to_the_end(forward_in_parts(layers, x, params, sync, Draws(0)))
+        moments = zero_moments(norm_channels(layers, params))
+        y, cache = forward(layers, x, params, Draws(0), moments)
+        cache = without_weights(layers, cache)
         before, after = stages[s].split, None if is_last else stages[s + 1].split
         whole = dy = None
         if is_last:
@@ -168,8 +169,8 @@ def _run(network, stages, dtype, examples, held, objective):
             y = whole[:, : y.shape[1]].copy(order="K")
             dy = y if after == "rows" else whole
             own_dy = whole[:, : y.shape[1]] if before == "columns" else whole
-        _, delta = to_the_end(backward_in_parts(layers, own_dy, cache, params, None, input_grad=s > 0))
-        cache.append(sync)
+        whole_caches = with_weights(layers, cache[: len(layers)], params)
+        _, delta = backward_inputs(layers, own_dy, whole_caches, input_grad=s > 0)
         kept = None
         if has_kernels(stage, network) and all(param.size for param in params):
             shapes_here = tuple(param.shape for param in params)

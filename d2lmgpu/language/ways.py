@@ -41,8 +41,7 @@ class Ways:
                 done.setdefault(compute[1:4], []).append(compute.what)
         self.computed = [[] for _ in plan.layout]
         for (device, s, m), whats in done.items():
-            once = sorted(whats) in (["B", "F"], ["B", "F", "M", "S"])
-            fast = kernels and once and has_kernels(plan.stages[s], plan.network)
+            fast = kernels and sorted(whats) == ["B", "F"] and has_kernels(plan.stages[s], plan.network)
             self.of[device, s, m] = KEPT if fast else WRITTEN
             self.computed[device].append((s, m))
         self._runs = {}  # by device, a run whose F's may still go back
@@ -89,11 +88,11 @@ class Ways:
     def _note(self, run):
         """Note what is known so far: the run has the B's in ``back``, and begins with the F of the last of them."""
         begin = run.back[-1][1]
-        for compute, forward, number in run.back:
+        for compute, _, number in run.back:
             _, device, s, m, _ = compute
             self.of[device, s, m] = INNER
             self.runs.pop((device, s, m), None)
-            self.early[device, compute.grads, number] = self.early[device, ("moments", s), forward] = begin
+            self.early[device, compute.grads, number] = begin
         self.of[device, s, m] = SCRATCH
         self.runs[device, s, m] = [compute.grads for compute, *_ in reversed(run.back)]
         self.early[device, ("dy", s - 1, m), run.back[-1][2]] = begin

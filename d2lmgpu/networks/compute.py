@@ -1,6 +1,6 @@
 """Compute with a network: the logits, the loss and its gradients.
 
-Kernels for the arrays' device do this if they have been tested and are correct; otherwise the code in as_written.py
+Kernels for the arrays' device do this if they have been tested and are correct; otherwise the code in plain.py
 does it (see kernels/).
 """
 
@@ -9,7 +9,7 @@ import numpy as np
 from ..arguments import check_array, check_number
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..kernels import KERNELS
-from ..layers import make_sync_statistics, track_statistics
+from ..layers import track_statistics, zero_moments
 from .build import channels
 from .checks import check_drawing, check_images, check_layers, check_params, check_running, check_trainable
 from .known import LENET
@@ -66,7 +66,7 @@ def loss_and_grads(
     needs; the same draws drop the same inputs. ``statistics``: batch norm's running means and variances (see
     `init_statistics`), which are moved in place towards those of ``X``.
 
-    The results are the same as those of `as_written`, but with kernels/ this is several times faster.
+    The results are the same as those of `loss_and_grads_as_written`, but with kernels/ this is several times faster.
 
     Raises ValueError if shapes or dtypes do not fit together, for labels that are not among the network's classes, and
     for a network with dropout if there are no ``draws``.
@@ -86,27 +86,27 @@ def loss_and_grads(
         check_running("loss_and_grads: statistics", statistics, network)
     xp, y = array_module(X), as_targets(y, X.dtype)
     grads = zeros_in_one_buffer(params) if out is None else out
-    sync = make_sync_statistics(channels(network), xp)
-    found = sums_and_grads(X, y, params, network, grads, loss, scale, draws, sync)
-    for mean, variance, own in zip(statistics[::2], statistics[1::2], sync, strict=True) if statistics else ():
-        track_statistics(mean, variance, own.moments)
+    moments = zero_moments(channels(network), xp)
+    found = sums_and_grads(X, y, params, network, grads, loss, scale, draws, moments)
+    for mean, variance, own in zip(statistics[::2], statistics[1::2], moments, strict=True) if statistics else ():
+        track_statistics(mean, variance, own)
     return xp.asarray(found, X.dtype)[..., 0].copy(), grads
 
 
-def sums_and_grads(X, y, params, network, grads, loss, scale=1.0, draws=None, sync=()):
+def sums_and_grads(X, y, params, network, grads, loss, scale=1.0, draws=None, moments=()):
     """Like `loss_and_grads`, without checks: write ``grads``, and return the loss and the number of right answers.
 
-    ``sync``: a `SyncStatistics` for each batch norm layer, to which the sums over images are written.
+    ``moments``: an array (3, C) for each batch norm layer, to which the moments of its input are written.
     """
     if len(X) == 0:
-        for array in [*grads, *(own.moments for own in sync)]:
+        for array in [*grads, *moments]:
             array.fill(0)
         return array_module(X).zeros(2, X.dtype)
     kernels = _kernels_for(X, params)
     if kernels is None:
-        return sums_as_written(X, y, params, network, grads, loss, scale, draws, sync)
-    how = {"sync_statistics": sync, "scale": scale, "draws": draws, "loss": loss.for_kernels(y)}
-    return kernels.sums(X, y, params, network, grads, **how)
+        return sums_as_written(X, y, params, network, grads, loss, scale, draws, moments)
+    how = {"moments": moments, "scale": scale, "draws": draws, "loss": loss.for_kernels(y)}
+    return kernels.module.in_parts(X, y, params, network, grads, **how)
 
 
 def kernels_for(X, params):

@@ -105,7 +105,7 @@ class Execution:
         self.stores = list(self.store.values())
         for store in self.stores if library else ():
             sizes = {("grads", s): stage.params for s, stage in enumerate(plan.stages)}
-            store.fixed |= {value: store.device.empty(n, store.dtype_of(value)) for value, n in sizes.items()}
+            store.fixed |= {value: store.device.empty(n, store.dtype) for value, n in sizes.items()}
         self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
         last = len(plan.stages) - 1  # the first device that computes each micro-batch's loss:
         self.holder = {c.micro_batch: c.device for c in self.computes if (c.what, c.stage) == ("F", last)}

@@ -12,7 +12,6 @@ write:
 
 import numpy as np
 
-from ..devices import array_module
 from ..kernels.cuda import PRECISIONS, batch_norm, launch, optimize, run, tensor_cores
 from ..kernels.cuda.stages import rounds_output
 from ..parallel import loss_scale
@@ -101,7 +100,6 @@ class GraphStore(GraphPrograms):
         """Restore the values that `save` saved."""
         self.branches.join()  # a failed step may not have joined them
         self.forget()
-        self.half_way.clear()
         for array, saved in self.saved:
             array[...] = saved
         self.saved = None
@@ -129,8 +127,6 @@ class GraphStore(GraphPrograms):
 
     def clear(self):
         """As in `Store`."""
-        if not self.tracks_early:
-            self.track()
         if self.optimizer.name == "adam":
             run(launch.count_step(), self.taken, self.overflow)
         if self.kind:
@@ -146,7 +142,6 @@ class GraphStore(GraphPrograms):
 
     def _track(self, mean, variance, moments):
         if mean.size:
-            moments = array_module(moments).ascontiguousarray(moments)  # those of split stages are not contiguous
             run(batch_norm.track(mean.size), moments, mean, variance)
 
     def _optimize(self, params, grads, state, lr, batch_size):

@@ -51,12 +51,10 @@ class GraphExecution(Execution):
         self.streams = [queue for queue in self.queues if queue.kind == "gpu"]  # but not those of the host
         self.memory, self.minibatches = GraphMemory(self.streams), {}
         self.last_compute = max((n for n, action in self.actions if action.what in COMPUTES), default=0)
-        of_moments = [n for n, action in self.actions if action.value and action.value[0] == "moments"]
         travels = {action.value for _, action in self.actions if action.what in ("receive", "collective")}
         for i, store in self.store.items():
             own = [compute for compute in self.computes if compute.device == i]
-            store.travels, store.tracks_early = travels, self.last_compute > max(of_moments, default=0)
-            store.targets = {(c.stage, c.micro_batch): c.grads for c in own if c.what == "B"}
+            store.travels = travels
             for (s, m), way in store.ways.items():
                 what = [c.what for c in own if (c.stage, c.micro_batch) == (s, m)]
                 if plan.stages[s].first == plan.stages[s].stop and {*what} == {"F", "B"}:  # a loss alone has a kernel
@@ -170,8 +168,7 @@ class OnDevices(Step):
         if number == self.execution.last_compute:  # this step's examples are no longer needed
             for store in self.execution.stores:
                 self.kernels(store, store.fetch)
-                if store.tracks_early:
-                    self.kernels(store, store.track)
+                self.kernels(store, store.track)
 
     def _agree(self):
         """For mixed precision: tell the kernels whether all devices' gradients are finite."""

@@ -1,8 +1,7 @@
 """Simulate a plan: how long would a step take, which devices wait, and how much memory do they hold when?
 
 A computation takes the time given by its cost; collectives/clock.py decides when it begins, and when transfers begin
-and end. Updates take no time unless they have a cost, and moves within a device take none. If batch norm is
-synchronised, M takes the cost of F, because F's products come before batch norm, and B takes its full cost.
+and end. Updates take no time unless they have a cost, and moves within a device take none.
 
 The bubble is the fraction of all devices' time during a step in which they compute nothing.
 """
@@ -17,7 +16,7 @@ from ..arguments import plain, shown
 from ..collectives.clock import Clock
 from ..language.memory import held_in_steps, joined_values, unit_bytes
 from ..language.moves import sent_by
-from ..language.plan import Compute, part_updated, synchronised_stages
+from ..language.plan import Compute, part_updated
 from ..language.prove_plan import check_minibatch, replayed
 from ..networks import layer_rows
 from ..optimizers import OPTIMIZERS
@@ -112,21 +111,18 @@ def _timed(plan, columns, network, costs, bytes_of, factors):
 
     ``factors``: {(number of the step, `Compute`): the factor by which this computation is slower}.
     """
-    clock, events, moved, synchronised = Clock(plan.k, network, bytes_of), [], [], synchronised_stages(columns)
+    clock, events, moved = Clock(plan.k, network, bytes_of), [], []
     for number, (computes, moves) in enumerate(columns, 1):
-        each = [_cost(plan, costs, compute, synchronised) * factors.get((number, compute), 1) for compute in computes]
+        each = [_cost(plan, costs, compute) * factors.get((number, compute), 1) for compute in computes]
         times, computed = clock.step(moves, computes, each)
         events += [Event(number, compute, *pair) for compute, pair in zip(computes, computed, strict=True)]
         moved += [(number, each, bytes_of(each.value), *pair) for each, pair in zip(moves, times, strict=True)]
     return clock, events, moved
 
 
-def _cost(plan, costs, compute, synchronised):
-    what = compute.what
-    if compute.stage in synchronised:
-        what = {"M": "F", "F": None}.get(what, what)
-    cost = costs[compute.stage].get(what, 0)
-    return cost * part_updated(plan, compute.device, compute.stage) if what == "update" else cost
+def _cost(plan, costs, compute):
+    cost = costs[compute.stage].get(compute.what, 0)
+    return cost * part_updated(plan, compute.device, compute.stage) if compute.what == "update" else cost
 
 
 def check_costs(costs, plan):

@@ -130,7 +130,7 @@ class Step(Overlap):
             arrays = [DeviceArray(store.fixed[action.value], queue) for store, queue in pairs]
             allreduce(arrays, execution.library, self.batch)
         elif size:
-            arrays, dtype = Exchanged(self, stores, action), stores[0].dtype_of(action.value)
+            arrays, dtype = Exchanged(self, stores, action), stores[0].dtype
             self._add_exchange(number, action, queues, arrays, size, dtype, *placed)
         self._note_exchange(action, queues)
 

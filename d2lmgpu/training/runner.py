@@ -57,8 +57,7 @@ def _make_runner(X, y, params, everybody, network, settings, note, saved):
 
 def is_plain(everybody, settings):
     """Whether the steps of parallel/data.py do what the settings ask for; otherwise a plan does."""
-    others = settings.overlap, settings.batch_statistics == "synchronised"
-    return settings.split is None and not any(others)
+    return settings.split is None and not settings.overlap
 
 
 def all_of_them(everybody, here):
@@ -95,6 +94,7 @@ def can_use_graphs(X, y, everybody, network, settings):
     """Whether steps should be CUDA graphs. Raises ValueError if they cannot be graphs but the precision needs it."""
     wanted = settings.graphs and settings.preprocess is None and make_optimizer(settings).in_graphs
     wanted = wanted and find_loss(settings.loss) is CROSS_ENTROPY and settings.sums == "float"
+    wanted = wanted and settings.batch_statistics == "local"
     can = wanted and can_be_graph(X, y, everybody.mine, network, settings.precision)
     if any(name.startswith("gpu") for name in everybody.names):  # all processes know that
         can = all_of_them(everybody, can)

@@ -21,8 +21,8 @@ from ..collectives import ALGORITHMS, LIBRARIES
 from ..devices import DeviceMemoryError
 from ..kernels.stages import function_of
 from ..language.plan import Compute, Plan
-from ..networks import channels, in_half
-from ..plans import MOST_DEVICES, PLANS, copies_of, prove, with_statistics
+from ..networks import in_half
+from ..plans import MOST_DEVICES, PLANS, copies_of, prove
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
 SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
@@ -53,6 +53,8 @@ def check_together(settings):
         raise ValueError(f"sums are exact, which is for precision 'float32', not {settings.precision!r}; leave one out")
     if settings.sums == "exact" and settings.overlap:
         raise ValueError("sums are exact, and overlap is True; exact sums are exchanged at once: leave one out")
+    if settings.batch_statistics == "aggregated" and settings.overlap:
+        raise ValueError("batch_statistics is 'aggregated', and overlap is True; leave one out")
     if split is None:
         if pipeline is not None:
             raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers; give split='layers', too")
@@ -67,13 +69,8 @@ def check_together(settings):
         raise ValueError(f"loads are for splits in which each device has its own examples: {', '.join(WITH_LOADS)}")
     if settings.sums == "exact":
         raise ValueError("sums are exact, which is for training without a split; leave one out")
-    if settings.batch_statistics == "synchronised":
-        pipeline = pipeline or (USUAL_PIPELINE if settings.micro_batches > 1 else None)
-        if "layers" in (split, *_factors(split)) and pipeline not in (None, "gpipe"):
-            raise ValueError(
-                f"batch_statistics is 'synchronised', but with pipeline {pipeline!r} a micro-batch goes backward "
-                "before the last one has gone forward; use pipeline='gpipe'"
-            )
+    if settings.batch_statistics == "aggregated":
+        raise ValueError("batch_statistics is 'aggregated', which is for training without a split; leave one out")
     if settings.loads == "auto":
         raise ValueError("loads 'auto' work only without a split; give numbers, one for each device")
     if settings.overlap and not isinstance(split, Plan) and split not in WITH_OVERLAP:
@@ -139,10 +136,7 @@ def plan_of(settings, k, network, everybody=None, graphs=False):
     elif everybody is not None and algorithm == "hierarchical":
         algorithm = everybody.schedules(algorithm)
     plan = _plan(settings, k, in_half(network) if mixed and not graphs else network, algorithm)
-    plan = with_statistics(plan, settings.batch_statistics if channels(network) else "local", algorithm)
-    # also for statistics over all images: other splits update as soon as they can
-    together = settings.batch_statistics == "synchronised" and settings.split in (None, "data")
-    return updates_last(plan) if mixed or together else plan
+    return updates_last(plan) if mixed else plan
 
 
 def _plan(settings, k, network, algorithm):

@@ -10,7 +10,7 @@ does both for a part of the images at a time, in one program.
 
 import numpy as np
 
-from ...layers import make_sync_statistics
+from ...layers import zero_moments
 from .program import Program, backward_together, forward_together, parts_of, rounds_of
 from .scratch import scratch, shared_scratch
 
@@ -21,8 +21,7 @@ class Pass:
     ``input_grad``: whether the gradient of the images is wanted. ``with_loss``: whether the layers are the network's
     last ones; ``loss``: as in `in_parts`. ``papers``: the lists of scratch arrays of passes of these layers on this
     device, a dict by the number of images, to which new ones are added.
-    ``sync``: the `SyncStatistics` of its batch norm layers. Both ways pause at each of these layers, so that its sums
-    may be added up over devices.
+    ``moments``: those of its batch norm layers, after `forward`.
     """
 
     def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers):
@@ -38,20 +37,20 @@ class Pass:
                 if len(sizes) > 1:  # gradients to be added; asked for last, so that other passes do without
                     program.more = [scratch(param.shape, dtype) for param in params]
             self.programs.append(program)
-        self.sync = make_sync_statistics([len(norm.x) for norm in self.programs[0].norms])
-        self.rounds = rounds_of(self.programs, N, self.sync)  # parts wait for each other at batch norm
+        self.moments = zero_moments([len(norm.x) for norm in self.programs[0].norms])
+        self.rounds = rounds_of(self.programs, N, self.moments)  # parts wait for each other at batch norm
 
     def forward(self, X, params, y=None, draws=None):
-        """A generator; its result is the outputs (..., N) for ``X`` (N, ...), a new array.
+        """The outputs (..., N) for ``X`` (N, ...), a new array.
 
-        With targets ``y`` (N, ...) it is an array of two, the loss and how many outputs are right, as in `in_parts`,
-        which also explains ``draws``.
+        With targets ``y`` (N, ...) the result is an array of two, the loss and how many outputs are right. ``draws``:
+        as in `in_parts`.
         """
         Y = None if self.with_loss else np.empty((*self.programs[0].logits.shape[:-1], len(X)), X.dtype)
         sums = 0
         for assigned in self.rounds:
             self._load(assigned, params)
-            sums = sums + (yield from forward_together(assigned, X, y, self.sync, draws))
+            sums = sums + forward_together(assigned, X, y, self.moments, draws)
             for program, part in assigned:
                 if not self.with_loss:
                     Y[..., part] = program.logits[..., : program.m]
@@ -59,10 +58,10 @@ class Pass:
         return sums.astype(X.dtype) if self.with_loss else Y
 
     def backward(self, params, grads, dy=None, scale=1):
-        """A generator that writes the parameters' gradients to ``grads``.
+        """Write the parameters' gradients to ``grads``; return the gradient of X (..., N), new, if it is wanted.
 
-        Its result is the gradient of X (..., N), a new array, if it is wanted. ``dy`` (N, ...): the gradient of the
-        outputs, unless the layers are the last ones; then the gradient of the loss, multiplied by ``scale``, is used.
+        ``dy`` (N, ...): the gradient of the outputs, unless the layers are the last ones; then the gradient of the
+        loss, multiplied by ``scale``, is used.
         """
         N, *shape = self.shape
         dx = np.empty((*shape, N), self.programs[0].x.dtype) if self.input_grad else None
@@ -71,12 +70,11 @@ class Pass:
             for program, part in assigned if not self.with_loss else ():
                 program.handed_back = np.moveaxis(dy[part], 0, -1)
             add, scale = assigned is not self.rounds[-1], scale if self.with_loss else 1
-            yield from backward_together(assigned, self.sync, scale, grads, add=add, dx=dx)
+            backward_together(assigned, self.moments, scale, grads, add=add, dx=dx)
             for program, _ in assigned:
                 program.unload()
         return dx
 
     def _load(self, assigned, params):
         for program, _ in assigned:
-            program.use_statistics(self.sync)
             program.load(params)

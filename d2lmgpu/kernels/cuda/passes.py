@@ -6,7 +6,8 @@ Both use a `Program`. Each has its own arrays, so that one thread can have sever
 import contextlib
 import threading
 
-from ..stages import Idle, images_last, timed, to_the_end
+from ...spans import span
+from ..stages import Idle, images_last
 from .program import Program
 from .run import current_card
 
@@ -16,8 +17,8 @@ MOST_IDLE = 4
 _thread = threading.local()
 
 
-def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale=1.0, draws=None, loss=None, dx=None):
-    """Loss and gradients as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
+def in_parts(X, y, params, network, grads, ready=None, moments=(), scale=1.0, draws=None, loss=None, dx=None):
+    """Loss and gradients, as in networks/plain.py; the moments of batch norm's inputs are written to ``moments``.
 
     ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this device. The cross-entropy is summed
     over examples, and its gradients, multiplied by ``scale``, are written to ``grads``; ``ready(i)`` is called when all
@@ -27,11 +28,13 @@ def in_parts(X, y, params, network, grads, ready=None, sync_statistics=(), scale
     where to write the gradient with respect to X, which a network's first layers have no use for.
     """
     with borrowed_program(network, params, X, loss is None, dx is not None) as program:
-        program.use_statistics(sync_statistics)
+        program.use_statistics(moments)
         program.scale.fill(scale)
-        yield from timed("forward", program.forward(params, X, y, draws))
+        with span("forward"):
+            program.forward(params, X, y, draws)
         sums = program.sums(y, loss, scale)
-        yield from timed("backward", program.backward(params, grads, ready))
+        with span("backward"):
+            program.backward(params, grads, ready)
         if dx is not None:
             dx[...] = program.dx
         return sums
@@ -43,8 +46,8 @@ def outputs(X, params, network, statistics=()):
     ``statistics``: the mean and variance of each batch norm layer, in one list.
     """
     with borrowed_program(network, params, X, with_loss=False) as program:
-        program.use_statistics(() if statistics else program.own_sync_statistics(), statistics)
-        to_the_end(program.forward(params, X))
+        program.use_statistics(() if statistics else program.new_moments(), statistics)
+        program.forward(params, X)
         return program.logits.copy()
 
 
@@ -73,13 +76,14 @@ class Pass:
         self.shape, self.input_grad, self.with_loss, self.loss = (N, *shape), input_grad, with_loss, loss
         how |= {"with_loss": with_loss and not loss, "input_grad": input_grad}
         self.program = Program(layers, params, shape, N, **how)
-        self.sync = self.program.own_sync_statistics()
-        self.program.use_statistics(self.sync)
+        self.moments = self.program.new_moments()
+        self.program.use_statistics(self.moments)
 
     def forward(self, X, params, y=None, draws=None):
         """As in the CPU's `Pass`."""
         program = self.program
-        yield from timed("forward", program.forward(params, X, y, draws))
+        with span("forward"):
+            program.forward(params, X, y, draws)
         return program.sums(y, self.loss) if self.with_loss else images_last(program.logits)
 
     def backward(self, params, grads, dy=None, scale=1):
@@ -89,5 +93,6 @@ class Pass:
             dlogits[...] = dy
         elif scale != 1:  # known only now, and a power of two, so that it may come after the loss
             dlogits *= dlogits.dtype.type(scale)
-        yield from timed("backward", self.program.backward(params, grads))
+        with span("backward"):
+            self.program.backward(params, grads)
         return images_last(self.program.dx) if self.input_grad else None
