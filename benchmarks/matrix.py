@@ -72,8 +72,6 @@ SETTINGS = {
     "overlap": {"overlap": True},
     "flat=False": {"flat": False},
     "batch norm": {"network": network(BatchNorm())},
-    "batch norm, aggregated": {"network": network(BatchNorm()), "batch_statistics": "aggregated"},
-    "batch norm, synchronised": {"network": network(BatchNorm()), "batch_statistics": "synchronised"},
 }
 
 
@@ -141,7 +139,7 @@ def outcome(setting, way, place="virtual devices"):
     for name in ("loads", "overlap"):  # these are of several devices
         settings.pop(name, None)
     alone = 1
-    if channels(settings["network"]) and settings.get("batch_statistics") != "synchronised":
+    if channels(settings["network"]):
         given = {name: value for name, value in (settings | WAYS[way]).items() if name != "progress"}
         alone = plan_of(Settings(**given), K, settings["network"]).micro_batches  # each has statistics of its own
     _, expected = d2l.train([d2l.cpu(i) for i in range(alone)], data=data, **settings)

@@ -37,7 +37,6 @@ WAYS = {
     "momentum": {"algorithm": "sharded", "optimizer": "momentum", "overlap": True},
     "adam": {"algorithm": "halving_doubling", "optimizer": "adam", "overlap": True, "flat": False},
     "batch norm": {"algorithm": "tree", "network": "lenet-bn", "scale_batch": True},
-    "synchronised": {"network": "lenet-bn", "batch_statistics": "synchronised"},
     "aggregated": {"network": "lenet-bn", "batch_statistics": "aggregated", "algorithm": "recursive_doubling"},
     "dropout": {"network": DRAWING, "overlap": True, "metrics": {"top 3": top_3}},
     "hierarchical": {"algorithm": "hierarchical", "drop_last": True, "warmup": 1},

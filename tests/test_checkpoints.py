@@ -105,7 +105,7 @@ def run_until(monkeypatch, steps, devices, data, **settings):
         quick(devices, data, **settings)
 
 
-@pytest.mark.parametrize("batch_statistics", [*long("local"), "synchronised"])
+@pytest.mark.parametrize("batch_statistics", [*long("local"), "aggregated"])
 @pytest.mark.parametrize(  # 6 steps an epoch; one moment is enough for the slow stand-in
     "steps, device_kind",
     [(11, "cpu"), *long((2, "cpu"), (6, "cpu"), (15, "cpu"), (11, "standin"))]
@@ -214,7 +214,7 @@ def test_a_checkpoint_after_every_so_many_steps(small, tmp_path, monkeypatch, ev
 @pytest.mark.long
 def test_other_devices_go_on_too(small, tmp_path, monkeypatch):
     file = tmp_path / "file"
-    settings = {**SETTINGS, "batch_statistics": "synchronised", "lr": 0.001}
+    settings = {**SETTINGS, "lr": 0.001}
     whole = quick([d2l.cpu(0)], small, **settings)
     run_until(monkeypatch, 9, [d2l.cpu(0)], small, checkpoint=file, checkpoint_steps=4, **settings)
     resumed = quick([d2l.cpu(i) for i in range(3)], small, resume=file, **settings)
@@ -396,7 +396,7 @@ def test_all_settings_that_make_a_run_are_compared(small, tmp_path):
         data = (*small, value) if name == "classes" else small
         other = {} if name == "classes" else {name: value}
         if name == "sums":  # which local statistics do not go together with
-            other["batch_statistics"] = "synchronised"
+            other["network"] = "lenet"
         with pytest.raises(CheckpointError, match=f"this is another run: (.*; )?{name} is .* here and .* in the check"):
             quick([d2l.cpu(0)], data, resume=file, **{**settings, **other})
 

@@ -172,7 +172,7 @@ CALLS = {
     "flatten_grad": (layers.flatten_grad, given(dy=X.reshape(2, 108), x_shape=(2, 3, 6, 6))),
     "avg_pool2d": (layers.avg_pool2d, given(x=X, size=3)),
     "max_pool2d": (layers.max_pool2d, given(x=X, size=3)),
-    "layers.make_sync_statistics": (layers.make_sync_statistics, given(channels=[3])),
+    "layers.zero_moments": (layers.zero_moments, given(channels=[3])),
     "layers.Draws": (
         lambda examples, **own: layers.dropout(X, 0.5, layers.Draws(**own).after(examples)),
         given(examples=200, seed=7, epoch=2, step=3, first=100, layer=1, units=(0, 1, 1)),

@@ -229,34 +229,20 @@ BIASES = [1, 5]
 """Parameters that stay 0, but for rounding, since batch norm takes away what they add."""
 
 
-@pytest.mark.parametrize("statistics", ["local", "aggregated", "synchronised"])
 @pytest.mark.parametrize("split", ["data", "zero2"])
-def test_batch_norm_is_that_without_a_split(data, split, statistics):
-    settings = {"network": LITTLE_NORM, "batch_size": 40, "lr": 0.02, "batch_statistics": statistics, "check_every": 2}
-    result, expected = (quick(cpus(3), data, split=way, **settings) for way in (split, None))
-    if statistics == "local":  # copies are evaluated each with its own, parts with those of the result
-        assert result.history.train_loss == pytest.approx(expected.history.train_loss, rel=1e-5)
-    else:
-        assert_like(result, expected, but=BIASES)
-    for array, other in zip(result.statistics, expected.statistics, strict=True):
-        assert_close(array, other, 1e-4)
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_batch_norm_synchronised_is_that_of_one_device(data, split):
+def test_batch_norm_is_that_without_a_split(data, split):
     settings = {"network": LITTLE_NORM, "batch_size": 40, "lr": 0.02}
-    expected = quick(cpus(1), data, **settings)
-    result = quick(cpus(2), data, split=split, batch_statistics="synchronised", **settings)
-    assert_like(result, expected, but=BIASES)
+    result, expected = (quick(cpus(3), data, split=way, **settings) for way in (split, None))
+    # copies are evaluated each with its own statistics, parts with those of the result
+    assert result.history.train_loss == pytest.approx(expected.history.train_loss, rel=1e-5)
     for array, other in zip(result.statistics, expected.statistics, strict=True):
         assert_close(array, other, 1e-4)
 
 
 @pytest.mark.parametrize("split", ["data", "channels", "data=2,layers=2"])
-@pytest.mark.parametrize("statistics", ["local", "aggregated"])
-def test_a_checkpoint_has_each_devices_statistics(data, tmp_path, split, statistics):
+def test_a_checkpoint_has_each_devices_statistics(data, tmp_path, split):
     file, devices = tmp_path / "file", cpus(4)
-    settings = {"network": LITTLE_NORM, "batch_size": 40, "lr": 0.02, "batch_statistics": statistics}
+    settings = {"network": LITTLE_NORM, "batch_size": 40, "lr": 0.02}
     whole = quick(devices, data, split=split, **settings)
     quick(devices, data, split=split, checkpoint=file, callbacks=[StopAfter(5)], **settings)
     resumed = quick(devices, data, split=split, resume=file, **settings)
@@ -292,15 +278,9 @@ def test_a_checkpoint_has_each_devices_statistics(data, tmp_path, split, statist
         ({"split": "data", "loads": [1, 2]}, "loads .*3"),
         ({"split": "zero3", "overlap": True}, "overlap is True, which is for .*data, zero1; leave it out"),
         ({"split": "zero1", "flat": False}, "flat is False, which is for data parallelism"),
-        ({"split": "data", "batch_statistics": "aggregated", "network": SMALL}, "has no batch norm"),
-        (
-            {"split": "layers", "micro_batches": 2, "network": NORM, "batch_statistics": "synchronised"},
-            "but with pipeline '1f1b' .*use pipeline='gpipe'",
-        ),
-        (
-            {"split": "zero3", "micro_batches": 2, "network": NORM, "batch_statistics": "synchronised"},
-            "zero3 of 6 micro-batches cannot synchronise",
-        ),
+        ({"batch_statistics": "aggregated", "network": SMALL}, "has no batch norm"),
+        ({"split": "data", "batch_statistics": "aggregated"}, "is 'aggregated', which is for training without a split"),
+        ({"batch_statistics": "synchronised"}, "batch_statistics 'synchronised' are gone; use 'local'"),
         ({"split": "zero3", "algorithm": "tree"}, "'zero3' has its own collectives"),
         (
             {"split": "layers", "network": sequential((1, 28, 28), Flatten(), Dense(10))},
@@ -605,7 +585,8 @@ def test_a_network_in_a_file(tmp_path, capsys):
         ("--on moon", "network 'moon' is unknown; choose from full_switch"),
         ("--on nvlink_mesh --devices 9", "network nvlink_mesh has 8 devices, not 9"),
         ("--batch-statistics aggregated", "has no batch norm"),
-        ("--network lenet-bn --split zero3 --micro-batches 2 --batch-statistics synchronised", "cannot synchronise"),
+        ("--network lenet-bn --split zero3 --batch-statistics aggregated", "which is for training without a split"),
+        ("--network lenet-bn --batch-statistics synchronised", "'synchronised' are gone; use 'local'"),
         ("--network nowhere.py", "no such file"),
         ("--speed 0", "speed is 0.0"),
         ("--batch-size 0", "batch_size is 0"),

@@ -58,7 +58,6 @@ EAGER = [  # network, precision, loads, settings of the step
     ("lenet", "float32", None, {}),
     ("lenet", "float32", LOADS, {"flat": True}),
     ("lenet", "mixed", None, {"flat": True}),
-    ("lenet-bn", "float32", LOADS, {"flat": True, "batch_statistics": "synchronised"}),
     ("lenet-bn", "float32", None, {"batch_statistics": "aggregated"}),
 ]
 

@@ -50,7 +50,7 @@ def record_plan(network, params, shape, N, precision="float32"):
         def launch():
             raws = [param.raw for param in params]
             program = Program(network, raws, shape, N, precision)
-            program.use_statistics(program.own_sync_statistics())
+            program.use_statistics(program.new_moments())
             to_the_end(program.forward(raws))
             to_the_end(program.backward(raws, raws))
 
