@@ -65,12 +65,10 @@ SETTINGS = {
     "a loss of one's own": {"loss": (absolute, absolute_grad), "targets": True},
     "soft labels": {"targets": True},
     "loads": {"loads": [1, 0.5, 0.25, 0]},
-    "check_every": {"check_every": 1},
     "drop_last": {"drop_last": True},
     "an allreduce by tree": {"algorithm": "tree"},
     "precision mixed": {"precision": "mixed"},
     "overlap": {"overlap": True},
-    "flat=False": {"flat": False},
     "batch norm": {"network": network(BatchNorm())},
 }
 

@@ -35,7 +35,7 @@ WAYS = {
     "ring": {},
     "each": {"algorithm": "naive", "flat": False, "prefetch": False},
     "momentum": {"algorithm": "sharded", "optimizer": "momentum", "overlap": True},
-    "adam": {"algorithm": "halving_doubling", "optimizer": "adam", "overlap": True, "flat": False},
+    "adam": {"algorithm": "halving_doubling", "optimizer": "adam", "overlap": True},
     "batch norm": {"algorithm": "tree", "network": "lenet-bn", "scale_batch": True},
     "aggregated": {"network": "lenet-bn", "batch_statistics": "aggregated", "algorithm": "recursive_doubling"},
     "dropout": {"network": DRAWING, "overlap": True, "metrics": {"top 3": top_3}},

@@ -1,10 +1,10 @@
-"""Batch norm: by itself, cut where devices meet, and in the three ways of taking statistics."""
+"""Batch norm: by itself, and in the two ways of taking statistics."""
 
 import numpy as np
 import pytest
 import references
 from conftest import LONG_ON_STANDIN, TOLERANCE, assert_close
-from plan_steps import copies, execution_of, step, step_with_images_that_do_not_fit
+from plan_steps import copies, execution_of, step_with_images_that_do_not_fit
 
 import d2lmgpu as d2l
 from d2lmgpu.layers import (
@@ -25,6 +25,7 @@ from d2lmgpu.networks import (
     init_statistics,
     sequential,
 )
+from d2lmgpu.training.step_runner import StepRunner
 
 SHAPES = [(4, 3, 5, 6), (7, 2, 1, 1), (9, 4)]
 
@@ -122,14 +123,16 @@ def test_running_statistics(make_devices, rng):
     assert_close(y, weight[wide] * scaled + bias[wide], 1e-12)
 
 
-def steps(devices, batch_statistics, loads=None, sizes=(6, 5, 1)):
-    """A few steps; returns each device's running statistics of the images that it saw."""
-    params = init_params(3, init="he", network=LENET_BN, dtype=np.float64)
-    execution = execution_of(params, devices, LENET_BN, batch_statistics=batch_statistics)
-    rng = np.random.default_rng(9)
-    for n in sizes:
-        step(execution, rng.normal(0, 1, (n, 1, 28, 28)), rng.integers(0, 10, n), 0.1, loads)
-    return [arrays[len(params) :] for arrays in copies(execution)]
+def statistics_after_a_step(devices, batch_statistics):
+    """Each device's running statistics of the images that it saw, of six."""
+    params, rng = init_params(3, init="he", network=LENET_BN, dtype=np.float64), np.random.default_rng(9)
+    X, y = rng.normal(0, 1, (6, 1, 28, 28)), rng.integers(0, 10, 6)
+    how = {"batch_size": 6, "batch_statistics": batch_statistics}
+    runner = StepRunner.of(X, y, params, devices, LENET_BN, **how)
+    runner.start_epoch(np.arange(6), 0.1)
+    runner.step()
+    runner.pause()
+    return runner.statistics()
 
 
 def test_running_statistics_of_ones_own_step(make_devices, rng):
@@ -153,9 +156,8 @@ def test_running_statistics_of_ones_own_step(make_devices, rng):
 @pytest.mark.parametrize("k", [2, 3])
 def test_whose_images_the_statistics_are_of(make_devices, k):
     devices = make_devices(k)
-    local = steps(devices, "local", sizes=[6])
-    aggregated = steps(devices, "aggregated", sizes=[6])
-    (alone,) = steps(devices[:1], "local", sizes=[6])
+    local, aggregated = (statistics_after_a_step(devices, how) for how in ("local", "aggregated"))
+    (alone,) = statistics_after_a_step(devices[:1], "local")
     for i in range(4):
         assert not np.allclose(local[0][i], local[1][i])  # each its own
         assert all(array[i].tobytes() == aggregated[0][i].tobytes() for array in aggregated)
@@ -169,7 +171,7 @@ def test_whose_images_the_statistics_are_of(make_devices, k):
 def test_an_error_on_one_device_leaves_nobody_waiting(make_devices):
     devices = make_devices(2)
     params = init_params(3, init="he", network=LENET_BN)
-    execution = execution_of(params, devices, LENET_BN, batch_statistics="aggregated")
+    execution = execution_of(params, devices, LENET_BN)
     with pytest.raises(ValueError):
         step_with_images_that_do_not_fit(execution, devices, [(1, 28, 28), (1, 4, 4)])
     d2l.synchronize(devices)

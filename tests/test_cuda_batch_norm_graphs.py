@@ -98,7 +98,7 @@ def test_recording_changes_nothing(make_gpus, rng, precision, optimizer):  # noq
     """Also on devices that have a past, in the midst of an epoch."""
     X, y = rng.integers(0, 256, (11, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 11).astype(np.uint8)
     devices, params = make_gpus(2), init_params(1, init="he", network=NETWORK)
-    given = {"batch_size": 4, "precision": precision, "optimizer": optimizer, "batch_statistics": "synchronised"}
+    given = {"batch_size": 4, "precision": precision, "optimizer": optimizer}
     runner = GraphStep.of(X, y, params, devices, NETWORK, **given)
 
     def states():

@@ -89,7 +89,7 @@ def test_batch_norm(make_gpus, rng, split):  # noqa: F811
         assert_close(one, other, 1e-4)
 
 
-@pytest.mark.parametrize("more", [{"overlap": True}, *long({"overlap": True, "split": "zero1"}, {"flat": False})])
+@pytest.mark.parametrize("more", [{"overlap": True}, *long({"overlap": True, "split": "zero1"})])
 def test_other_ways_to_exchange(make_gpus, rng, more):  # noqa: F811
     given = settings(rng)
     same(d2l.train(make_gpus(3), **given, **more), d2l.train([d2l.cpu(0)], **given), 2e-5)

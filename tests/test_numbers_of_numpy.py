@@ -456,7 +456,7 @@ CALLS = {
         f"plans.{f.__name__}": (f, given(k=2, micro_batches=3, network=CNN, costs=[1, 0, 0, 0, 2.5]))
         for f in (plans.layers, plans.gpipe, plans.one_f_one_b, plans.zero_bubble)
     },
-    "plans.data in buckets": (plans.data, given(k=2, network=TINY, buckets=True, flat=True)),
+    "plans.data in buckets": (plans.data, given(k=2, network=TINY, buckets=True)),
     "plans.copies_of": (plans.copies_of, given(name="layers", copies=2, k=2, micro_batches=2, network=CNN)),
     "plans.copies_of channels": (plans.copies_of, given(name="channels", copies=2, k=2, micro_batches=2, network=CNN)),
     "plans.cut": (plans.cut, given(network=CNN, count=2, costs=[1, 0, 0, 0, 2])),

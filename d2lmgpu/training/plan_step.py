@@ -32,7 +32,7 @@ from ..plans.whole import give_back
 from .copies import Copy, Whole, has_copies, warm_up
 from .settings import Settings
 from .splits import check_memory, limits_of, plan_of
-from .together import SharedStop, check_replicas
+from .together import SharedStop, check_copies
 
 AHEAD = 8
 """How many steps may be under way at once if a device is a GPU."""
@@ -183,8 +183,8 @@ class PlanStep:
         return [(store.begun, store.finished) for store in self.execution.stores]
 
     def check_replicas(self, epoch, step):
-        """Raise DriftError, in all processes, if values differ that several devices hold."""
-        check_replicas(self.execution, self.settings.batch_statistics, epoch, step)
+        """Raise DriftError, in all processes, if the devices' copies of the parameters differ."""
+        check_copies(self.replicas, self.everybody, False, epoch, step)
 
     def scaling(self):
         """The NumPy arrays that a checkpoint stores for precision "mixed"; they are the same on all devices."""
@@ -208,7 +208,7 @@ class PlanStep:
 
     def _examples(self, n):
         """How many of n examples each micro-batch has: equal parts of a device's share; None means equal parts of n."""
-        if self.settings.loads is None and not self.are_copies:
+        if not self.are_copies:
             return None
         shares = shard_bounds(n, self.plan.k, self.settings.loads)
         parts = (shard_bounds(stop - start, self.each) for start, stop in shares)

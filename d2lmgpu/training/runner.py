@@ -94,7 +94,7 @@ def can_use_graphs(X, y, everybody, network, settings):
     """Whether steps should be CUDA graphs. Raises ValueError if they cannot be graphs but the precision needs it."""
     wanted = settings.graphs and settings.preprocess is None and make_optimizer(settings).in_graphs
     wanted = wanted and find_loss(settings.loss) is CROSS_ENTROPY and settings.sums == "float"
-    wanted = wanted and settings.batch_statistics == "local"
+    wanted = wanted and settings.batch_statistics == "local" and settings.flat
     can = wanted and can_be_graph(X, y, everybody.mine, network, settings.precision)
     if any(name.startswith("gpu") for name in everybody.names):  # all processes know that
         can = all_of_them(everybody, can)

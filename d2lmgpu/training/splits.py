@@ -29,7 +29,8 @@ SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
 USUAL_PIPELINE = "1f1b"
 EXAMPLE = "data=2,layers=2"
 
-WITH_LOADS = ("data", "zero1", "zero2", "zero3")
+WITHOUT_A_SPLIT = {"sums": "float", "batch_statistics": "local", "check_every": 0, "flat": True}
+"""The settings that must have these values with a split."""
 
 WITH_OVERLAP = ("data", "zero1")
 """Splits in which each device keeps all gradients until they are exchanged; other splits save this memory."""
@@ -55,6 +56,8 @@ def check_together(settings):
         raise ValueError("sums are exact, and overlap is True; exact sums are exchanged at once: leave one out")
     if settings.batch_statistics == "aggregated" and settings.overlap:
         raise ValueError("batch_statistics is 'aggregated', and overlap is True; leave one out")
+    if settings.overlap and not settings.flat:
+        raise ValueError("overlap is True, and flat is False; overlap exchanges gradients in buckets: leave one out")
     if split is None:
         if pipeline is not None:
             raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers; give split='layers', too")
@@ -65,12 +68,14 @@ def check_together(settings):
         _check_beside_plan(settings)
     else:
         _check_choice(split, pipeline, settings.algorithm)
-    if settings.loads is not None and split not in WITH_LOADS:
-        raise ValueError(f"loads are for splits in which each device has its own examples: {', '.join(WITH_LOADS)}")
-    if settings.sums == "exact":
-        raise ValueError("sums are exact, which is for training without a split; leave one out")
-    if settings.batch_statistics == "aggregated":
-        raise ValueError("batch_statistics is 'aggregated', which is for training without a split; leave one out")
+    if settings.overlap and split == "zero1" and settings.precision == "mixed":
+        raise ValueError("overlap is True with split 'zero1', which cannot be in precision 'mixed'; leave one out")
+    for name, usual in WITHOUT_A_SPLIT.items():
+        value = getattr(settings, name)
+        if value != usual:
+            raise ValueError(f"{name} is {shown(value)}, which is for training without a split; leave one out")
+    if settings.loads is not None and split != "data":
+        raise ValueError("loads are for training without a split, or with split 'data'; leave one out")
     if settings.loads == "auto":
         raise ValueError("loads 'auto' work only without a split; give numbers, one for each device")
     if settings.overlap and not isinstance(split, Plan) and split not in WITH_OVERLAP:
@@ -79,8 +84,6 @@ def check_together(settings):
             f"overlap is True, which is for splits in which each device has all gradients at once, {allowed}; leave it "
             "out"
         )
-    if not settings.flat and split != "data":
-        raise ValueError("flat is False, which is for data parallelism; leave flat out with another split")
 
 
 def _check_beside_plan(settings):
@@ -150,7 +153,7 @@ def _plan(settings, k, network, algorithm):
         copies, (name, count) = factors["data"], next(item for item in factors.items() if item[0] != "data")
         return copies_of(pipeline if name == "layers" else name, copies, count, micro_batches, network, algorithm)
     maker = PLANS[pipeline if split == "layers" else split]
-    options = {"algorithm": algorithm, "buckets": settings.overlap, "flat": settings.flat}  # it takes some of these
+    options = {"algorithm": algorithm, "buckets": settings.overlap}  # it takes some of these
     known = inspect.signature(maker).parameters
     return maker(k, micro_batches, network, **{name: options[name] for name in options if name in known})
 
