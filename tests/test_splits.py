@@ -229,6 +229,16 @@ BIASES = [1, 5]
 """Parameters that stay 0, but for rounding, since batch norm takes away what they add."""
 
 
+@pytest.mark.parametrize("network", ["lenet", "lenet-bn", *long("cnn", "deep")])
+@pytest.mark.parametrize("optimizer", ["sgd", *long("momentum", "adam")])
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_split_data_has_the_bits_of_the_textbooks_step(data, network, optimizer, k):
+    settings = {"network": network, "optimizer": optimizer, "batch_size": 40, "lr": 0.02, "num_epochs": 1}
+    result, expected = (quick(cpus(k), data, split=split, **settings).history for split in ("data", None))
+    assert result.final_parameters_sha256 == expected.final_parameters_sha256
+    assert result.train_loss == expected.train_loss
+
+
 @pytest.mark.parametrize("split", ["data", "zero2"])
 def test_batch_norm_is_that_without_a_split(data, split):
     settings = {"network": LITTLE_NORM, "batch_size": 40, "lr": 0.02}
