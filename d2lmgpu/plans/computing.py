@@ -86,7 +86,7 @@ class Computing(Values):
         ready = self._teller(stages, final) if final and not more else None
         how = {"ready": ready, "moments": sum(moments, []), "draws": self._draws(s, m), "loss": loss, "dx": dx}
         sums = self._run_in_parts(s, m, x, params, layers, grads, **how)
-        self.minibatch.sums[m] = sums.astype(x.dtype)
+        self.minibatch.sums[m] = None if sums is None else sums.astype(x.dtype)  # None: they stay on the device
         for i, own in zip(stages, moments, strict=True):
             self._add_moments(i, own)
         add(more)
