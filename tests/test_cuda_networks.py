@@ -106,19 +106,19 @@ def assert_near(found, expected, tolerance):
 
 
 @pytest.mark.parametrize(
-    "network, precision, optimizer_rate, loads, statistics",
+    "network, precision, optimizer_rate, loads",
     few(PAIRS, PAIRS[0], parts=3),
 )
-def test_as_the_layers(make_gpus, rng, network, precision, optimizer_rate, loads, statistics):  # noqa: F811
+def test_as_the_layers(make_gpus, rng, network, precision, optimizer_rate, loads):  # noqa: F811
     """What was learned, not where it began. A sum of float32 may be rounded to the next factor, 2^-11 away."""
     made, (optimizer, lr) = NETWORKS[network], optimizer_rate
     X, y = rng.integers(1, 256, (M, *made.input_shape)).astype(np.uint8), rng.integers(0, made.classes, M)
     data = X, y.astype(np.uint8), X[:3], y[:3].astype(np.uint8)
-    choices = {"precision": precision, "optimizer": optimizer, "batch_statistics": statistics, "loads": loads}
+    choices = {"precision": precision, "optimizer": optimizer, "loads": loads}
     settings = {"batch_size": BATCH_SIZE, "lr": lr, "num_epochs": EPOCHS, "init": "he", "data": data, "network": made}
     run = d2l.train(make_gpus(len(loads)), progress=False, **settings, **choices)
     assert run.history.phases["step"] > 0 and len(run.history.train_loss) == EPOCHS
-    expected = AsWritten(made, precision, optimizer, loads, statistics)
+    expected = AsWritten(made, precision, optimizer, loads)
     for epoch in range(EPOCHS):
         expected.epoch(X, y, epoch_order(M, 0, epoch), lr)
 
