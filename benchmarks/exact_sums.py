@@ -18,8 +18,8 @@ from compare_splits import circumstances
 import d2lmgpu as d2l
 from d2lmgpu.networks import init_params
 from d2lmgpu.output import write_json
-from d2lmgpu.training.plan_step import PlanStep
 from d2lmgpu.training.resume import Position
+from d2lmgpu.training.textbook_steps import TextbookSteps
 
 SUMS = "float", "exact"
 STEPS, BATCH_SIZE = 20, 256
@@ -30,7 +30,9 @@ def cost(k, rounds):
     X, y, *_ = d2l.load_fashion_mnist()
     some = X[: STEPS * BATCH_SIZE], y[: STEPS * BATCH_SIZE]
     devices, params = [d2l.cpu(i) for i in range(k)], init_params(init="he")
-    runners = {sums: PlanStep.of(*some, params, devices, batch_size=BATCH_SIZE, lr=0.05, sums=sums) for sums in SUMS}
+    runners = {
+        sums: TextbookSteps.of(*some, params, devices, batch_size=BATCH_SIZE, lr=0.05, sums=sums) for sums in SUMS
+    }
     seconds = {sums: [] for sums in SUMS}
     for number in range(-2, rounds):  # the first two are not counted
         for sums in SUMS[:: 1 if number % 2 else -1]:

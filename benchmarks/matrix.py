@@ -2,15 +2,13 @@
 
     python benchmarks/matrix.py --page docs/splits.md
 
-A table of settings and splits: = where four devices learn what one learns, up to rounding, and bit for bit on CPUs with
-exact sums, otherwise why not, in the words of the error. A difference ends the program with 1. Each is trained in four
-`PLACES`: on virtual devices, on those of three processes (which are threads here), on stand-ins for GPUs kernel by
-kernel, whose layers compute as they are written, and on stand-ins in CUDA graphs, with the kernels. What cannot be
-`done_in` a place is left out there.
+A table of settings and splits: = where four devices learn what one learns, up to rounding, otherwise why not, in the
+words of the error. A difference ends the program with 1. Each is trained in four `PLACES`: on virtual devices, on those
+of three processes (which are threads here), on stand-ins for GPUs kernel by kernel, whose layers compute as they are
+written, and on stand-ins in CUDA graphs, with the kernels. What cannot be `done_in` a place is left out there.
 """
 
 import argparse
-import contextlib
 import re
 import sys
 from pathlib import Path
@@ -21,7 +19,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 import standin_cupy
 from clusters_in_threads import dismiss, in_each
-from conftest import forget_gpus, use_tiny_granules
+from conftest import forget_gpus
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Dropout, Flatten, MaxPool2d, ReLU, channels, sequential
@@ -67,16 +65,11 @@ SETTINGS = {
     "a loss of one's own": {"loss": (absolute, absolute_grad), "targets": True},
     "soft labels": {"targets": True},
     "loads": {"loads": [1, 0.5, 0.25, 0]},
-    "check_every": {"check_every": 1},
     "drop_last": {"drop_last": True},
     "an allreduce by tree": {"algorithm": "tree"},
     "precision mixed": {"precision": "mixed"},
-    "exact sums": {"sums": "exact"},
     "overlap": {"overlap": True},
-    "flat=False": {"flat": False},
     "batch norm": {"network": network(BatchNorm())},
-    "batch norm, aggregated": {"network": network(BatchNorm()), "batch_statistics": "aggregated"},
-    "batch norm, synchronised": {"network": network(BatchNorm()), "batch_statistics": "synchronised"},
 }
 
 
@@ -124,20 +117,10 @@ NOT_IN_GRAPHS = {"preprocess", "dropout", "squared error", "a loss of one's own"
 
 
 def done_in(place, setting, way):
-    """Whether the steps can be CUDA graphs; exact sums need kernels, which are not launched one by one here."""
-    left_out = {"graphs": NOT_IN_GRAPHS, "stand-ins": {"exact sums"}}
-    return not {setting, way} & left_out.get(place, set())
+    """Whether the steps can be CUDA graphs."""
+    return place != "graphs" or not {setting, way} & NOT_IN_GRAPHS
 
 
-@contextlib.contextmanager
-def tiny_granules():
-    """So that a minibatch of eleven has six."""
-    with pytest.MonkeyPatch.context() as patch:
-        use_tiny_granules(patch)
-        yield
-
-
-@tiny_granules()
 def outcome(setting, way, place="virtual devices"):
     """ "=", or why the setting does not go with this way to split, or by how much parameters differ."""
     settings = {"network": network(), "batch_size": 11, "lr": 0.05, "num_epochs": 1, "init": "he", "progress": False}
@@ -154,15 +137,13 @@ def outcome(setting, way, place="virtual devices"):
     for name in ("loads", "overlap"):  # these are of several devices
         settings.pop(name, None)
     alone = 1
-    if channels(settings["network"]) and settings.get("batch_statistics") != "synchronised":
+    if channels(settings["network"]):
         given = {name: value for name, value in (settings | WAYS[way]).items() if name != "progress"}
         alone = plan_of(Settings(**given), K, settings["network"]).micro_batches  # each has statistics of its own
     _, expected = d2l.train([d2l.cpu(i) for i in range(alone)], data=data, **settings)
     pairs = zip(found, expected, strict=True)
     difference = max(float(np.abs(one - other).max() / max(LEAST, np.abs(other).max())) for one, other in pairs)
     tolerance = TOLERANCE_OF_HALF if (setting, place) == ("precision mixed", "graphs") else TOLERANCE  # kernels round
-    if setting == "exact sums" and place != "graphs":
-        tolerance = 0
     return "=" if difference <= tolerance else f"differs by {difference:.2g}"
 
 

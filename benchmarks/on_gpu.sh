@@ -58,7 +58,7 @@ if [ "$cards" -gt 1 ] && [ "$part" != tests ]; then  # never met so far
     step gpu_topology 20 nvidia-smi topo -m
     train 2_ring --devices 2 --allreduce ring
     train 2_nccl --devices 2 --allreduce nccl
-    train 2_nccl_overlap --devices 2 --allreduce nccl --overlap --network lenet-bn --batch-statistics synchronised
+    train 2_nccl_overlap --devices 2 --allreduce nccl --overlap
     for algorithm in ring nccl; do
         name=gpu_train_processes_$algorithm
         step "$name" 180 mpiexec -n 2 "$python" -m d2lmgpu train --environment parallel --init he --epochs 10 \

@@ -2,7 +2,7 @@
 
     python benchmarks/same_bits.py --json benchmarks/results/cpu_same_bits.json
 
-Each run of `RUNS` is trained for ten steps, the last of them ragged, in all `ways` to split a step, by one process and,
+Each run of `RUNS` is trained for ten steps, the last of them ragged, in all `ways`, by one process and,
 started by mpiexec, by two and three. For comparison one process does the same with float sums.
 """
 
@@ -27,8 +27,6 @@ DROPPING = sequential(
 RUNS = {
     "SGD": {"lr": 0.1},
     "Adam": {"optimizer": "adam", "lr": 0.002},
-    "mixed": {"precision": "mixed", "lr": 0.1},
-    "lenet-bn": {"network": "lenet-bn", "batch_statistics": "synchronised", "lr": 0.1},
     "dropout": {"network": DROPPING, "lr": 0.1},
 }
 """What is learned, by a name: settings that decide it."""
@@ -38,30 +36,12 @@ UNEVEN = [1.0, 0.5, 2.0, 0.0, 1.0, 3.0, 1.0, 0.25]
 EXAMPLES, TESTED = 9 * 256 + 97, 300
 
 
-def ways(run):
-    """Pairs of a number of devices, and settings that only say who does what; of those that there are for this run."""
+def ways():
+    """Pairs of a number of devices, and settings that only say who does what."""
     for k, algorithm in itertools.product(K, [name for name in ALGORITHMS if name != "none"]):
         yield k, {"algorithm": algorithm}
         if k > 1:
             yield k, {"algorithm": algorithm, "loads": UNEVEN[:k]}
-    for k in K:
-        yield k, {"overlap": True}
-        yield k, {"flat": False, "split": "data"}
-        yield k, {"split": "data", "micro_batches": 2}
-    for k, split, m in itertools.product(K, ("zero1", "zero2", "zero3"), (1, 3)):
-        if run == "lenet-bn" and split == "zero3" and k * m > k:
-            continue  # it brings parameters for each micro-batch anew
-        yield k, {"split": split, "micro_batches": m}
-        if k > 1:
-            yield k, {"split": split, "micro_batches": m, "loads": UNEVEN[:k]}
-    pipelines = ("gpipe",) if run == "lenet-bn" else ("gpipe", "1f1b", "zero-bubble")  # whose micro-batches wait
-    for k in range(1, 4 if run == "dropout" else 5):  # no more than layers with parameters
-        yield k, {"split": "layers"}
-        for pipeline, m in itertools.product(pipelines, (1, 2, 3, 5)):
-            yield k, {"split": "layers", "pipeline": pipeline, "micro_batches": m}
-    for pipeline, m in itertools.product(pipelines, (1, 2)):
-        yield 4, {"split": "data=2,layers=2", "pipeline": pipeline, "micro_batches": m}
-        yield 6, {"split": "layers=2,data=3", "pipeline": pipeline, "micro_batches": m}
 
 
 def train(run, devices, way, sums="exact", examples=EXAMPLES):
@@ -81,7 +61,7 @@ def table(processes, rank, most):
     """
     rows, devices_of = [], {}
     for run in RUNS:
-        chosen = [(k, way) for k, way in ways(run) if k >= processes]
+        chosen = [(k, way) for k, way in ways() if k >= processes]
         for k, way in chosen[:: max(1, len(chosen) // most)]:
             for sums in ("exact", "float") if processes == 1 else ("exact",):
                 if k not in devices_of:

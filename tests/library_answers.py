@@ -28,8 +28,8 @@ from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.collectives.program import compile_algorithm
 from d2lmgpu.collectives.wires import nvlink_ring, rewired, torus
 from d2lmgpu.devices import Batch
-from d2lmgpu.exact import as_integers
 from d2lmgpu.exercises import framework
+from d2lmgpu.layers.exact import as_integers
 from d2lmgpu.parallel.loss_scale import LossScale, are_finite
 from d2lmgpu.parallel.shards import put_parts, shard_bounds
 from d2lmgpu.plans import PLANS

@@ -1,10 +1,10 @@
-"""Batch norm: by itself, cut where devices meet, and in the three ways of taking statistics."""
+"""Batch norm: by itself, and in the two ways of taking statistics."""
 
 import numpy as np
 import pytest
 import references
 from conftest import LONG_ON_STANDIN, TOLERANCE, assert_close
-from plan_steps import copies, execution_of, step, step_with_images_that_do_not_fit
+from plan_steps import copies, execution_of, step_with_images_that_do_not_fit
 
 import d2lmgpu as d2l
 from d2lmgpu.layers import (
@@ -12,7 +12,6 @@ from d2lmgpu.layers import (
     batch_norm,
     batch_norm_fixed,
     batch_norm_grad,
-    batch_norm_sums,
     mean_and_variance,
     track_statistics,
 )
@@ -26,6 +25,7 @@ from d2lmgpu.networks import (
     init_statistics,
     sequential,
 )
+from d2lmgpu.training.textbook_steps import TextbookSteps
 
 SHAPES = [(4, 3, 5, 6), (7, 2, 1, 1), (9, 4)]
 
@@ -82,31 +82,6 @@ def test_no_variance_is_below_zero(make_devices, rng, mean):
     assert np.isfinite(running).all() and (running > 0).all()
 
 
-@pytest.mark.parametrize("sizes", [(5, 2), (1, 4, 3), (0, 6, 1), (7, 0)])
-def test_parts_that_meet_equal_the_whole(make_devices, rng, sizes):
-    """The sums of ragged and empty shards, added up, make the shards' results parts of the whole's."""
-    x, weight, bias, dy = example(rng, (sum(sizes), 3, 4, 5), np.float32)
-    expected, cache = batch_norm(x, weight, bias)
-    expected_dx, expected_dweight, expected_dbias = batch_norm_grad(dy, cache)
-    devices, cuts = make_devices(len(sizes)), np.cumsum(sizes)[:-1]
-    parts = [
-        [d2l.put(array, device) for array in (*split, weight, bias)]
-        for device, *split in zip(devices, np.split(x, cuts), np.split(dy, cuts), strict=True)
-    ]
-    moments = sum(d2l.to_host(batch_moments(part[0])) for part in parts)
-    results = [batch_norm(x, weight, bias, d2l.put(moments, x.device)) for x, _, weight, bias in parts]
-    sums = sum(d2l.to_host(batch_norm_sums(part[1], cache)) for part, (_, cache) in zip(parts, results, strict=True))
-    grads = [
-        [d2l.to_host(grad) for grad in batch_norm_grad(part[1], cache, d2l.put(sums, part[1].device))]
-        for part, (_, cache) in zip(parts, results, strict=True)
-    ]
-    assert_close(np.concatenate([d2l.to_host(y) for y, _ in results]), expected, 1e-6)
-    dx, dweight, dbias = zip(*grads, strict=True)
-    assert_close(np.concatenate(dx), expected_dx, 1e-5)
-    assert_close(sum(dweight), expected_dweight, 1e-5)
-    assert_close(sum(dbias), expected_dbias, 1e-5)
-
-
 def test_a_large_mean_leaves_the_variance_its_digits(rng):
     x = (1000 + rng.normal(0, 0.1, (50, 2, 6, 6))).astype(np.float32)
     mean, variance = mean_and_variance(batch_moments(x))
@@ -148,14 +123,16 @@ def test_running_statistics(make_devices, rng):
     assert_close(y, weight[wide] * scaled + bias[wide], 1e-12)
 
 
-def steps(devices, batch_statistics, loads=None, sizes=(6, 5, 1)):
-    """A few steps; returns each device's running statistics of the images that it saw."""
-    params = init_params(3, init="he", network=LENET_BN, dtype=np.float64)
-    execution = execution_of(params, devices, LENET_BN, batch_statistics=batch_statistics)
-    rng = np.random.default_rng(9)
-    for n in sizes:
-        step(execution, rng.normal(0, 1, (n, 1, 28, 28)), rng.integers(0, 10, n), 0.1, loads)
-    return [arrays[len(params) :] for arrays in copies(execution)]
+def statistics_after_a_step(devices, batch_statistics):
+    """Each device's running statistics of the images that it saw, of six."""
+    params, rng = init_params(3, init="he", network=LENET_BN, dtype=np.float64), np.random.default_rng(9)
+    X, y = rng.normal(0, 1, (6, 1, 28, 28)), rng.integers(0, 10, 6)
+    how = {"batch_size": 6, "batch_statistics": batch_statistics}
+    runner = TextbookSteps.of(X, y, params, devices, LENET_BN, **how)
+    runner.start_epoch(np.arange(6), 0.1)
+    runner.launch(1)
+    runner.pause()
+    return runner.statistics()
 
 
 def test_running_statistics_of_ones_own_step(make_devices, rng):
@@ -179,16 +156,12 @@ def test_running_statistics_of_ones_own_step(make_devices, rng):
 @pytest.mark.parametrize("k", [2, 3])
 def test_whose_images_the_statistics_are_of(make_devices, k):
     devices = make_devices(k)
-    local = steps(devices, "local", sizes=[6])
-    aggregated = steps(devices, "aggregated", sizes=[6])
-    synchronised = steps(devices, "synchronised", sizes=[6])
-    (alone,) = steps(devices[:1], "local", sizes=[6])
+    local, aggregated = (statistics_after_a_step(devices, how) for how in ("local", "aggregated"))
+    (alone,) = statistics_after_a_step(devices[:1], "local")
     for i in range(4):
         assert not np.allclose(local[0][i], local[1][i])  # each its own
         assert all(array[i].tobytes() == aggregated[0][i].tobytes() for array in aggregated)
-        assert all(array[i].tobytes() == synchronised[0][i].tobytes() for array in synchronised)
-        assert_close(synchronised[0][i], alone[i], 1e-12)
-    # The first layer's input is the same in all three; so are its aggregated statistics.
+    # The first layer's input is the same in both; so are its aggregated statistics.
     assert_close(aggregated[0][0], alone[0], 1e-12)
     assert_close(aggregated[0][1], alone[1], 1e-12)
     assert not np.allclose(aggregated[0][2], alone[2])  # what comes after it was normalised otherwise
@@ -198,7 +171,7 @@ def test_whose_images_the_statistics_are_of(make_devices, k):
 def test_an_error_on_one_device_leaves_nobody_waiting(make_devices):
     devices = make_devices(2)
     params = init_params(3, init="he", network=LENET_BN)
-    execution = execution_of(params, devices, LENET_BN, batch_statistics="synchronised")
+    execution = execution_of(params, devices, LENET_BN)
     with pytest.raises(ValueError):
         step_with_images_that_do_not_fit(execution, devices, [(1, 28, 28), (1, 4, 4)])
     d2l.synchronize(devices)

@@ -80,7 +80,7 @@ def run_until(monkeypatch, steps, devices, data, **settings):
         quick(devices, data, **settings)
 
 
-@pytest.mark.parametrize("batch_statistics", [*long("local"), "synchronised"])
+@pytest.mark.parametrize("batch_statistics", [*long("local"), "aggregated"])
 @pytest.mark.parametrize(  # 6 steps an epoch; one moment is enough for the slow stand-in
     "steps, device_kind",
     [(11, "cpu"), *long((2, "cpu"), (6, "cpu"), (15, "cpu"), (11, "standin"))]
@@ -240,7 +240,7 @@ def test_a_resumed_run_has_the_bits_of_an_unbroken_one_or_says_why_not(
         ("float", {"algorithm": "naive"}, "allreduce is naive, not ring"),
         ("float", {"split": "zero1", "micro_batches": 2}, "split is zero1, not None, micro_batches is 2, not 1"),
         ("float", {"flat": False, "prefetch": False}, ""),
-        ("exact", {"devices": 3, "split": "zero1"}, ""),
+        ("exact", {"devices": 3, "algorithm": "tree"}, ""),
     ],
 )
 def test_another_order_of_additions_is_told(small, tmp_path, capfd, sums, changed, said):
@@ -314,7 +314,7 @@ def test_all_settings_that_make_a_run_are_compared(small, tmp_path):
         data = (*small, value) if name == "classes" else small
         other = {} if name == "classes" else {name: value}
         if name == "sums":  # which local statistics do not go together with
-            other["batch_statistics"] = "synchronised"
+            other["network"] = "lenet"
         with pytest.raises(CheckpointError, match=f"this is another run: (.*; )?{name} is .* here and .* in the check"):
             quick([d2l.cpu(0)], data, resume=file, **{**settings, **other})
 

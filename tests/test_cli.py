@@ -161,7 +161,7 @@ def failure(capsys, *arguments):
         (["--devices", "2", "--loads", "0,0"], "not all 0"),
         (["--warmup", "10"], "less than all"),
         (["--schedule", "exponential"], "choose from constant, cosine, step"),
-        (["--batch-statistics", "global"], "choose from local, aggregated, synchronised"),
+        (["--batch-statistics", "global"], "choose from local, aggregated"),
         (["--limit", "0"], "limit is 0"),
         (["--seed", "-1"], "seed is -1"),
         (["--json", "/no/such/folder/result.json"], "cannot write /no/such/folder/result.json"),

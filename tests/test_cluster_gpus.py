@@ -77,7 +77,7 @@ def test_gpus_and_virtual_devices_in_one_cluster(gpus, rng):
 
 
 FOUR = sequential((1, 28, 28), Conv2d(5, 5, stride=3), ReLU(), Conv2d(6, 3), ReLU(), Flatten(), Dense(9), Dense(10))
-EACH = {"overlap": True, "flat": False, "optimizer": "adam"}
+EACH = {"overlap": True, "optimizer": "adam"}
 
 
 @pytest.mark.parametrize("way", [EACH, *long({}, {"network": "lenet-bn"})])

@@ -249,7 +249,7 @@ def test_as_the_layers(make_gpus, rng, name, N):  # noqa: F811
         assert_close(on_gpu, logits(X, params, network, fixed), 1e-4)
 
 
-@pytest.mark.parametrize("statistics", ["local", "aggregated", "synchronised"])
+@pytest.mark.parametrize("statistics", ["local", "aggregated"])
 @pytest.mark.parametrize("k, loads", few([(1, None), (2, [1, 0.4]), (3, [2, 0, 1])], (2, [1, 0.4])))
 def test_steps_equal_those_of_the_layers(make_gpus, rng, k, loads, statistics):  # noqa: F811
     """Eager steps with kernels and, on as many CPU devices in float64, by the layers; also with an empty shard."""

@@ -1,16 +1,14 @@
-"""Networks with batch norm as CUDA graphs: they do what CPU devices do step by step, over whatever images."""
+"""Networks with batch norm as CUDA graphs: they do what CPU devices do step by step, over each device's own images."""
 
 import numpy as np
 import pytest
-from conftest import few, long
+from conftest import long
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
 from test_cuda_program import interrupted_at_step, make_gpus  # noqa: F401
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import Network, init_params
 from d2lmgpu.parallel.graph_limits import can_be_graph
-from d2lmgpu.plans import BATCH_STATISTICS
-from d2lmgpu.plans.graphs import Recorder
 from d2lmgpu.training.graph_step import GraphStep
 
 pytestmark = pytest.mark.threads
@@ -41,11 +39,10 @@ def same(run, expected, tolerance):
         np.testing.assert_allclose(d2l.to_host(one), value, rtol=0, atol=10 * tolerance * largest)
 
 
-@pytest.mark.parametrize("statistics", few(BATCH_STATISTICS))
 @pytest.mark.parametrize("k, loads", [(3, [2, 0, 1]), *long((1, None), (2, None), (3, None))])
-def test_as_step_by_step(make_gpus, rng, k, loads, statistics):  # noqa: F811
+def test_as_step_by_step(make_gpus, rng, k, loads):  # noqa: F811
     """As on CPU devices; with load 0 a device sees no image at all."""
-    given = settings(rng, loads=loads, batch_statistics=statistics)
+    given = settings(rng, loads=loads)
     run = d2l.train(make_gpus(k), **given)
     assert run.history.phases["step"] > 0 == run.history.phases["forward"]
     same(run, d2l.train([d2l.cpu(i) for i in range(k)], **given), 2e-5)
@@ -54,30 +51,33 @@ def test_as_step_by_step(make_gpus, rng, k, loads, statistics):  # noqa: F811
 @pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["naive", "tree"])
 def test_other_algorithms(make_gpus, rng, algorithm):  # noqa: F811
-    given = settings(rng, algorithm=algorithm, batch_statistics="synchronised", network=AS_IN_LENET, lr=0.01)
+    given = settings(rng, algorithm=algorithm, network=AS_IN_LENET, lr=0.01)
     run = d2l.train(make_gpus(3), **given)
     assert run.history.phases["step"] > 0
-    same(run, d2l.train([d2l.cpu(0)], **given), 2e-5)
+    same(run, d2l.train([d2l.cpu(i) for i in range(len(run.history.devices))], **given), 2e-5)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 def test_other_optimizers(make_gpus, rng, optimizer, precision):  # noqa: F811
-    given = settings(rng, optimizer=optimizer, precision=precision, lr=0.01, batch_statistics="synchronised")
+    given = settings(rng, optimizer=optimizer, precision=precision, lr=0.01)
     run = d2l.train(make_gpus(2), **given)
     assert run.history.phases["step"] > 0
-    same(run, d2l.train([d2l.cpu(0)], **given), 2e-5 if precision == "float32" else 5e-3)
+    same(
+        run,
+        d2l.train([d2l.cpu(i) for i in range(len(run.history.devices))], **given),
+        2e-5 if precision == "float32" else 5e-3,
+    )
 
 
-@pytest.mark.parametrize("statistics", few(BATCH_STATISTICS, "synchronised"))
-def test_every_device_keeps_the_statistics_of_its_images_or_of_all(make_gpus, rng, statistics):  # noqa: F811
-    """To the bit the same on all devices, or not; and the recording has changed nothing."""
+def test_every_device_keeps_the_statistics_of_its_images(make_gpus, rng):  # noqa: F811
+    """Not the same on all devices; and the recording has changed nothing."""
     X, y = rng.integers(0, 256, (12, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 12).astype(np.uint8)
     devices = make_gpus(2)
     params = init_params(1, init="he", network=NETWORK)
     assert can_be_graph(X, y, devices, NETWORK)
-    runner = GraphStep.of(X, y, params, devices, NETWORK, batch_size=4, batch_statistics=statistics)
+    runner = GraphStep.of(X, y, params, devices, NETWORK, batch_size=4)
     replicas = runner.replicas
     for replica in replicas:
         for mean, variance in zip(replica.statistics[::2], replica.statistics[1::2], strict=True):
@@ -88,7 +88,7 @@ def test_every_device_keeps_the_statistics_of_its_images_or_of_all(make_gpus, rn
     runner.pause()
     arrays = [[d2l.to_host(array) for array in replica.statistics] for replica in replicas]
     for one, other in zip(*arrays, strict=True):
-        assert (one.tobytes() == other.tobytes()) == (statistics != "local")
+        assert one.tobytes() != other.tobytes()
     for one, other in zip(*(replica.params for replica in replicas), strict=True):
         assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
 
@@ -98,7 +98,7 @@ def test_recording_changes_nothing(make_gpus, rng, precision, optimizer):  # noq
     """Also on devices that have a past, in the midst of an epoch."""
     X, y = rng.integers(0, 256, (11, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 11).astype(np.uint8)
     devices, params = make_gpus(2), init_params(1, init="he", network=NETWORK)
-    given = {"batch_size": 4, "precision": precision, "optimizer": optimizer, "batch_statistics": "synchronised"}
+    given = {"batch_size": 4, "precision": precision, "optimizer": optimizer}
     runner = GraphStep.of(X, y, params, devices, NETWORK, **given)
 
     def states():
@@ -126,10 +126,9 @@ def test_recording_changes_nothing(make_gpus, rng, precision, optimizer):  # noq
     assert states() != before
 
 
-@pytest.mark.parametrize("statistics", few(BATCH_STATISTICS, "synchronised"))
-def test_several_steps_in_one_launch(make_gpus, rng, monkeypatch, statistics):  # noqa: F811
+def test_several_steps_in_one_launch(make_gpus, rng, monkeypatch):  # noqa: F811
     """Two at once: as one by one, bit for bit."""
-    given = settings(rng, batch_statistics=statistics)
+    given = settings(rng)
     expected = d2l.train(make_gpus(2), **given)
     monkeypatch.setattr("d2lmgpu.training.graph_step.TOGETHER", 2)
     run = d2l.train(make_gpus(2), **given)
@@ -141,7 +140,7 @@ def test_several_steps_in_one_launch(make_gpus, rng, monkeypatch, statistics):  
 @pytest.mark.parametrize("others, tolerance", [(2, None), *long((3, 1e-4))])
 def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, others, tolerance):  # noqa: F811
     """In the middle of an epoch, with the running statistics; on as many devices bit for bit."""
-    given = settings(rng, batch_statistics="synchronised", optimizer="adam", lr=0.01)
+    given = settings(rng, optimizer="adam", lr=0.01)
     whole = d2l.train(make_gpus(2), **given)
     file = tmp_path / "file"
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -154,45 +153,3 @@ def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, other
             assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
     else:
         same(resumed, whole, tolerance)
-
-
-@pytest.mark.long
-def test_a_step_that_fails_at_a_cut_is_launched_by_hand(standin, rng, monkeypatch, capsys):
-    """When it is tried, with work under way on branches, or when it is recorded."""
-    given = settings(rng, batch_statistics="synchronised")
-    expected, add = d2l.train([d2l.cpu(0)], **given), Recorder._add_collective
-    for while_captured in (False, True):
-        count = [0]
-
-        def fail(self, *event, while_captured=while_captured, count=count):
-            add(self, *event)
-            count[0] += self.execution.devices[0].stream.is_capturing() == while_captured
-            if count[0] == 3:  # the first cut of backward
-                raise RuntimeError("no more")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Recorder, "_add_collective", fail)
-            run = d2l.train([d2l.gpu(i) for i in range(2)], **given)
-        assert run.history.phases["step"] == 0
-        same(run, expected, 2e-5)
-        assert "the step cannot be a CUDA graph (no more)" in capsys.readouterr().err
-    run = d2l.train([d2l.gpu(i) for i in range(2)], **given)
-    assert run.history.phases["step"] > 0
-    same(run, expected, 2e-5)
-
-
-def test_statistics_are_summed_in_few_nodes(standin, rng):
-    """Synchronised sums lengthen the longest path by two transfers each; aggregated moments travel all at once.
-
-    What travels before the updates is tracked after them, two layers one after the other.
-    A network that is cut has three stages: two more messages of gradients, of two transfers each, two more updates, and
-    two kernels for weights' gradients on the way.
-    """
-    X, y = np.zeros((4, 1, 9, 8), np.uint8), np.zeros(4, np.uint8)
-    depths = {}
-    for statistics in BATCH_STATISTICS:
-        devices = [d2l.gpu(i) for i in range(2)]
-        given = {"batch_size": 4, "batch_statistics": statistics}
-        depths[statistics] = GraphStep.of(X, y, init_params(network=NETWORK), devices, NETWORK, **given).graphs[4].depth
-    assert depths["aggregated"] - depths["local"] == 2 + 2
-    assert depths["synchronised"] - depths["local"] == 2 * 2 * 2 + 2 * 2 + 2 + 2

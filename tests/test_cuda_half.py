@@ -18,10 +18,10 @@ from d2lmgpu.kernels.cuda.dense import dense as dense_launches
 from d2lmgpu.kernels.cuda.head import Head
 from d2lmgpu.kernels.cuda.launch import rounding
 from d2lmgpu.kernels.cuda.stages import Convolution, Dense
-from d2lmgpu.kernels.stages import to_the_end
-from d2lmgpu.layers import make_sync_statistics
+from d2lmgpu.layers import zero_moments
 from d2lmgpu.networks import Network, channels, half_weights, in_half, init_params
-from d2lmgpu.networks.as_written import as_written
+from d2lmgpu.networks.losses import CROSS_ENTROPY
+from d2lmgpu.networks.plain import sums_as_written
 
 pytestmark = pytest.mark.threads
 
@@ -192,17 +192,17 @@ def test_networks_are_those_of_in_half(make_gpus, rng, name, scale):  # noqa: F8
     params = [param.astype(np.float32) for param in params]
     X, y = rng.normal(0, 1, (N, *shape)).astype(np.float32), rng.integers(0, params[-1].size, N)
     working = half_weights([param.astype(float) for param in params])
-    expected, sync = [np.zeros_like(param) for param in working], make_sync_statistics(channels(network))
-    walk = as_written(X.astype(float), y, working, in_half(network), expected, sync_statistics=sync, scale=scale)
-    expected_loss, _ = to_the_end(walk)
+    expected, moments = [np.zeros_like(param) for param in working], zero_moments(channels(network))
+    how = in_half(network), expected, CROSS_ENTROPY, scale
+    expected_loss, _ = sums_as_written(X.astype(float), y, working, *how, moments=moments)
 
     def compute_on_gpu(X, y, *raws):
         program = cuda.Program(network, raws, shape, N, "mixed")
-        program.use_statistics(program.own_sync_statistics())
+        program.use_statistics(program.new_moments())
         program.scale.fill(scale)
         grads = [raw.copy() for raw in raws]
-        to_the_end(program.forward(raws, X, y))
-        to_the_end(program.backward(raws, grads))
+        program.forward(raws, X, y)
+        program.backward(raws, grads)
         check_stages(program)
         return [array.get() for array in (program.loss, *grads)]
 

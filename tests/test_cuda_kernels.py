@@ -64,7 +64,6 @@ def compilations():
         launch.count_step(),
         launch.add(100),
         launch.add(100, "int64"),
-        launch.exact("add_gradients", 100),
     ]
     for how in (winograd.choose(LENET_2, 256), winograd.Winograd(ODD._replace(KH=3), 6, 3, 1)):
         launches += [winograd.weights(how, True), winograd.conv_forward(how)]

@@ -15,15 +15,14 @@ from test_loads import BEFORE_NORM
 import d2lmgpu as d2l
 from d2lmgpu.data import epoch_order
 from d2lmgpu.kernels.cuda import PRECISIONS
-from d2lmgpu.kernels.stages import to_the_end
-from d2lmgpu.layers import dense, make_sync_statistics, track_statistics
+from d2lmgpu.layers import dense, track_statistics, zero_moments
 from d2lmgpu.networks import Network, channels, half_weights, in_half, init_params, init_statistics
-from d2lmgpu.networks.as_written import as_written
 from d2lmgpu.networks.known import cnn_network, lenet_network
+from d2lmgpu.networks.losses import CROSS_ENTROPY
+from d2lmgpu.networks.plain import sums_as_written
 from d2lmgpu.optimizers import OPTIMIZERS
 from d2lmgpu.parallel import loss_scale
 from d2lmgpu.parallel.shards import shard_bounds
-from d2lmgpu.plans import BATCH_STATISTICS
 
 pytestmark = pytest.mark.threads
 
@@ -42,7 +41,6 @@ PAIRS = [  # each network, precision, optimiser and way to share out images with
         precision,
         OPTIMIZER_RATES[(i + j) % 3],
         LOADS[(i + 2 * j) % 3],
-        BATCH_STATISTICS[(i + j) % 3] if channels(NETWORKS[network]) else "local",
     )
     for i, network in enumerate(NETWORKS)
     for j, precision in enumerate(PRECISIONS)
@@ -53,11 +51,11 @@ class AsWritten:
     """What training by the layers comes to: ``params``, the first device's ``statistics``, each epoch's ``sums``:
     of losses and of right answers."""
 
-    def __init__(self, network, precision, optimizer, loads, statistics):
+    def __init__(self, network, precision, optimizer, loads):
         self.network = {"float32": network, "tf32": in_tf32(network), "mixed": in_half(network)}[precision]
         self.working = half_weights if precision == "mixed" else list
         self.scale = loss_scale.FIRST_SCALE if precision == "mixed" else 1.0
-        self.loads, self.batch_statistics = loads if statistics != "synchronised" else (1,), statistics
+        self.loads = loads
         self.params = [param.astype(float) for param in init_params(0, init="he", network=network)]
         self.optimizer, self.steps, self.sums = OPTIMIZERS[optimizer], 0, []
         self.state = [[np.zeros_like(param) for param in self.params] for _ in range(self.optimizer.states)]
@@ -74,17 +72,15 @@ class AsWritten:
             self.steps += 1
             self.optimizer.update(self.params, grads, *self.state, self.steps, lr, self.scale * len(chosen))
             for i, moments in enumerate(zip(*(moments for _, _, moments in shards), strict=True)):
-                seen = moments[0] if self.batch_statistics == "local" else sum(moments)
-                track_statistics(*self.statistics[2 * i : 2 * i + 2], seen)
+                track_statistics(*self.statistics[2 * i : 2 * i + 2], moments[0])
         self.sums.append(sums)
 
     def shard(self, X, y):
         """The loss with the number of right answers, the gradients, the moments of each batch norm layer."""
         grads = [np.zeros_like(param) for param in self.params]
-        sync_statistics = make_sync_statistics(channels(self.network))
-        params = self.working(self.params)
-        walk = as_written(X, y, params, self.network, grads, sync_statistics=sync_statistics, scale=self.scale)
-        return to_the_end(walk), grads, [sync.moments for sync in sync_statistics]
+        moments, params = zero_moments(channels(self.network)), self.working(self.params)
+        found = sums_as_written(X, y, params, self.network, grads, CROSS_ENTROPY, self.scale, moments=moments)
+        return found, grads, moments
 
 
 def in_tf32(network):
@@ -110,19 +106,19 @@ def assert_near(found, expected, tolerance):
 
 
 @pytest.mark.parametrize(
-    "network, precision, optimizer_rate, loads, statistics",
+    "network, precision, optimizer_rate, loads",
     few(PAIRS, PAIRS[0], parts=3),
 )
-def test_as_the_layers(make_gpus, rng, network, precision, optimizer_rate, loads, statistics):  # noqa: F811
+def test_as_the_layers(make_gpus, rng, network, precision, optimizer_rate, loads):  # noqa: F811
     """What was learned, not where it began. A sum of float32 may be rounded to the next factor, 2^-11 away."""
     made, (optimizer, lr) = NETWORKS[network], optimizer_rate
     X, y = rng.integers(1, 256, (M, *made.input_shape)).astype(np.uint8), rng.integers(0, made.classes, M)
     data = X, y.astype(np.uint8), X[:3], y[:3].astype(np.uint8)
-    choices = {"precision": precision, "optimizer": optimizer, "batch_statistics": statistics, "loads": loads}
+    choices = {"precision": precision, "optimizer": optimizer, "loads": loads}
     settings = {"batch_size": BATCH_SIZE, "lr": lr, "num_epochs": EPOCHS, "init": "he", "data": data, "network": made}
     run = d2l.train(make_gpus(len(loads)), progress=False, **settings, **choices)
     assert run.history.phases["step"] > 0 and len(run.history.train_loss) == EPOCHS
-    expected = AsWritten(made, precision, optimizer, loads, statistics)
+    expected = AsWritten(made, precision, optimizer, loads)
     for epoch in range(EPOCHS):
         expected.epoch(X, y, epoch_order(M, 0, epoch), lr)
 

@@ -14,7 +14,6 @@ from d2lmgpu.devices import array_module
 from d2lmgpu.kernels import cuda
 from d2lmgpu.kernels.cuda import PRECISIONS, Branches, Program, has_kernels
 from d2lmgpu.kernels.cuda.stages import Convolution, WinogradConvolution
-from d2lmgpu.kernels.stages import to_the_end
 from d2lmgpu.networks import (
     LENET,
     AvgPool2d,
@@ -107,8 +106,8 @@ def test_branches_change_nothing(make_gpus, rng, name):
             program = Program(network, raws, X.shape[1:], 3, branches=branches)
             grads = [raw.copy() for raw in raws]
             for _ in range(2):
-                to_the_end(program.forward(raws, X.raw, y.raw))
-                to_the_end(program.backward(raws, grads))
+                program.forward(raws, X.raw, y.raw)
+                program.backward(raws, grads)
                 if branches:
                     branches.join()
             results.append(
@@ -134,18 +133,18 @@ def test_a_part_forward_and_the_rest_at_once(make_gpus, rng, name):
         grads = [raw.copy() for raw in raws]
         first = cuda.Pass(tuple(network[:1]), raws[:n], X.shape[1:], np.float32, 3, False, False, None, {})
         for _ in range(2):
-            x = array_module(X.raw).moveaxis(to_the_end(first.forward(X.raw, raws[:n])), -1, 0)
+            x = array_module(X.raw).moveaxis(first.forward(X.raw, raws[:n]), -1, 0)
             dx = x.copy()
-            sums = to_the_end(cuda.in_parts(x, y.raw, raws[n:], tuple(network[1:]), grads[n:], dx=dx))
+            sums = cuda.in_parts(x, y.raw, raws[n:], tuple(network[1:]), grads[n:], dx=dx)
             whole = cuda.Pass(tuple(network[1:]), raws[n:], x.shape[1:], np.float32, 3, True, True, None, {})
-            assert to_the_end(whole.forward(x, raws[n:], y.raw)).get().tolist() == sums.get().tolist()
+            assert whole.forward(x, raws[n:], y.raw).get().tolist() == sums.get().tolist()
             again = [raw.copy() for raw in raws[n:]]
-            found = to_the_end(whole.backward(raws[n:], again))
+            found = whole.backward(raws[n:], again)
             np.testing.assert_array_equal(found.get(), np.moveaxis(dx.get(), 0, -1))
             for one, other in zip(again, grads[n:], strict=True):
                 np.testing.assert_array_equal(one.get(), other.get())
             if n:  # otherwise a first layer has nothing to do backward
-                to_the_end(first.backward(raws[:n], grads[:n], dx))
+                first.backward(raws[:n], grads[:n], dx)
         return sums.get(), [grad.get() for grad in grads]
 
     sums, grads = device.submit(compute).result()
@@ -174,7 +173,7 @@ def test_the_last_layers_gradients_are_ready_first(make_gpus, rng):
 
     def compute():
         raws = [param.raw for param in params]
-        to_the_end(cuda.in_parts(X.raw, y.raw, raws, network, [raw.copy() for raw in raws], seen.append))
+        cuda.in_parts(X.raw, y.raw, raws, network, [raw.copy() for raw in raws], seen.append)
 
     device.submit(compute).result()
     assert seen == [4, 2, 2, 0]

@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Annotation
 
 from d2lmgpu.networks import LENET, LENET_BN, Dense, Flatten, sequential
-from d2lmgpu.plans import PLANS, draw_splits, prove, with_statistics
+from d2lmgpu.plans import PLANS, draw_splits, prove
 from d2lmgpu.plans.draw_splits import SHADES, WAYS, computed_by
 
 P = sum(stage.params for stage in PLANS["data"](1).stages)
@@ -82,11 +82,6 @@ def test_any_plan(name, k, m):
     figure = draw_splits({name: PLANS[name](k, m, network=LENET)}, 64)
     shown = megabytes(figure.axes[0])
     assert abs(sum(shown) - sum(prove(PLANS[name](k, m), 64).sent) / 1e6) <= 0.0051 * len(shown)
-
-
-def test_sums_of_batch_norm_are_left_out():
-    plan = with_statistics(PLANS["data"](2, network=LENET_BN), "synchronised")
-    assert {colour for colour, _ in arrows(draw_splits({"data": plan}).axes[0])} == {WAYS["grads"][1].lower()}
 
 
 def test_parts_of_nothing():

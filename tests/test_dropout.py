@@ -172,7 +172,6 @@ def two_epochs(devices, name, loads=None, seed=3, precision="float32", **setting
     X, y = rng.normal(0, 1, (25, *network.input_shape)), rng.integers(0, 3, 25)
     params = networks.init_params(1, init="he", network=network, dtype=np.float64)
     settings |= {"batch_size": 7, "loads": loads, "seed": seed, "precision": precision}
-    settings["batch_statistics"] = "synchronised" if name == "normed" else "local"
     runner = PlanStep.of(X, y, params, devices, network, **settings)
     losses = []
     for epoch in range(2):
@@ -274,7 +273,7 @@ TRAIN, TEST = data()
 DATA = *TRAIN, *TEST
 
 
-@pytest.mark.parametrize("network, settings", [(PLAIN, {}), (NORMED, {"batch_statistics": "synchronised"})])
+@pytest.mark.parametrize("network, settings", [(PLAIN, {}), (NORMED, {"batch_statistics": "aggregated"})])
 @pytest.mark.parametrize("steps", [8, *long(1, 5, 12)])  # 5 steps an epoch
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch, network, settings, steps):
     devices, file = [d2l.cpu(0), d2l.cpu(1)], tmp_path / "file"

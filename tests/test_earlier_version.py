@@ -50,11 +50,19 @@ def test_a_model_is_loaded():
     assert model.evaluate(IMAGES, LABELS) == 1
 
 
-@pytest.mark.parametrize("name, value, said", [("precision", "tf32", "precision 'tf32'")])
-def test_what_only_the_earlier_version_could_do(file, tmp_path, monkeypatch, capsys, name, value, said):
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"precision": "tf32"}, "precision 'tf32'"),
+        ({"batch_statistics": "synchronised"}, "batch_statistics 'synchronised'"),
+        ({"sums": "exact", "split": "zero1"}, "exact sums and a split"),
+        ({"sums": "exact", "precision": "mixed"}, "exact sums in mixed precision"),
+    ],
+)
+def test_what_only_the_earlier_version_could_do(file, tmp_path, monkeypatch, capsys, settings, said):
     """Each row of `resume.GONE`: refused in one line, and the file stays."""
     saved = load_checkpoint(file)
-    saved.state["history"][name] = value
+    saved.state["history"] |= settings
     save_checkpoint(file, saved)
     before = file.read_bytes()
     line = f"{file} is of a run with {said}, which this version no longer has; start again"

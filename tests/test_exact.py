@@ -2,23 +2,23 @@
 
 import functools
 import random
-import time
 
 import numpy as np
 import pytest
 import same_bits
 from clusters_in_threads import in_each
 from conftest import long, sampled
-from test_plan_execution import GRADIENTS, assert_memory, batch, start
+from test_plan_execution import batch, start
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import prove
-from d2lmgpu.exact import GRANULE, ExactSums, SumError, as_floats, as_integers
 from d2lmgpu.language.actions import Transfer
-from d2lmgpu.networks import LENET, LENET_BN, loss_and_grads
-from d2lmgpu.plans import PLANS, Execution
+from d2lmgpu.layers.exact import GRANULE, ExactSums, SumError, as_floats, as_integers
+from d2lmgpu.networks import LENET, LENET_BN
+from d2lmgpu.optimizers import init_optimizer
+from d2lmgpu.parallel.computation import computation_for
+from d2lmgpu.parallel.step import Replica
 from d2lmgpu.training import Settings
-from d2lmgpu.training.splits import plan_of
 
 
 def cpus(k):
@@ -39,11 +39,6 @@ def test_integers_are_the_nearest_and_their_sum_is_that_of_all_orders(rng):
     np.testing.assert_allclose(as_floats(sum(whole), np.float32), terms.sum(0, dtype=float), rtol=6e-8, atol=2.0**-37)
 
 
-def test_a_scale_changes_nothing(rng):
-    values = rng.normal(size=50).astype(np.float32)
-    np.testing.assert_array_equal(as_integers(values * 4096, 4096), as_integers(values))
-
-
 @pytest.mark.parametrize("examples", [1, 64, 65, 64 * 512])
 def test_sums_of_the_largest_terms_do_not_wrap(examples):
     sums, total = ExactSums(examples, "here"), np.zeros(2, np.int64)
@@ -56,18 +51,16 @@ def test_sums_of_the_largest_terms_do_not_wrap(examples):
 @pytest.mark.parametrize("value, said", [(2.0**20, "1.05e[+]06"), (-np.inf, "inf"), (np.nan, "nan")])
 def test_what_does_not_fit_is_an_error(value, said):
     sums, totals = ExactSums(4 * GRANULE, "on cpu(1) in step 3"), [np.zeros(3, np.int64) for _ in range(2)]
-    sums.first = 4
-    with pytest.raises(SumError, match=f"the gradient of parameter 7 is {said} for a granule on cpu.1. in step 3"):
-        sums.add_gradients(totals, [np.ones(3, np.float32), np.array([1, value, 1], np.float32)], 2)
+    with pytest.raises(SumError, match=f"the gradient of parameter 1 is {said} for a granule on cpu.1. in step 3"):
+        sums.add_gradients(totals, [np.ones(3, np.float32), np.array([1, value, 1], np.float32)])
     with pytest.raises(SumError, match="the loss is nan"):
         sums.losses(np.array([np.nan, 3]))
 
 
-def test_losses_and_moments_are_added_without_rounding(rng):
+def test_losses_are_added_without_rounding(rng):
     sums = ExactSums(10**5, "here")
-    for rounded, scale in (sums.losses, 200), (lambda terms: sums.moments(terms, 169), 6e4), (sums.norm_sums, 3):
-        terms = [rounded(rng.normal(size=5) * scale) for _ in range(sums.granules)]
-        assert len({sum(random.sample(terms, len(terms))).tobytes() for _ in range(20)}) == 1
+    terms = [sums.losses(rng.normal(size=5) * 200) for _ in range(sums.granules)]
+    assert len({sum(random.sample(terms, len(terms))).tobytes() for _ in range(20)}) == 1
 
 
 # Granules:
@@ -77,14 +70,17 @@ def test_losses_and_moments_are_added_without_rounding(rng):
 def test_a_granules_gradients_have_the_same_bits_wherever_they_are_computed(network, dtype):
     (X, y), params = batch(3 * GRANULE + 7, dtype, network), start(dtype, network)
 
-    def grads_of(part):
-        grads = [np.zeros(param.shape, np.int64) for param in params]
-        loss, _ = loss_and_grads(X[part], y[part], params, network, grads, exact=ExactSums(len(y), "here"))
-        return [np.asarray(loss * 2.0**24), *grads]
+    def grads_of(device, part):
+        copies = [d2l.get_params(params, device)]
+        computation = computation_for(network, sums="exact")(device, network)
+        replica = Replica(device, copies[0], init_optimizer("sgd", copies)[0], computation)
+        shard = d2l.put(X[part], device), d2l.put(y[part], device)
+        loss, _ = d2l.to_host(device.run(replica.loss_and_grads, *shard, 199, None).result())
+        return [np.asarray(loss * 2.0**24), *(d2l.to_host(grad).copy() for grad in replica.grads)]
 
-    whole = d2l.cpu(0).submit(grads_of, slice(None)).result()
+    whole = grads_of(d2l.cpu(0), slice(None))
     parts = [slice(0, 64), slice(64, 192), slice(192, 199)]
-    found = [d2l.cpu(i).submit(grads_of, part).result() for i, part in enumerate(parts)]
+    found = [grads_of(d2l.cpu(i), part) for i, part in enumerate(parts)]
     for one, *others in zip(whole, *found, strict=True):
         np.testing.assert_array_equal(one, sum(others))
 
@@ -113,7 +109,7 @@ def test_sums_by_another_name(rng):
 
 # Steps, and runs:
 
-WAYS = [(run, k, way) for run in same_bits.RUNS for k, way in same_bits.ways(run)]
+WAYS = [(run, k, way) for run in same_bits.RUNS for k, way in same_bits.ways()]
 EXAMPLES = 256 + 97
 
 
@@ -134,8 +130,7 @@ def test_exact_sums_are_near_to_float_sums(run):
     assert loss == pytest.approx(alone(run)[1], rel=1e-3)
 
 
-ACROSS = [("SGD", {}), ("SGD", {"algorithm": "hierarchical", "split": "data"}), ("mixed", {"split": "zero3"})]
-ACROSS += [("lenet-bn", {"split": "zero2"}), ("dropout", {"split": "layers", "pipeline": "1f1b", "micro_batches": 3})]
+ACROSS = [("SGD", {}), ("SGD", {"algorithm": "hierarchical"}), ("dropout", {"flat": False})]
 
 
 @pytest.mark.threads
@@ -144,19 +139,6 @@ ACROSS += [("lenet-bn", {"split": "zero2"}), ("dropout", {"split": "layers", "pi
 def test_processes_get_the_bits_of_one_device(run, way, split):
     found = in_each(split, lambda cluster: same_bits.train(run, cluster, way, examples=EXAMPLES))
     assert {*found} == {alone(run)}
-
-
-@pytest.mark.parametrize("k", [1, 2, 3, 5])
-@pytest.mark.parametrize("flat", [False, True])
-def test_the_textbooks_step_is_the_plan_data(k, flat):
-    (X, y), params = batch(150, np.float32), start(np.float32)
-    device_params = [d2l.get_params(params, device) for device in cpus(k)]
-    loss = d2l.train_batch(X, y, device_params, cpus(k), 0.1, "tree", flat, sums="exact")
-    execution = Execution(PLANS["data"](3), params, cpus(3), exact=True)
-    assert execution.step(X, y, 0.1) == loss
-    for copy in device_params:
-        for param, other in zip(copy, execution.params(), strict=True):
-            np.testing.assert_array_equal(d2l.to_host(param), other)
 
 
 def one_lost(X_shards, y_shards):
@@ -210,92 +192,36 @@ def test_random_schedules(numbers, rng):
     assert any(len(found) > 1 for found in floats.values())
 
 
-@pytest.mark.parametrize("name", ["data", "zero2", "zero3", "gpipe", "zero-bubble"])
-def test_memory_is_what_was_predicted(name):
-    assert_memory(PLANS[name](2, 2), 200, "adam", np.float32, exact=True)
-
-
 # What goes wrong:
 
-SPLITS = [
-    {},
-    {"split": "zero2"},
-    {"split": "layers", "pipeline": "1f1b"},
-    {"split": "layers", "pipeline": "zero-bubble"},
-]
 
-
-def too_large_in_the_first_layer():
-    """Images and parameters of which all gradients are as usual, but the first."""
+def test_a_bad_example_is_an_error_before_any_device_has_updated():
     (X, y), params = batch(200, np.float32), start(np.float32)
-    return X * np.float32(1e8), y, [params[0] / np.float32(1e8), *params[1:]]
-
-
-def unchanged(stores, params):
-    flat = np.concatenate([param.ravel() for param in params])
-    return all(np.isin(store.flat, flat).all() for store in stores)
-
-
-@pytest.mark.parametrize("way", SPLITS, ids=str)
-def test_a_gradient_that_is_too_large_is_an_error_before_any_device_has_updated(way):
-    X, y, params = too_large_in_the_first_layer()
-    execution = Execution(plan_of(Settings(sums="exact", **way), 2, LENET), params, cpus(2), exact=True)
-    with pytest.raises(SumError, match="the gradient of parameter 0 is .* for a granule on cpu.[01]. in step 1"):
-        execution.step(X, y, 0.1)
-    assert unchanged(execution.stores, params)
-
-
-@pytest.mark.parametrize("way", SPLITS, ids=str)
-def test_a_bad_example_is_an_error_before_any_device_has_updated(way):
-    (X, y), params = batch(200, np.float32), start(np.float32)
-    plan = plan_of(Settings(sums="exact", **way), 2, LENET)
-    execution = Execution(plan, params, cpus(2), exact=True)
-    execution.step(X, y, 0.0)
+    device_params = [d2l.get_params(params, device) for device in cpus(2)]
     X[170] = np.nan
-    with pytest.raises(SumError, match="the loss is nan for a granule on cpu.1. in step 2"):
-        execution.step(X, y, 0.1)
-    assert unchanged(execution.stores, params)
+    with pytest.raises(SumError, match="the loss is nan for a granule on cpu.1."):
+        d2l.train_batch(X, y, device_params, cpus(2), 0.1, sums="exact")
+    for copy in device_params:
+        for param, other in zip(copy, params, strict=True):
+            np.testing.assert_array_equal(d2l.to_host(param), other)
 
 
-@pytest.mark.threads
-@pytest.mark.parametrize("split", [(1, 1), (2, 1)])
-def test_no_process_updates_where_another_has_a_bad_example(split):
-    (X, y, params), executions = too_large_in_the_first_layer(), {}
-
-    def run(cluster):
-        executions[cluster.rank] = Execution(plan_of(settings, len(cluster), LENET), params, cluster, exact=True)
-        executions[cluster.rank].step(X, y, 0.1)
-
-    settings = Settings(sums="exact", split="layers", pipeline="1f1b")
-    with pytest.raises(SumError, match="on cpu.0. in step 1"):
-        in_each(split, run)  # the others wait for the first, which would end them if it were a process
-    time.sleep(0.2)
-    assert unchanged([store for execution in executions.values() for store in execution.stores], params)
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"split": "zero2"}, "which is for training without a split"),
+        ({"overlap": True}, "overlap is True"),
+        ({"precision": "mixed"}, "which is for precision 'float32'"),
+    ],
+)
+def test_settings_that_cannot_be_exact(settings, said):
+    with pytest.raises(ValueError, match=f"sums .*exact.*{said}"):
+        Settings(sums="exact", **settings)
 
 
-@pytest.mark.parametrize("k, way", [(1, {}), (2, {}), (3, {"split": "zero2"}), (2, {"split": "layers"})], ids=str)
-def test_in_mixed_precision_what_does_not_fit_halves_the_scale(k, way):
-    (X, y), params = batch(200, np.float32), start(np.float32)
-    plan = plan_of(Settings(sums="exact", precision="mixed", **way), k, LENET)
-    execution = Execution(plan, params, cpus(k), exact=True, mixed=True)
-    for store in execution.stores:
-        store.precision.scale = 2.0**24
-    X[:70] *= 60
-    before = execution.stores[0].precision.scale
-    execution.step(X, y, 0.1)
-    scales = {store.precision.scale for store in execution.stores}
-    assert scales == {before / 2}
-    for param, other in zip(execution.params(), params, strict=True):
-        np.testing.assert_array_equal(param, other)
-
-
-def test_settings_that_cannot_be_exact():
-    for split in "channels", "channel-pairs", "data=2,channels=2":
-        with pytest.raises(ValueError, match="sums are exact, but split"):
-            Settings(sums="exact", split=split)
-    for kind in "local", "aggregated":
-        with pytest.raises(ValueError, match="give batch_statistics='synchronised'"):
-            plan_of(Settings(sums="exact", batch_statistics=kind), 2, LENET_BN)
+def test_batch_norm_cannot_be_exact(small):
+    with pytest.raises(ValueError, match="sums are exact, but the network has batch norm"):
+        d2l.train(cpus(2), data=small, network="lenet-bn", sums="exact", progress=False)
 
 
 def test_devices_without_granules(small, capsys):
@@ -321,7 +247,7 @@ def test_evaluation_has_the_bits_of_one_device(k, small):
 
 
 @pytest.mark.threads
-def test_a_run_goes_on_on_another_number_of_devices_and_another_split(tmp_path, small):
+def test_a_run_goes_on_on_another_number_of_devices(tmp_path, small):
     """Two devices, then three processes, then one device."""
     how = {"data": small, "init": "he", "lr": 0.1, "sums": "exact", "optimizer": "momentum", "progress": False}
     how |= {"checkpoint": tmp_path / "run.npz"}
@@ -338,19 +264,8 @@ def test_a_run_goes_on_on_another_number_of_devices_and_another_split(tmp_path, 
 
     d2l.train(cpus(2), callbacks=[StopAfter(2)], **how)
     how["resume"] = how["checkpoint"]
-    in_each((1, 1, 1), lambda cluster: d2l.train(cluster, split="layers", callbacks=[StopAfter(3)], **how))
-    ended = d2l.train(cpus(1), split="zero2", **how).history
+    in_each((1, 1, 1), lambda cluster: d2l.train(cluster, callbacks=[StopAfter(3)], **how))
+    ended = d2l.train(cpus(1), **how).history
     assert ended.final_parameters_sha256 == whole.final_parameters_sha256
     assert (ended.train_loss, ended.train_accuracy) == (whole.train_loss, whole.train_accuracy)
     assert ended.test_accuracy == whole.test_accuracy
-
-
-def test_gradients_of_the_reference_are_those_of_the_layers():
-    """Against float64, computed as it is written."""
-    (X, y), params = batch(150, np.float64), start(np.float64)
-    execution = Execution(PLANS["data"](2), [p.astype(np.float32) for p in params], cpus(2), GRADIENTS, exact=True)
-    loss = execution.step(X.astype(np.float32), y, 0.1)
-    expected_loss, expected = d2l.networks.plain.loss_and_grads_as_written(X, y, params)
-    assert loss == pytest.approx(float(expected_loss), rel=1e-5)
-    for grad, other in zip(execution.params(), expected, strict=True):
-        assert np.abs(grad - other).max() < 2e-5 * np.abs(other).max()

@@ -61,7 +61,7 @@ def loss_and_grads_on_a_device(X, y):
 
 def a_step_with_synchronised_batch_norm(X, y):
     params = init_params(network=LENET_BN)
-    execution = execution_of(params, [d2l.cpu(0)], LENET_BN, batch_statistics="synchronised")
+    execution = execution_of(params, [d2l.cpu(0)], LENET_BN)
     execution.step(d2l.to_float(X), y, 0.1)
 
 

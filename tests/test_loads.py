@@ -35,7 +35,7 @@ def five_steps(devices, network, optimizer, loads, dtype):
     before_norm = BEFORE_NORM["lenet-bn"] if network is NETWORKS["lenet-bn"] else ()
     added = dict.fromkeys(sorted(before_norm), 0.0)
     params = init_params(2, init="he", network=network, dtype=dtype)
-    execution = execution_of(params, devices, network, optimizer, batch_statistics="synchronised")
+    execution = execution_of(params, devices, network, optimizer)
     rng = np.random.default_rng(5)
     losses = []
     for n in BATCHES if dtype == np.float64 else BATCHES[:2]:

@@ -63,7 +63,7 @@ def test_of_numbers_and_soft_labels(numbers):  # noqa: F811
 
 
 def test_with_batch_norm_and_on_a_model(small):
-    run = quick(cpus(2), small, network="lenet-bn", batch_statistics="synchronised", num_epochs=1, metrics=OWN)
+    run = quick(cpus(2), small, network="lenet-bn", batch_statistics="aggregated", num_epochs=1, metrics=OWN)
     found = run.model.evaluate(*small[2:], cpus(3), metrics=OWN)
     assert found["accuracy"] == run.history.test_accuracy[0] and found["top 3"] == run.history.metrics["top 3"][0]
     assert found["confidence"] == pytest.approx(run.history.metrics["confidence"][0], rel=1e-5)

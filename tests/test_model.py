@@ -20,7 +20,7 @@ OWN = networks.sequential(
 
 def test_a_network_of_ones_own_from_its_checkpoint(small, tmp_path):
     X, y, X_test, y_test = small
-    settings = {"network": OWN, "num_epochs": 2, "batch_statistics": "synchronised", "invert": True}
+    settings = {"network": OWN, "num_epochs": 2, "batch_statistics": "aggregated", "invert": True}
     data = X, y, X_test, y_test, list("abcdefghij")
     result = quick([d2l.cpu(0), d2l.cpu(1)], data, checkpoint=tmp_path / "run", **settings)
     result.model.save(tmp_path / "model")

@@ -15,7 +15,7 @@ from standin_nccl import NcclError, install_nccl
 from standin_streams import RaceError
 from test_cluster_gpus import nccl_world
 from test_gpu_rules import machine  # noqa: F401
-from test_graphs_of_plans import NETWORK, NORMED, settings
+from test_graphs_of_plans import NETWORK, settings
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import Batch
@@ -180,12 +180,9 @@ def test_in_processes_too(calls, rng, monkeypatch, late):
 
 
 @pytest.mark.parametrize("where", few(["one process", "processes"], "one process"))
-@pytest.mark.parametrize("network", [NETWORK, NORMED], ids=["plain", "batch norm"])
 @pytest.mark.parametrize("graphs", few([True, False], False))
-def test_training_with_overlap(calls, rng, where, network, graphs):
-    """With batch norm's sums in between: `nccl`, `overlap` and synchronised statistics together."""
-    statistics = {"batch_statistics": "synchronised"} if network is NORMED else {}
-    given = settings(rng, network, **statistics)
+def test_training_with_overlap(calls, rng, where, graphs):
+    given = settings(rng, NETWORK)
     trained = {**given, "algorithm": "nccl", "overlap": True, "graphs": graphs}
     if where == "one process":
         runs = [d2l.train(gpus(), **trained)]

@@ -163,7 +163,7 @@ CALLS = {
     "flatten_grad": (layers.flatten_grad, given(dy=X.reshape(2, 108), x_shape=(2, 3, 6, 6))),
     "avg_pool2d": (layers.avg_pool2d, given(x=X, size=3)),
     "max_pool2d": (layers.max_pool2d, given(x=X, size=3)),
-    "layers.make_sync_statistics": (layers.make_sync_statistics, given(channels=[3])),
+    "layers.zero_moments": (layers.zero_moments, given(channels=[3])),
     "layers.Draws": (
         lambda examples, **own: layers.dropout(X, 0.5, layers.Draws(**own).after(examples)),
         given(examples=200, seed=7, epoch=2, step=3, first=100, layer=1, units=(0, 1, 1)),
@@ -195,7 +195,7 @@ CALLS = {
     "networks.Dense": (lambda outputs: sequential((1, 28, 28), Flatten(), Dense(outputs)), given(outputs=10)),
     "networks.Dropout": (lambda p: sequential((1, 2, 2), Flatten(), networks.Dropout(p), Dense(2)), given(p=0.25)),
     "networks.sequential": (lambda shape: sequential(shape, Flatten(), Dense(2)), given(shape=(1, 20, 20))),
-    "networks.logits": (networks.logits, given(X=images(), params=tiny_params(), network=TINY, exact=False)),
+    "networks.logits": (networks.logits, given(X=images(), params=tiny_params(), network=TINY)),
     "networks.restored": (networks.restored, given(description=networks.described(CNN))),
     "networks.known_network": (
         networks.known_network,
@@ -443,16 +443,16 @@ CALLS = {
         f"plans.{f.__name__}": (f, given(k=2, micro_batches=3, network=CNN, costs=[1, 0, 0, 0, 2.5]))
         for f in (plans.layers, plans.gpipe, plans.one_f_one_b, plans.zero_bubble)
     },
-    "plans.data in buckets": (plans.data, given(k=2, network=TINY, buckets=True, flat=True)),
+    "plans.data in buckets": (plans.data, given(k=2, network=TINY, buckets=True)),
     "plans.copies_of": (plans.copies_of, given(name="layers", copies=2, k=2, micro_batches=2, network=CNN)),
     "plans.copies_of channels": (plans.copies_of, given(name="channels", copies=2, k=2, micro_batches=2, network=CNN)),
     "plans.cut": (plans.cut, given(network=CNN, count=2, costs=[1, 0, 0, 0, 2])),
     "plans.simulate": (
         plans.simulate,
-        given(plan=PLAN, network=SWITCH, costs=COSTS, batch_size=200, contention=[1, 1.5], exact=False),
+        given(plan=PLAN, network=SWITCH, costs=COSTS, batch_size=200, contention=[1, 1.5]),
     ),
-    "plans.simulate in parts": (plans.simulate, given(plan=PLAN, costs=COSTS[0], batch_size=(3, 2), exact=False)),
-    "plans.prove in parts": (plans.prove, given(plan=PLAN, batch_size=(3, 2), kernels=True, exact=False)),
+    "plans.simulate in parts": (plans.simulate, given(plan=PLAN, costs=COSTS[0], batch_size=(3, 2))),
+    "plans.prove in parts": (plans.prove, given(plan=PLAN, batch_size=(3, 2), kernels=True)),
     "plans.estimate_costs": (plans.estimate_costs, given(plan=PLAN, batch_size=200, speed=1024.0)),
     "plans.draw": (plans.draw, given(plan=PLAN, network=SWITCH, costs=COSTS, messages=True, batch_size=200)),
     "plans.draw_splits": (plans.draw_splits, given(plans={"data": PLAN}, batch_size=200)),
@@ -464,7 +464,7 @@ CALLS = {
         lambda lr, examples, **own: plans.Execution(PLAN, tiny_params(), [0, 1], **own).step(
             images(), labels(), lr, examples=examples
         ),
-        given(lr=0.5, examples=(4, 2), mixed=False, kernels=True, overlap=False, exact=False),
+        given(lr=0.5, examples=(4, 2), mixed=False, kernels=True, overlap=False),
     ),
     "plans.write_html": (
         lambda folder, **own: (
@@ -474,7 +474,7 @@ CALLS = {
     ),
     "plans.measure_costs": (
         shrink(plans.measure_costs),
-        lambda folder: {"plan": PLAN, "devices": two(), "batch_size": 6, "rounds": 2, "exact": False},
+        lambda folder: {"plan": PLAN, "devices": two(), "batch_size": 6, "rounds": 2},
     ),
     "plans.Compute": (
         lambda **own: (lambda plan: (plans.prove(plan, 6), plans.simulate(plan, batch_size=6).events))(

@@ -58,14 +58,6 @@ def test_nccl(machine, rng, monkeypatch):  # noqa: F811
     assert len(calls) == 2 * 9  # and nothing is summed to record a step
 
 
-def test_nccl_beside_batch_norm(machine, rng, monkeypatch):  # noqa: F811
-    """Which has arrays of its own that are the same in each step, as NCCL's gradients are."""
-    machine(2)
-    install_nccl(monkeypatch)
-    given = settings(rng, network=NORMED, batch_statistics="synchronised")
-    same(d2l.train(gpus(2), algorithm="nccl", **given), alone(given), 2e-5)
-
-
 def test_nccl_between_processes(machine, rng, monkeypatch):  # noqa: F811
     machine(2)
     install_nccl(monkeypatch)
@@ -107,14 +99,12 @@ def test_an_overflow_anywhere_keeps_all_from_updating(machine, rng, monkeypatch,
         np.testing.assert_array_equal(param, initial)
 
 
-@pytest.mark.parametrize("statistics", ["synchronised", *long("local", "aggregated")])
 @pytest.mark.parametrize("split", few(["default", "zero1", "channels", "gpipe"], "gpipe"))
-def test_batch_norm(machine, rng, split, statistics):  # noqa: F811
+def test_batch_norm(machine, rng, split):  # noqa: F811
     """Of two images' statistics rounding may turn a ReLU: then the reference has the same kernels, one by one."""
     machine(2)
-    given = settings(rng, NORMED, batch_statistics=statistics, **SPLITS.get(split, {}))
-    reference = [d2l.cpu(i) for i in range(2)] if statistics == "synchronised" else gpus(2)
-    same(in_processes((1, 1), **given), d2l.train(reference, graphs=False, **given), 2e-5)
+    given = settings(rng, NORMED, **SPLITS.get(split, {}))
+    same(in_processes((1, 1), **given), d2l.train(gpus(2), graphs=False, **given), 2e-5)
 
 
 @pytest.mark.parametrize("loads", [[1, 0.5, 0], *long([0, 1, 1])])

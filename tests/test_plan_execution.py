@@ -223,22 +223,20 @@ class _PeakAccounting(MemoryAccounting):
         self.peak = max(self.peak, self.used)
 
 
-def assert_memory(plan, n, optimizer, dtype, kernels=True, exact=False):
+def assert_memory(plan, n, optimizer, dtype, kernels=True):
     """Two steps of n examples take at most what is predicted, and at least 95 % of it; between steps all of it."""
     X, y = batch(n, dtype, plan.network)
     devices = [d2l.cpu(20 + i) for i in range(plan.k)]
-    told = 16 * plan.k if exact else 0  # bytes: what devices tell each other before they update
-    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name, kernels=kernels, exact=exact)
+    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name, kernels=kernels)
     try:
         for device in devices:
             device.accounting = _PeakAccounting(device, 2**40)
-        execution = Execution(plan, start(dtype, plan.network), devices, optimizer, kernels=kernels, exact=exact)
+        execution = Execution(plan, start(dtype, plan.network), devices, optimizer, kernels=kernels)
         for _ in range(2):
             execution.step(X, y, 0.01, draws=Draws(0))
-            used = [device.accounting.used for device in devices]
-            assert all(between <= found <= between + told for found, between in zip(used, proof.between, strict=True))
+            assert [device.accounting.used for device in devices] == proof.between
         for device, peak in zip(devices, proof.peak, strict=True):
-            assert device.accounting.peak - told <= peak <= 1.05 * device.accounting.peak
+            assert device.accounting.peak <= peak <= 1.05 * device.accounting.peak
     finally:
         for device in devices:
             device.accounting = None

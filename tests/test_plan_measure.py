@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu import exact
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.networks import Conv2d, Dense, Flatten, ReLU, sequential
 from d2lmgpu.plans import PLANS, Measured, measure as measuring, measure_costs, simulate
@@ -26,23 +25,6 @@ def test_what_is_measured(name, optimizer, make_devices):
     assert found.contention[0] == 1 and len(found.contention) == 2 and found.contention[1] >= 1
     result = simulate(plan, full_switch(2, 1e9), found.costs, 10, optimizer, contention=found.contention)
     assert found.step_seconds(result) >= result.seconds > 0
-
-
-@pytest.mark.parametrize("name", ["1f1b", "zero-bubble", "zero2"])
-def test_exact_sums_are_those_of_granules(name, monkeypatch):
-    """Conversions to integers are a part of what is measured, of micro-batches of whole granules."""
-    sizes, as_integers = [], exact.as_integers
-
-    def counting(array, *more):
-        sizes.append(array.size)
-        return as_integers(array, *more)
-
-    monkeypatch.setattr(exact, "as_integers", counting)
-    plan = PLANS[name](2, 2, network=SMALL)
-    measured = measuring._Alone(plan, 128, "sgd", "float32", True)
-    assert measured.examples == 128
-    found = measure_costs(plan, [d2l.cpu(0)], 200, rounds=1, exact=True)
-    assert sizes and all(seconds > 0 for cost in found.costs for seconds in cost.values())
 
 
 def test_a_device_alone_tells_nothing_of_contention():

@@ -13,7 +13,7 @@ from conftest import TOLERANCE, assert_close, sampled
 import d2lmgpu as d2l
 from d2lmgpu.collectives import ALGORITHMS, Transfer
 from d2lmgpu.networks import BatchNorm, Dense, Flatten, ReLU, init_params, sequential
-from d2lmgpu.plans import PLANS, Part, PlanError, copies_of, execute, prove, with_statistics
+from d2lmgpu.plans import PLANS, Part, PlanError, copies_of, execute, prove
 
 NETWORK = sequential((1, 1, 5), Flatten(), Dense(4), ReLU(), Dense(6), Dense(3))
 NORM = sequential((1, 1, 5), Flatten(), Dense(4), BatchNorm(), ReLU(), Dense(6), BatchNorm(), Dense(3))
@@ -32,15 +32,6 @@ def plans():
             yield PLANS["data"](3, 1, network=NETWORK, algorithm=algorithm)
     for name in ("1f1b", "channels", "channel-pairs"):
         yield copies_of(name, 2, 2, 1, network=NETWORK)
-
-
-def synchronised_plans():
-    """Plans with batch norm that equal one device."""
-    for name in PLANS:
-        if name != "zero-bubble":
-            for k, micro_batches in [(2, 1), (3, 1)] + [(2, 2)] * (name != "zero3"):
-                yield with_statistics(PLANS[name](k, micro_batches, network=NORM), "synchronised")
-    yield with_statistics(copies_of("channel-pairs", 2, 2, 1, network=NORM), "synchronised")
 
 
 def other_transfer(t, k, rng):
@@ -135,13 +126,11 @@ def check_mutations(seed, count, plans=plans):
     return counts
 
 
-@pytest.mark.parametrize("plans, least", [(plans, 40), (synchronised_plans, 20)])
-def test_what_is_accepted_computes_what_one_device_does(plans, least):
+def test_what_is_accepted_computes_what_one_device_does():
     counts = check_mutations(4, 400, plans)
-    assert counts["refused"] > counts["accepted"] > least
+    assert counts["refused"] > counts["accepted"] > 40
 
 
-@pytest.mark.parametrize("plans", [plans, synchronised_plans])
 @pytest.mark.parametrize("seed", sampled(range(100), 15))
-def test_another_sample_for_each_commit(seed, plans):
+def test_another_sample_for_each_commit(seed):
     check_mutations(seed, 800, plans)

@@ -11,9 +11,8 @@ from test_plan_execution import batch, start
 
 import d2lmgpu as d2l
 from d2lmgpu.kernels.cpu import in_parts
-from d2lmgpu.kernels.stages import to_the_end
 from d2lmgpu.networks import LENET, LENET_BN
-from d2lmgpu.plans import PLANS, Execution, data as make_data, prove, with_statistics
+from d2lmgpu.plans import PLANS, Execution, data as make_data, prove
 from d2lmgpu.plans.cut import in_buckets
 from d2lmgpu.plans.step import Step
 from d2lmgpu.plans.store import Store
@@ -36,7 +35,7 @@ def plans(k, micro_batches):
     """Those that overlap, and others, whose exchanges have nothing beside them."""
     yield make_data(k, micro_batches, buckets=True)
     yield PLANS["zero1"](k, micro_batches, buckets=True)
-    yield with_statistics(make_data(k, micro_batches, LENET_BN, buckets=True), "synchronised")
+    yield make_data(k, micro_batches, LENET_BN, buckets=True)
     yield from (PLANS[name](k, micro_batches) for name in ("channels", "zero2", "zero3"))
 
 
@@ -126,7 +125,7 @@ def test_the_last_layers_gradients_are_ready_first(rng):
     X, y, params = rng.random((70, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, 70), d2l.init_params(0, init="he")
     grads = [np.empty_like(p) for p in params]
     seen = []
-    to_the_end(in_parts(X, y, params, LENET, grads, lambda first: seen.append((first, [g.copy() for g in grads]))))
+    in_parts(X, y, params, LENET, grads, lambda first: seen.append((first, [g.copy() for g in grads])))
     assert [first for first, _ in seen][-1] == 0 and {6, 4, 2, 0} <= {first for first, _ in seen}
     for first, snapshot in seen:
         assert all(np.array_equal(a, b) for a, b in zip(snapshot[first:], grads[first:], strict=True))

@@ -13,12 +13,9 @@ from mpiexec import mpiexec
 import d2lmgpu as d2l
 from d2lmgpu.cli import main
 from d2lmgpu.parallel.step import Replica
-from d2lmgpu.plans import PLANS
-from d2lmgpu.plans.store import Store
 from d2lmgpu.training import DriftError
 from d2lmgpu.training.loop import Loop
-from d2lmgpu.training.splits import SPLITS
-from d2lmgpu.training.together import check_replicas
+from d2lmgpu.training.together import check_copies
 
 
 def data(small):
@@ -50,38 +47,11 @@ def train(devices, data, **settings):
     return d2l.train(devices, data=data, **usual | settings)
 
 
-@pytest.mark.parametrize("way", [{}, {"network": "lenet-bn", "batch_statistics": "synchronised"}, {"overlap": True}])
+@pytest.mark.parametrize("way", [{}, {"network": "lenet-bn", "batch_statistics": "aggregated"}])
 def test_checking_changes_nothing(way, small):
     whole = train([d2l.cpu(i) for i in range(3)], data(small), **way)
     checked = train([d2l.cpu(i) for i in range(3)], data(small), check_every=2, **way)
     assert checked.history.final_parameters_sha256 == whole.history.final_parameters_sha256
-
-
-@pytest.mark.parametrize("split", [*SPLITS, "data=2,layers=2"])
-def test_what_a_split_copies_is_alike(split, small, monkeypatch):
-    """A bit that flips in the last element that device 3 updates is found if another device has a copy of it."""
-    settings = {"split": split, "micro_batches": 2, "check_every": 2}
-    devices, update = [d2l.cpu(i) for i in range(4)], Store._update
-    expected = train(devices, data(small), **settings | {"check_every": 0})
-    found = train(devices, data(small), **settings)
-    assert found.history.final_parameters_sha256 == expected.history.final_parameters_sha256
-
-    def update_and_flip(self, action, *numbers):
-        update(self, action, *numbers)
-        if self.steps == 1 and self.device is devices[3]:
-            bits = self.own[action.stage].view("u4")
-            bits[self.parts[action.stage].state[1] - self.parts[action.stage].params[0] - 1] ^= 1
-
-    monkeypatch.setattr(Store, "_update", update_and_flip)
-    differing = {
-        "data": "after step 2 of epoch 1 the parameters on cpu.3. differ from those on cpu.0., cpu.1",
-        "data=2,layers=2": "of stage 1 on cpu.3. differ from those on cpu.1. .which of them is right is not known.",
-    }
-    if split in differing:
-        with pytest.raises(DriftError, match=differing[split]):
-            train(devices, data(small), **settings)
-    else:  # the only copy, or one that all others get
-        train(devices, data(small), **settings)
 
 
 @pytest.mark.parametrize("every, step, found", [(1, 2, (2, 1)), (2, 2, (2, 1)), (4, 2, (1, 2)), (5, 3, (2, 2))])
@@ -121,25 +91,6 @@ def test_statistics_that_should_be_alike(statistics, differs, small, flip):
         train(devices, data(small), **way)
 
 
-@pytest.mark.parametrize("statistics, differs", [("local", False), ("synchronised", True)])
-def test_statistics_of_a_plan(statistics, differs, small, monkeypatch):
-    clear, odd = Store.clear, d2l.cpu(1)
-
-    def clear_and_flip(self):
-        clear(self)
-        if self.steps == 2 and self.device is odd:
-            self.running[0][1].view("u4")[3] ^= 1
-
-    monkeypatch.setattr(Store, "clear", clear_and_flip)
-    way = {"network": "lenet-bn", "batch_statistics": statistics, "check_every": 1, "split": "data"}
-    devices = [d2l.cpu(i) for i in range(3)]
-    if not differs:
-        train(devices, data(small), **way)
-        return
-    with pytest.raises(DriftError, match=r"after step 2 of epoch 1 the parameters or statistics on cpu\(1\)"):
-        train(devices, data(small), **way)
-
-
 @pytest.mark.threads
 @pytest.mark.parametrize("split, rank, device", [((1, 1, 1), 2, 0), ((2, 1), 0, 1), *long(((1, 3, 1), 1, 2))])
 def test_all_processes_know_who_differs(split, rank, device, small, flip):
@@ -175,20 +126,19 @@ def test_steps_that_are_launched_together_are_cut_where_somebody_looks():
 def test_every_bit_counts(rng):
     params = rng.normal(size=100).astype("f4")
 
-    def execution(change):
+    def replicas(change):
         found = [params.copy() for _ in range(4)]
         change(found)
-        stores = [types.SimpleNamespace(own={0: own}, device=d2l.cpu(i)) for i, own in enumerate(found)]
-        return types.SimpleNamespace(plan=PLANS["data"](4), stores=stores, everybody=d2l.cluster(4))
+        return [([d2l.put(own, d2l.cpu(i))], []) for i, own in enumerate(found)]
 
-    check_replicas(execution(lambda found: None), "local", 1, 1)
+    check_copies(replicas(lambda found: None), d2l.cluster(4), False, 1, 1)
     for number, bit in ((0, 0), (14, 31), (99, 22)):
 
         def change(found, number=number, bit=bit):
             found[3].view("u4")[number] ^= np.uint32(1 << bit)
 
         with pytest.raises(DriftError, match=r"the parameters on cpu\(3\) differ from"):
-            check_replicas(execution(change), "local", 1, 1)
+            check_copies(replicas(change), d2l.cluster(4), False, 1, 1)
 
 
 def test_the_command_ends_with_1(small, flip, capsys):

@@ -19,7 +19,7 @@ from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, i
 from d2lmgpu.plans import PLANS, Measured, copies_of, estimate_costs, prove, simulate
 from d2lmgpu.training.plan_accuracy import SplitTestSet
 from d2lmgpu.training.plan_step import PlanStep
-from d2lmgpu.training.splits import PIPELINES, SPLITS, plan_of, splits_for, updates_last
+from d2lmgpu.training.splits import PIPELINES, SPLITS, plan_of, splits_for
 
 SMALL = sequential((1, 28, 28), Conv2d(5, 5, stride=3), ReLU(), Conv2d(7, 3), ReLU(), Flatten(), Dense(12), Dense(10))
 WAYS = [  # split, pipeline, micro-batches, devices
@@ -229,34 +229,30 @@ BIASES = [1, 5]
 """Parameters that stay 0, but for rounding, since batch norm takes away what they add."""
 
 
-@pytest.mark.parametrize("statistics", ["local", "aggregated", "synchronised"])
+@pytest.mark.parametrize("network", ["lenet", "lenet-bn", *long("cnn", "deep")])
+@pytest.mark.parametrize("optimizer", ["sgd", *long("momentum", "adam")])
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_split_data_has_the_bits_of_the_textbooks_step(data, network, optimizer, k):
+    settings = {"network": network, "optimizer": optimizer, "batch_size": 40, "lr": 0.02, "num_epochs": 1}
+    result, expected = (quick(cpus(k), data, split=split, **settings).history for split in ("data", None))
+    assert result.final_parameters_sha256 == expected.final_parameters_sha256
+    assert result.train_loss == expected.train_loss
+
+
 @pytest.mark.parametrize("split", ["data", "zero2"])
-def test_batch_norm_is_that_without_a_split(data, split, statistics):
-    settings = {"network": LITTLE_NORM, "batch_size": 40, "lr": 0.02, "batch_statistics": statistics, "check_every": 2}
-    result, expected = (quick(cpus(3), data, split=way, **settings) for way in (split, None))
-    if statistics == "local":  # copies are evaluated each with its own, parts with those of the result
-        assert result.history.train_loss == pytest.approx(expected.history.train_loss, rel=1e-5)
-    else:
-        assert_like(result, expected, but=BIASES)
-    for array, other in zip(result.statistics, expected.statistics, strict=True):
-        assert_close(array, other, 1e-4)
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_batch_norm_synchronised_is_that_of_one_device(data, split):
+def test_batch_norm_is_that_without_a_split(data, split):
     settings = {"network": LITTLE_NORM, "batch_size": 40, "lr": 0.02}
-    expected = quick(cpus(1), data, **settings)
-    result = quick(cpus(2), data, split=split, batch_statistics="synchronised", **settings)
-    assert_like(result, expected, but=BIASES)
+    result, expected = (quick(cpus(3), data, split=way, **settings) for way in (split, None))
+    # copies are evaluated each with its own statistics, parts with those of the result
+    assert result.history.train_loss == pytest.approx(expected.history.train_loss, rel=1e-5)
     for array, other in zip(result.statistics, expected.statistics, strict=True):
         assert_close(array, other, 1e-4)
 
 
 @pytest.mark.parametrize("split", ["data", "channels", "data=2,layers=2"])
-@pytest.mark.parametrize("statistics", ["local", "aggregated"])
-def test_a_checkpoint_has_each_devices_statistics(data, tmp_path, split, statistics):
+def test_a_checkpoint_has_each_devices_statistics(data, tmp_path, split):
     file, devices = tmp_path / "file", cpus(4)
-    settings = {"network": LITTLE_NORM, "batch_size": 40, "lr": 0.02, "batch_statistics": statistics}
+    settings = {"network": LITTLE_NORM, "batch_size": 40, "lr": 0.02}
     whole = quick(devices, data, split=split, **settings)
     quick(devices, data, split=split, checkpoint=file, callbacks=[StopAfter(5)], **settings)
     resumed = quick(devices, data, split=split, resume=file, **settings)
@@ -286,21 +282,17 @@ def test_a_checkpoint_has_each_devices_statistics(data, tmp_path, split, statist
         ({"split": "data", "micro_batches": 10**6}, "at most 4,096"),
         (
             {"split": "layers", "loads": [1, 2, 3]},
-            "loads are for splits in which each device has its own examples",
+            "loads are for training without a split, or with split 'data'",
         ),
         ({"split": "data", "loads": "auto"}, "loads 'auto' work only without a split; give numbers"),
         ({"split": "data", "loads": [1, 2]}, "loads .*3"),
         ({"split": "zero3", "overlap": True}, "overlap is True, which is for .*data, zero1; leave it out"),
-        ({"split": "zero1", "flat": False}, "flat is False, which is for data parallelism"),
-        ({"split": "data", "batch_statistics": "aggregated", "network": SMALL}, "has no batch norm"),
-        (
-            {"split": "layers", "micro_batches": 2, "network": NORM, "batch_statistics": "synchronised"},
-            "but with pipeline '1f1b' .*use pipeline='gpipe'",
-        ),
-        (
-            {"split": "zero3", "micro_batches": 2, "network": NORM, "batch_statistics": "synchronised"},
-            "zero3 of 6 micro-batches cannot synchronise",
-        ),
+        ({"split": "zero1", "flat": False}, "flat is False, which is for training without a split"),
+        ({"split": "data", "check_every": 2}, "check_every is 2, which is for training without a split"),
+        ({"overlap": True, "flat": False}, "overlap is True, and flat is False"),
+        ({"batch_statistics": "aggregated", "network": SMALL}, "has no batch norm"),
+        ({"split": "data", "batch_statistics": "aggregated"}, "is 'aggregated', which is for training without a split"),
+        ({"batch_statistics": "synchronised"}, "batch_statistics 'synchronised' are gone; use 'local'"),
         ({"split": "zero3", "algorithm": "tree"}, "'zero3' has its own collectives"),
         (
             {"split": "layers", "network": sequential((1, 28, 28), Flatten(), Dense(10))},
@@ -518,17 +510,14 @@ def test_the_command_trains(tmp_path, capsys):
     assert f"split layers: devices hold at most {peaks} MB\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("network, sums", [("lenet", "float"), ("lenet", "exact"), *long(("deep", "float"))])
-def test_the_command_that_plans(tmp_path, capsys, network, sums):
+@pytest.mark.parametrize("network", ["lenet", *long("deep")])
+def test_the_command_that_plans(tmp_path, capsys, network):
     json_file, plot = tmp_path / "plan.json", tmp_path / "plan.png"
     words = f"plan --split data=2,layers=2 --micro-batches 4 --on pcie_bus --batch-size 200 --network {network}"
-    words += f" --sums {sums}"
     assert cli.main([*words.split(), "--speed", "1e11", "--json", str(json_file), "--plot", str(plot)]) == 0
     plan = copies_of("1f1b", 2, 2, 4, known_network(network))
-    if sums == "exact":
-        plan = updates_last(plan)
-    proof, costs = prove(plan, 200, exact=sums == "exact"), estimate_costs(plan, 200, 1e11)
-    expected = simulate(plan, topology("pcie_bus", 4), costs, 200, exact=sums == "exact")
+    proof, costs = prove(plan, 200), estimate_costs(plan, 200, 1e11)
+    expected = simulate(plan, topology("pcie_bus", 4), costs, 200)
     found = json.loads(json_file.read_text(encoding="utf-8"))
     assert found["seconds"] == pytest.approx(expected.seconds) and found["bubble"] == pytest.approx(expected.bubble)
     assert (found["bytes"], found["peak_memory"], found["proved"]) == (sum(proof.sent), proof.peak, True)
@@ -553,7 +542,7 @@ def test_plans_on_this_machine(tmp_path, monkeypatch, capsys):
     json_file = tmp_path / "plan.json"
     words = f"plan --split data --devices 3 --batch-size 60 --on this_machine --html {page} --json {json_file}"
     assert cli.main(words.split()) == 0
-    assert measured == {"devices": 3, "batch_size": 60, "optimizer": "sgd", "exact": False}
+    assert measured == {"devices": 3, "batch_size": 60, "optimizer": "sgd"}
     seconds = 2.25  # 0.75, three times as slow since all compute
     assert film == [(pytest.approx(seconds, rel=0.01), str(page))]
     with_preparation = seconds + 3 * 3 * 0.125  # F, B, update
@@ -605,11 +594,11 @@ def test_a_network_in_a_file(tmp_path, capsys):
         ("--devices 0", "k, the number of devices, is 0"),
         ("--split channels --devices 4000 --width 100", "k, the number of devices, is 4000"),
         ("--split data=500,channels=3 --devices 1500", "the number of devices, is 1500"),
-        ("--split channels --sums exact", "sums are exact, but split 'channels' divides"),
         ("--on moon", "network 'moon' is unknown; choose from full_switch"),
         ("--on nvlink_mesh --devices 9", "network nvlink_mesh has 8 devices, not 9"),
         ("--batch-statistics aggregated", "has no batch norm"),
-        ("--network lenet-bn --split zero3 --micro-batches 2 --batch-statistics synchronised", "cannot synchronise"),
+        ("--network lenet-bn --split zero3 --batch-statistics aggregated", "which is for training without a split"),
+        ("--network lenet-bn --batch-statistics synchronised", "'synchronised' are gone; use 'local'"),
         ("--network nowhere.py", "no such file"),
         ("--speed 0", "speed is 0.0"),
         ("--batch-size 0", "batch_size is 0"),

@@ -91,7 +91,7 @@ def test_a_grid_is_all_combinations_in_order():
         ([{"init": "zeros"}], {}, "normal, he"),
         ([{"algorithm": "none"}], {}, "drift apart"),
         ([{"precision": "float8"}], {}, "float32, tf32, mixed"),
-        ([{"batch_statistics": "global"}], {}, "local, aggregated, synchronised"),
+        ([{"batch_statistics": "global"}], {}, "local, aggregated"),
         ([{"schedule": len}], {}, "schedule is a builtin"),
         ([{"lr": "fast"}], {}, "trial 1: "),
         ([{"lr": 0}], {}, "lr is 0"),

@@ -66,8 +66,7 @@ def test_other_optimizers_learn(make_devices, small, settings):
 @pytest.mark.parametrize("name", ["lenet-bn", "cnn"])
 def test_other_networks_learn(make_devices, small, name):
     devices = make_devices(2)
-    statistics = {"batch_statistics": "synchronised"} if name == "lenet-bn" else {}
-    history, params = result = quick(devices, small, num_epochs=3, network=name, **statistics)
+    history, params = result = quick(devices, small, num_epochs=3, network=name)
     assert history.train_loss[-1] < 0.7 * history.train_loss[0] and history.network == name
     accuracy = d2l.evaluate(params, *small[2:], devices[:1], result.network, result.statistics)
     assert accuracy == history.test_accuracy[-1] > 0.5
@@ -173,8 +172,8 @@ def test_what_divergence_is(losses, expected):
     assert said is None if expected is None else said.startswith(expected)
 
 
-@pytest.mark.parametrize("statistics", ["aggregated", "synchronised"])
-def test_statistics_of_a_network_that_has_none(small, capsys, statistics):
+def test_statistics_of_a_network_that_has_none(small, capsys):
+    statistics = "aggregated"
     message = (
         f"batch_statistics is '{statistics}', but network 'lenet' has no batch norm; leave it out, or train another"
     )

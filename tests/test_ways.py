@@ -10,7 +10,7 @@ from d2lmgpu.language.check import check_plan
 from d2lmgpu.language.plan import Compute
 from d2lmgpu.language.ways import INNER, KEPT, SCRATCH, WRITTEN, Ways
 from d2lmgpu.networks import LENET, LENET_BN, init_params
-from d2lmgpu.plans import PLANS, compose, cut, execute, with_statistics
+from d2lmgpu.plans import PLANS, compose, cut, execute
 
 
 def ways_of(plan, **options):
@@ -46,8 +46,6 @@ def test_where_there_are_no_kernels():
     assert set(map(tuple, ways_of(PLANS["zero-bubble"](3, 4)).values())) == {(WRITTEN,)}
     assert ways_of(PLANS["data"](1), kernels=False) == {(0, 0): {WRITTEN}}
     assert WRITTEN not in set.union(*ways_of(PLANS["layers"](4, 1, network=LENET_BN)).values())
-    plan = with_statistics(PLANS["data"](2, 1, network=LENET_BN), "synchronised")
-    assert ways_of(plan) == {(i, s): {SCRATCH if s == 2 else KEPT} for i in (0, 1) for s in range(3)}
     found = ways_of(PLANS["channels"](2))
     assert found[0, 4] == {WRITTEN}  # the loss alone
     assert {way for (_, s), ways in found.items() for way in ways if s < 4} == {KEPT}

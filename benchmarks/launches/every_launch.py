@@ -68,7 +68,6 @@ def record(name, width, batch, shape, precision):
     if has_kernels(network):
         usual = (width, batch, shape) == (WIDTHS[0], BATCHES[0], SHAPES[0])
         runs = [("sgd", 1, {}), *([(optimizer, 2, {}) for optimizer in OPTIMIZERS] if usual else [])]
-        runs += [("sgd", 2, {"sums": "exact", "batch_statistics": "synchronised"})] if usual else []
         found = [record_step(network, batch, precision, k, how, shape=shape, **more) for how, k, more in runs]
         return [launch for run in found for launch in run]
     if batch > AS_WRITTEN:

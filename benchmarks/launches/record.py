@@ -13,7 +13,6 @@ import numpy as np
 import d2lmgpu as d2l
 from d2lmgpu.devices import choose, trials
 from d2lmgpu.kernels.cuda import Program, early
-from d2lmgpu.kernels.stages import to_the_end
 from d2lmgpu.training.graph_step import GraphStep
 
 from .recorder import Recorder
@@ -49,9 +48,9 @@ def record_plan(network, params, shape, N, precision="float32"):
         def launch():
             raws = [param.raw for param in params]
             program = Program(network, raws, shape, N, precision)
-            program.use_statistics(program.own_sync_statistics())
-            to_the_end(program.forward(raws))
-            to_the_end(program.backward(raws, raws))
+            program.use_statistics(program.new_moments())
+            program.forward(raws)
+            program.backward(raws, raws)
 
         with np.errstate(all="ignore"):
             gpu.submit(launch).result()

@@ -37,19 +37,19 @@ def add_to(command):
         command, "--plot", "draw what each device does when, and its memory (.png, .svg or .pdf)", check=check_plot
     )
     add_output(command, "--html", "write a page that plays the plan in any browser")
-    names = "pipeline micro_batches network width batch_statistics batch_size optimizer sums".split()
+    names = "pipeline micro_batches network width batch_statistics batch_size optimizer".split()
     add_settings(command, names=names)
 
 
 def run(options):
     """Prove and simulate the plan, print the result, and write the files that the options name."""
     check_name("allreduce", options.allreduce, ALGORITHMS)
-    how = taken(options, "split", "pipeline", "micro_batches", "batch_statistics", "sums")
+    how = taken(options, "split", "pipeline", "micro_batches", "batch_statistics")
     settings = Settings(algorithm=options.allreduce, **how)
     given = network_from(options.network)
     name, network = find_network(given, width=options.width, batch_statistics=options.batch_statistics)
     plan = plan_of(settings, options.devices, network)
-    minibatch = taken(options, "batch_size", "optimizer") | {"exact": options.sums == "exact"}
+    minibatch = taken(options, "batch_size", "optimizer")
     machine, costs, times = _machine(options, plan, minibatch)
     timed = {"network": machine, "costs": costs.costs, "contention": costs.contention, **minibatch}
     simulation = plans.simulate(plan, **timed)
@@ -87,7 +87,7 @@ def _range(values, unit):
 
 def _print(result, plan):
     parts = f"{words.several(plan.k, 'device')}, {words.several(plan.micro_batches, 'micro-batch')}"
-    size = f"batch {result['batch_size']}, {result['optimizer']}" + ", exact sums" * (result["sums"] == "exact")
+    size = f"batch {result['batch_size']}, {result['optimizer']}"
     print(f"{plan.name}: {result['network']} × {result['width']:g}, {parts}, {size}; proved")
     print(
         f"on {result['on']}: {1000 * result['seconds']:.4g} ms a step, bubble {result['bubble']:.1%}, "
@@ -102,7 +102,7 @@ def _print(result, plan):
 
 
 def _result(options, plan, name, simulation, seconds, times):
-    asked = taken(options, "split", "pipeline", "width", "batch_size", "optimizer", "sums", "on", "speed")
+    asked = taken(options, "split", "pipeline", "width", "batch_size", "optimizer", "on", "speed")
     about = {"plan": plan.name, "devices": plan.k, "micro_batches": plan.micro_batches, "network": name}
     found = {"proved": True, "times": times, "seconds": seconds, "bubble": simulation.bubble}
     found |= {"utilisation": simulation.utilisation, "peak_memory": simulation.peak}

@@ -12,13 +12,12 @@ import numpy as np
 class Kernels(NamedTuple):
     """The kernels for a kind of device: what there is, for which arrays, and whether they work.
 
-    ``sums(X, y, params, network, grads, ...)`` writes the gradients and returns the loss and the number of right
-    answers; ``module`` has ``outputs(X, params, network, ...)``, and what plans and collectives use. ``work()``, called
-    on the device, tries them once.
+    ``module`` has ``in_parts(X, y, params, network, grads, ...)``, which writes the gradients and returns the loss and
+    the number of right answers, ``outputs(X, params, network, ...)``, and what plans and collectives use. ``work()``,
+    called on the device, tries them once.
     """
 
     module: Any
-    sums: Callable
     dtypes: tuple = (np.float32,)
     work: Callable = lambda: True
 

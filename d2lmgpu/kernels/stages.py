@@ -1,7 +1,4 @@
-"""What programs for the CPU and for GPUs share: a network in stages, layers as they are written, and idle programs.
-
-Both kinds of program compute in generators, which pause where devices add up their sums.
-"""
+"""What programs for the CPU and for GPUs share: a network in stages, layers as they are written, and idle programs."""
 
 import itertools
 
@@ -9,7 +6,6 @@ import numpy as np
 
 from ..devices import array_module
 from ..layers.functions import output_shapes
-from ..spans import span
 
 
 class Stages:
@@ -42,12 +38,12 @@ class Stages:
         self.norms = [stage for stage in self.stages if hasattr(stage, "measure")]
         self.written = [stage for stage in self.stages if isinstance(stage, WrittenLayer)]
 
-    def use_statistics(self, sync_statistics=(), statistics=()):
-        """Set where batch norm layers find sums over all images, or the list of each layer's mean and variance."""
-        sync_statistics = sync_statistics or [None] * len(self.norms)
+    def use_statistics(self, moments=(), statistics=()):
+        """Set where batch norm layers have their moments, or the list of each layer's mean and variance."""
+        moments = moments or [None] * len(self.norms)
         statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
-        for norm, sync, fixed in zip(self.norms, sync_statistics, statistics, strict=True):
-            norm.sync, norm.statistics = sync, fixed
+        for norm, own, fixed in zip(self.norms, moments, statistics, strict=True):
+            norm.whole, norm.statistics = own, fixed
 
     def use_draws(self, draws):
         """Set what random layers draw from; with None, nothing is random."""
@@ -130,23 +126,3 @@ def norm_channels(layers, params):
     """The number of channels of each batch norm layer of ``layers``, with these ``params``, which may be parts."""
     pairs = zip(layers, with_shapes(layers, params), strict=True)
     return [own.channels for layer, own in pairs if layer.channels]
-
-
-def timed(name, parts):
-    """Run a generator, with each of its parts as a span of time; return its result."""
-    while True:
-        with span(name):
-            try:
-                next(parts)
-            except StopIteration as end:
-                return end.value
-        yield
-
-
-def to_the_end(parts):
-    """Run a generator without pausing; return its result."""
-    while True:
-        try:
-            next(parts)
-        except StopIteration as end:
-            return end.value

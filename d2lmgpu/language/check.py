@@ -6,8 +6,8 @@ Whether a plan does what it should is another question, which prove_plan.py answ
 from ..arguments import as_whole, check_list, check_whole, scalar, shown
 from ..networks import Network
 from .moves import Wrong, check_moves, moves_of
-from .plan import COMPUTES, MOST_DEVICES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, Stage, norms_of, stage_of
-from .split import ROWS, splits_of, units_of_outputs
+from .plan import COMPUTES, MOST_DEVICES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, Stage, stage_of
+from .split import splits_of, units_of_outputs
 
 
 def check_stages(stages, network):
@@ -67,18 +67,15 @@ class Sizes:
 
     def __init__(self, plan):
         self.plan, self.units = plan, units_of_outputs(plan.network, plan.stages)
-        self.channels = [sum(norms_of(stage, plan.network)) for stage in plan.stages]
 
     def of(self, value):
         """The size of a value that can be transferred; None for anything else."""
         kind, *numbers = value if isinstance(value, tuple) and value else (None,)
         bounds = len(self.plan.stages), self.plan.micro_batches
-        count = {"params": (1,), "grads": (1, 2), "y": (2,), "dy": (2,), "moments": (1,), "sums": (1,)}.get(kind, ())
+        count = {"params": (1,), "grads": (1, 2), "y": (2,), "dy": (2,)}.get(kind, ())
         if len(numbers) not in count or not all(map(_is_index, numbers, bounds)):
             return None
         s = numbers[0]
-        if kind in ROWS:
-            return ROWS[kind] * self.channels[s]
         return self.plan.stages[s].params if kind in ("params", "grads") else self.units[s] or 1
 
 
@@ -114,19 +111,9 @@ def _check_compute(compute, plan):
         raise Wrong(f"{compute}: there are the micro-batches 0 … {plan.micro_batches - 1}")
     if what == "update" and m is not None:
         raise Wrong(f"{compute}: an update is not of a micro-batch")
-    if what in "MS" and (len(norms_of(plan.stages[s], plan.network)) != 1 or not ends_with_norm(plan.stages[s], plan)):
-        raise Wrong(
-            f"{compute}: to synchronise its statistics, a stage has one batch norm layer, and no parameters after it"
-        )
     is_round = isinstance(into, tuple) and len(into) == 3 and into[:2] == ("grads", s)
     if into is not None and (what not in "BW" or not is_round or not _is_index(into[2], plan.micro_batches)):
         raise Wrong(f"{compute}: into {shown(into)}, but B and W add to ('grads', {s}) or ('grads', {s}, round)")
-
-
-def ends_with_norm(stage, plan):
-    """Whether batch norm is the last layer with parameters in the stage."""
-    with_parameters = [layer for layer in plan.network[stage.first : stage.stop] if layer.shapes]
-    return bool(with_parameters) and with_parameters[-1].channels > 0
 
 
 def _is_index(number, count):

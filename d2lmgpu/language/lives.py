@@ -8,7 +8,6 @@ cases:
     a cache is freed if forward is computed again before backward
     a value that is last read by another device stays during one more computation of its own device, so that a
         slightly late reader delays no other device
-    moments exist until the end of the step, when running statistics are updated
 """
 
 import bisect
@@ -17,8 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .plan import all_of, norms_of, uses_of
-from .split import ROWS
+from .plan import all_of, uses_of
 
 NEVER = 0
 BEGIN, END, SENT, USED, MOVED = range(5)
@@ -44,7 +42,7 @@ def lives_of(plan, columns):
 
 class _Lives:
     def __init__(self, plan, columns):
-        self.plan, self.lives, self.count = plan, [], len(columns)
+        self.plan, self.lives = plan, []
         # By value, for each device: the steps in which it begins, ends, is sent last, used last and moved first.
         self.rows = collections.defaultdict(lambda: np.zeros((5, plan.k), np.int32))
         self.own = np.zeros((len(plan.stages), plan.k, 2), np.int64)  # the elements of parameters that it always has
@@ -93,11 +91,9 @@ class _Lives:
         return (first <= each.start) & (each.stop <= last)
 
     def _is_nothing(self, value):
-        """Whether there is no such value: before the first stage, after the last, or for a stage without batch norm."""
+        """Whether there is no such value: before the first stage, or after the last."""
         kind, s = value[:2]
-        if kind in ("y", "dy"):
-            return not 0 <= s < len(self.plan.stages) - 1
-        return kind in ROWS and not norms_of(self.plan.stages[s], self.plan.network)
+        return kind in ("y", "dy") and not 0 <= s < len(self.plan.stages) - 1
 
     def _read(self, value, devices, number):
         """Note that devices read the value, unless it never began there, as with parameters that they always have."""
@@ -121,8 +117,6 @@ class _Lives:
         begin, end, sent, used, moved = self.rows[value]
         for device in np.unique(devices).tolist():
             last = int(end[device])
-            if value[0] == "moments":
-                last = self.count
             if value[0] in ("y", "dy") and sent[device] == last:
                 later = bisect.bisect_right(self.computing[device], last)
                 last = self.computing[device][later] if later < len(self.computing[device]) else last

@@ -9,23 +9,23 @@ from typing import NamedTuple
 import numpy as np
 
 from .lives import lives_of
-from .plan import all_of, norms_of, synchronised_stages
+from .plan import all_of, norms_of
 from .sizes import examples_in_each, stage_sizes
-from .split import ROWS, held_units, units_of_outputs
+from .split import held_units, units_of_outputs
 from .ways import KEPT, Ways
 
 WIDE_ITEMSIZE = 8
-"""Bytes per number in moments and sums, which are always float64, and in gradients for exact sums."""
+"""Bytes per number in batch norm's moments, which are always float64."""
 
 KINDS = ("parameters", "gradients", "state", "examples", "activations", "messages")
-"""The kinds of memory. Parameters include batch norm's running statistics, gradients include moments and sums, and
-examples include their labels. State is the optimiser's. Activations are y, dy, caches and deltas that were made on the
+"""The kinds of memory. Parameters include batch norm's running statistics and moments, and examples include
+their labels. State is the optimiser's. Activations are y, dy, caches and deltas that were made on the
 device.
 
 Messages are y and dy that came from other devices, or in which transfers put parts and shares together.
 """
 
-OF_VALUES = {"params": "parameters", "grads": "gradients", "moments": "gradients", "sums": "gradients"}
+OF_VALUES = {"params": "parameters", "grads": "gradients"}
 """The memory kind of each value; all others are activations, unless they came from other devices."""
 
 
@@ -41,12 +41,12 @@ class Held(NamedTuple):
     line: list
 
 
-def held_in_steps(plan, columns, batch_size, states, dtype, target_bytes=8, kernels=True, exact=False):
+def held_in_steps(plan, columns, batch_size, states, dtype, target_bytes=8, kernels=True):
     """The `Held` of each device, for ``batch_size`` examples and an optimiser with ``states`` arrays.
 
     ``target_bytes``: the bytes of an example's target.
     """
-    facts, ways = Facts(plan, columns), Ways(plan, columns, kernels, exact)
+    facts, ways = Facts(plan, columns), Ways(plan, columns, kernels)
     memories = [
         _Memory(plan, device, len(columns), batch_size, states, np.dtype(dtype), target_bytes, facts, ways)
         for device in range(plan.k)
@@ -58,7 +58,7 @@ def held_in_steps(plan, columns, batch_size, states, dtype, target_bytes=8, kern
     return [memory.held() for memory in memories]
 
 
-def unit_bytes(plan, batch_size, dtype, exact=False):
+def unit_bytes(plan, batch_size, dtype):
     """A function of a value: the bytes of one of its elements, or, for y and dy, of one unit for all its examples."""
     dtype, units = np.dtype(dtype), units_of_outputs(plan.network, plan.stages)
     sizes, examples = stage_sizes(plan.network, plan.stages, dtype), examples_in_each(batch_size, plan.micro_batches)
@@ -67,7 +67,7 @@ def unit_bytes(plan, batch_size, dtype, exact=False):
         kind, s, *m = value
         if kind in ("y", "dy"):
             return sizes[s].whole(examples[m[0]]) // (units[s] or 1)
-        return WIDE_ITEMSIZE if kind in ROWS or (exact and kind == "grads") else dtype.itemsize
+        return dtype.itemsize
 
     return bytes_of
 
@@ -84,14 +84,14 @@ def joined_values(plan, columns):
 
 
 class Facts:
-    """The facts about a plan on which memory depends: `joined_values`, `synchronised_stages` and extents of gradients.
+    """The facts about a plan on which memory depends: `joined_values`, and the extents of gradients.
 
     ``extents``: for each value of gradients, two arrays: the start and the stop of each device's elements.
     """
 
     def __init__(self, plan, columns):
         self.plan, self.extents = plan, {}
-        self.joined, self.synchronised = joined_values(plan, columns), synchronised_stages(columns)
+        self.joined = joined_values(plan, columns)
         for computes, moves in columns:
             for each in moves:
                 if each.target[0] == "grads":
@@ -120,7 +120,7 @@ class _Memory:
 
     def __init__(self, plan, device, count, batch_size, states, dtype, target_bytes, facts, ways):
         self.plan, self.device, self.itemsize, self.facts, self.ways = plan, device, dtype.itemsize, facts, ways
-        self.units, self.grad_itemsize = held_units(plan, device), WIDE_ITEMSIZE if ways.exact else dtype.itemsize
+        self.units = held_units(plan, device)
         self.sizes = stage_sizes(plan.network, plan.stages, dtype, self.units)
         self.examples = examples_in_each(batch_size, plan.micro_batches)
         self.always, self.last = dict.fromkeys(KINDS, 0), {}  # by value, the arguments with which it was added last
@@ -128,8 +128,8 @@ class _Memory:
             self.always["parameters"] += self.itemsize * (part.params[1] - part.params[0])
             self.always["state"] += states * self.itemsize * (part.state[1] - part.state[0])
         for s in {s for s, _ in ways.computed[device]}:
-            moments = self._norm_numbers("moments", s)
-            self.always["parameters"] += self.itemsize * moments // ROWS["moments"] * 2  # running means and variances
+            channels = self._norm_channels(s)
+            self.always["parameters"] += channels * (2 * self.itemsize + 3 * WIDE_ITEMSIZE)  # statistics and moments
         for stage, m in ways.computed[device]:
             if stage == 0:
                 self.always["examples"] += self.sizes[0].x(self.examples[m])
@@ -168,10 +168,10 @@ class _Memory:
         between = int(total[0]) - self.always["examples"]
         return Held(between, sum(most), dict(zip(KINDS, most, strict=True)), line)
 
-    def _norm_numbers(self, kind, s):
-        """How many numbers the device has of a stage's moments or sums."""
+    def _norm_channels(self, s):
+        """How many channels the device has of a stage's batch norm layers."""
         channels, units = norms_of(self.plan.stages[s], self.plan.network), self.units[s]
-        return ROWS[kind] * (sum(channels) if units is None else len(channels) * units)
+        return sum(channels) if units is None else len(channels) * units
 
     def _whole(self, value):
         return self.sizes[value[1]].whole(self.examples[value[2]])
@@ -183,15 +183,10 @@ class _Memory:
             return self.itemsize * self.plan.stages[s].params, None
         if kind == "grads":
             start, stop = self.facts.extents[value]
-            return self.grad_itemsize * max(0, int(stop[self.device] - start[self.device])), None
-        if kind in ROWS:
-            return WIDE_ITEMSIZE * self._norm_numbers(kind, s), None
+            return self.itemsize * max(0, int(stop[self.device] - start[self.device])), None
         if kind in ("cache", "delta") and self.units[s] == 0:
             return 0, None
         sizes, N = self.sizes[s], self.examples[m[0]]
-        if kind == "delta" and (s in self.facts.synchronised or self.ways.exact):
-            start, stop = self.facts.computed_with(self.device, s)
-            return self.grad_itemsize * (stop - start), None
         if kind == "delta":
             return sizes.delta(N), ("dy", s, *m) if sizes.delta_has_dy else None
         if kind == "cache" and self.ways.of[(self.device, s, *m)] == KEPT:

@@ -12,11 +12,8 @@ Actions use *values*, each with a name:
                         ends with the loss
     ("dy", s, m)        the gradient of the loss with respect to y, which the next stage hands back
     ("cache", s, m)     the data that forward keeps for backward; they stay on their device
-    ("delta", s, m)     the data that I keeps for W: the gradients of the outputs of layers with parameters. Or those
-                        that S keeps for B: the parameters' gradients, as far as they are computed. They also stay
-                        on their device
-    ("moments", s)      the count, sum and sum of squares of the inputs of its batch norm layers, over micro-batches
-    ("sums", s)         similar sums of the gradients of these layers' outputs
+    ("delta", s, m)     the data that I keeps for W: the gradients of the outputs of layers with parameters. They also
+                        stay on their device
 
     computation    reads                           writes
     F  s m         params s, y s-1 m               y s m, cache s m
@@ -24,8 +21,6 @@ Actions use *values*, each with a name:
     I  s m         params s, dy s m, cache s m     dy s-1 m, delta s m
     W  s m         cache s m, delta s m            adds to grads s, or ``into``
     update s       params s, grads s               params s: the elements whose optimiser state the device holds
-    M  s m         params s, y s-1 m               cache s m, and adds to moments s
-    S  s m         params s, dy s m, cache s m     delta s m, and adds to sums s
 
 F is a forward computation, and B a backward one, which does what I (the gradients of inputs) and W (those of
 parameters) do together. F of the first stage takes the examples, which are on the devices before the step begins. A
@@ -43,10 +38,8 @@ of the parameters, and the device computes with this part alone. Its y and dy ar
 All other computations need whole values: transfers of y and dy, whose elements are units (of all examples of the
 micro-batch), gather parts and add shares. The last stage may have no layers, only the loss.
 
-Batch norm needs sums over images in the middle of a stage. F computes those of its own micro-batch and adds them to the
-moments, which update a device's running statistics when the step ends. Transfers may sum the moments over devices
-first. If statistics are *synchronised*, M does the part of F before batch norm, and S that of B; then F reads the
-moments, and B the sums, of all micro-batches. Such a stage has one batch norm layer and no parameters after it.
+Batch norm normalises over the images of a micro-batch. Its running statistics are each device's own: they follow the
+images of all the device's micro-batches when the step ends.
 
 A plan is right if each device ends with the same parameters as *one* device that does everything.
 """
@@ -61,7 +54,7 @@ MOST_MICRO_BATCHES = 2**12
 MOST_DEVICES = 2**10
 """The most devices of a plan: even an allreduce of k devices has about 2k² transfers."""
 
-COMPUTES = ("F", "B", "I", "W", "M", "S")
+COMPUTES = ("F", "B", "I", "W")
 """The computations for a stage and a micro-batch: all computations but "update"."""
 
 
@@ -96,17 +89,15 @@ class Compute(NamedTuple):
 def uses_of(compute):
     """Three tuples: the values that a computation reads, those that it creates, and those that it adds to.
 
-    The values are listed as if there were stages before and after, batch norm, and its sums.
+    The values are listed as if there were stages before and after.
     """
     what, _, s, m, _ = compute
-    params, grads, moments, sums = ("params", s), compute.grads, ("moments", s), ("sums", s)
+    params, grads = ("params", s), compute.grads
     x, y, cache, delta = ("y", s - 1, m), ("y", s, m), ("cache", s, m), ("delta", s, m)
     dx, dy = ("dy", s - 1, m), ("dy", s, m)
     return {
-        "F": ((params, x), (cache, y), (moments,)),
-        "M": ((params, x), (cache,), (moments,)),
-        "B": ((params, dy, cache, delta, sums), (dx,), (grads,)),
-        "S": ((params, dy, cache), (delta,), (sums,)),
+        "F": ((params, x), (cache, y), ()),
+        "B": ((params, dy, cache), (dx,), (grads,)),
         "I": ((params, dy, cache), (dx, delta), ()),
         "W": ((cache, delta), (), (grads,)),
         "update": ((params, grads), (params,), ()),
@@ -169,11 +160,6 @@ class Plan(NamedTuple):
 
 class PlanError(ValueError):
     """A plan does not do what it should; the message names the step, the device and the micro-batch."""
-
-
-def synchronised_stages(columns):
-    """The stages with synchronised statistics, which have an M. ``columns``: a plan's steps from `check_plan`."""
-    return {compute.stage for computes, _ in columns for compute in computes if compute.what == "M"}
 
 
 def all_of(stage):

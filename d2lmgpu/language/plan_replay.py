@@ -3,7 +3,7 @@
 Sets take the place of numbers. Their meaning depends on the value:
 
     params                  OLD or NEW: before or after the update
-    grads, moments, sums    which micro-batches' contributions are in the sum
+    grads                   which micro-batches' contributions are in the sum
     y, dy                   which shares are in the sum: if a stage is split so that it makes shares, there is one for
                             each device's part of it; otherwise, the whole value is the only share
 
@@ -21,10 +21,10 @@ from .check import Sizes
 from .follow import diagnosis, follow
 from .memory import joined_values
 from .moves import Wrong
-from .plan import norms_of, synchronised_stages, uses_of
+from .plan import uses_of
 from .replay import SUMMED, TWICE, Replay
 from .rules import NEW, OLD, Rules
-from .split import ROWS, norm_part, splits_of
+from .split import splits_of
 
 
 class PlanReplay(Rules, Replay):
@@ -39,9 +39,8 @@ class PlanReplay(Rules, Replay):
             sorted({stage.params, *(edge for own in self.parts if s in own for edge in own[s].params)})
             for s, stage in enumerate(plan.stages)
         ]
-        self.kept_on_device = set()  # (cache or delta, or a half-done M or S, device, stage, micro-batch)
-        self.norms = [norms_of(stage, plan.network) for stage in plan.stages]
-        self.synchronised, self.joined = synchronised_stages(columns), joined_values(plan, columns)
+        self.kept_on_device = set()  # (cache or delta, device, stage, micro-batch)
+        self.joined = joined_values(plan, columns)
         # By value: whether a device's computations have used it.
         self.used = collections.defaultdict(lambda: np.zeros(plan.k, bool))
         self.ends = _last_mentioned(columns)
@@ -95,10 +94,7 @@ class PlanReplay(Rules, Replay):
                 a, b = self.cuts(("params", s))[piece : piece + 2]
                 raise Wrong(f"at the end: device {device}, elements {a} to {b} of params of stage {s}: not updated")
         self.number += 1
-        self._check_moments()
         for kind, device, s, m in sorted(self.kept_on_device):
-            if kind in ("M", "S"):
-                raise Wrong(f"at the end: device {device}: after {kind} of stage {s}, micro-batch {m}, nothing came")
             if kind == "delta" or s == len(self.plan.stages) - 1:
                 self.waste(f"{kind} of stage {s}, micro-batch {m}, of device {device}: nobody uses it")
         updated = {(c.device, c.stage) for computes, _ in self.columns for c in computes if c.what == "update"}
@@ -106,18 +102,6 @@ class PlanReplay(Rules, Replay):
             for s, part in own.items():
                 if part.state[0] < part.state[1] and (device, s) not in updated:
                     raise Wrong(f"at the end: device {device} holds state of stage {s}, and has not updated it")
-
-    def _check_moments(self):
-        """Check the moments for running statistics: they cover all micro-batches, unless each device keeps its own."""
-        moved = {each.target for _, moves in self.columns for each in moves}
-        for s in range(len(self.plan.stages)):
-            value = "moments", s
-            if value in moved or s in self.synchronised:
-                partial = self.sums(value)
-                wrong = ~np.equal(partial, None).astype(bool) & ~np.equal(partial, self._all_shares(value)).astype(bool)
-                if wrong.any():
-                    device, piece = np.argwhere(wrong)[0].tolist()
-                    raise Wrong(f"at the end: device {device}: {self._what_is_wrong(device, value, piece)}")
 
     def step(self, moves, computes=()):
         """Replay the next step: everything is read before anything is written."""
@@ -192,15 +176,14 @@ class PlanReplay(Rules, Replay):
         return f"{name_of(value)}{where}: a share {'was added twice' if found == TWICE else 'is missing'}"
 
     def _is_about(self, action, kind, s):
-        """Whether an action adds to grads, moments or sums of the stage."""
+        """Whether an action adds to the stage's gradients."""
         if isinstance(action, Transfer):
             return (action.target or action.value)[:2] == (kind, s)
-        has_added = action.what == "F" and s in self.synchronised  # M has done so
-        return not has_added and any(value[:2] == (kind, s) for value in uses_of(action)[2])
+        return any(value[:2] == (kind, s) for value in uses_of(action)[2])
 
 
 def _kind_of(value):
-    """The group of values that are cut alike: a stage's params and grads, its y and dy, its moments, or its sums."""
+    """The group of values that are cut alike: a stage's params and grads, or its y and dy."""
     names = {"params": "elements", "grads": "elements", "y": "units", "dy": "units"}
     return names.get(value[0], value[0]), value[1]
 
@@ -209,25 +192,23 @@ def _edges_of(plan, columns, parts, splits):
     """The elements or units at which values are cut, by `_kind_of`."""
     sizes, edges = Sizes(plan), {}
     for s in range(len(plan.stages)):
-        for value in ("params", s), ("y", s, 0), ("moments", s), ("sums", s):
+        for value in ("params", s), ("y", s, 0):
             edges[_kind_of(value)] = {0, sizes.of(value)}
     for s, part in itertools.chain(*(own.items() for own in parts)):
         edges["elements", s] |= {*part.params, *part.state}
         if splits[s] is not None:
             edges["units", s - (splits[s].what == "rows")] |= {*splits[s].units_of(part.params)}
-            for kind in ROWS:
-                edges[kind, s] |= {*norm_part(kind, norms_of(plan.stages[s], plan.network), splits[s], part.params)}
     for each in itertools.chain(*(moves for _, moves in columns)):
         edges[_kind_of(each.value)].update(each.start.tolist(), each.stop.tolist())
     return {kind: np.array(sorted(found), np.int64) for kind, found in edges.items()}
 
 
 def _last_mentioned(columns):
-    """For each step, the values that no later step is about, except moments, which are used when all is done."""
+    """For each step, the values that no later step is about."""
     later, ends = set(), []
     for computes, moves in reversed(columns):
         mentioned = {value for each in moves for value in (each.value, each.target)}
         mentioned.update(*itertools.chain.from_iterable(map(uses_of, computes)))
-        ends.append({value for value in mentioned - later if value[0] != "moments"})
+        ends.append(mentioned - later)
         later |= mentioned
     return ends[::-1]

@@ -16,7 +16,6 @@ from .memory import held_in_steps, unit_bytes
 from .moves import Wrong, sent_by
 from .plan import PlanError
 from .plan_replay import PlanReplay
-from .sizes import whole_granules
 
 
 @dataclass
@@ -35,23 +34,21 @@ class PlanProof:
     wasted: list
 
 
-def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", target_bytes=8, kernels=True, exact=False):
+def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", target_bytes=8, kernels=True):
     """Prove that each device ends with the same values as one device that does everything; return a `PlanProof`.
 
     Memory and bytes are for a minibatch of ``batch_size`` examples (a number, or a tuple with the size of each
     micro-batch) whose targets take ``target_bytes`` each. Without ``kernels``, layers compute as they are written,
-    and everything that forward keeps counts as memory (see ways.py). ``exact``: sums are exact, micro-batches
-    consist of whole granules, and gradients are int64.
+    and everything that forward keeps counts as memory (see ways.py).
 
     Raises PlanError, which names step, device and micro-batch, if the plan is wrong; ValueError for anything else.
     """
     replay = replayed(plan)
     batch_size = check_minibatch(plan, batch_size, optimizer, dtype)
-    batch_size = whole_granules(batch_size, plan.micro_batches) if exact else batch_size
-    how = batch_size, OPTIMIZERS[optimizer].states, dtype, target_bytes, kernels, exact
+    how = batch_size, OPTIMIZERS[optimizer].states, dtype, target_bytes, kernels
     held = held_in_steps(plan, replay.columns, *how)
     peaks = [each.peak for each in held], [each.peak_of for each in held], [each.between for each in held]
-    sent = sent_by([moves for _, moves in replay.columns], plan.k, unit_bytes(plan, batch_size, dtype, exact))
+    sent = sent_by([moves for _, moves in replay.columns], plan.k, unit_bytes(plan, batch_size, dtype))
     return PlanProof(*peaks, sent, replay.wasted)
 
 

@@ -20,7 +20,7 @@ from .moves import Wrong
 
 TWICE = -1
 
-SUMMED = ("grads", "moments", "sums")
+SUMMED = ("grads",)
 """Values that start as zeros."""
 
 MOST_WASTED = 20

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from .actions import name_of
 from .moves import Wrong
-from .split import norm_part
 
 OLD, NEW = 1, 2
 """Parameters before and after the update."""
@@ -27,51 +25,15 @@ class Rules:
         self._use_input(device, s, m)
         start, stop = self._own(device, s)
         has_none = start == stop and self.plan.stages[s].params > 0
-        if s in self.synchronised:
-            self._go_on("M", device, s, m)
-            self.use(device, ("moments", s), self._norm_part("moments", device, s))
-        else:
-            self._set_aside("cache", device, s, m, alone=has_none or s == len(self.plan.stages) - 1)
-            yield from self._with_contribution(("moments", s), device, m)
+        self._set_aside("cache", device, s, m, alone=has_none or s == len(self.plan.stages) - 1)
         if s < len(self.plan.stages) - 1:
             yield self._made(device, ("y", s, m), s, "columns", "rows")
-
-    def _M(self, device, s, m, _):  # noqa: N802
-        self._use_input(device, s, m)
-        self._set_aside("cache", device, s, m, alone=True)
-        self.kept_on_device.add(("M", device, s, m))
-        yield from self._with_contribution(("moments", s), device, m)
-
-    def _S(self, device, s, m, _):  # noqa: N802
-        if s not in self.synchronised:
-            raise Wrong("the stage's statistics are not synchronised: there is no M")
-        self._use_handed_back(device, s, m)
-        self.kept_on_device.add(("S", device, s, m))
-        yield from self._with_contribution(("sums", s), device, m)
-
-    def _go_on(self, what, device, s, m):
-        """Begin the second half of F after M, or of B after S."""
-        if (what, device, s, m) not in self.kept_on_device:
-            raise Wrong(f"the stage's statistics are synchronised, and there is no {what} before it")
-        self.kept_on_device.remove((what, device, s, m))
-
-    def _with_contribution(self, value, device, m):
-        """Add a micro-batch's contribution to moments or sums of the stage's batch norm layers, if there are any."""
-        if self.norms[value[1]]:
-            some = self.pieces(value, self._norm_part(value[0], device, value[1]))
-            yield value, some, self._added_to(value, device, some, m)
-
-    def _norm_part(self, kind, device, s):
-        return norm_part(kind, self.norms[s], self.splits[s], self._own(device, s))
 
     def _B(self, device, s, m, grads):  # noqa: N802
         yield from self._I(device, s, m, grads)
         yield from self._W(device, s, m, grads)
 
     def _I(self, device, s, m, _):  # noqa: N802
-        if s in self.synchronised:
-            self._go_on("S", device, s, m)
-            self.use(device, ("sums", s), self._norm_part("sums", device, s))
         self._use_handed_back(device, s, m)
         self._set_aside("delta", device, s, m, alone=True)
         if s:
@@ -89,8 +51,7 @@ class Rules:
         there = self.sums(value)[device, some]
         there = np.where(np.equal(there, None).astype(bool), 0, there)
         if (there & 1 << m).any():
-            what = "the gradients contain" if value[0] == "grads" else f"{name_of(value)} contain"
-            raise Wrong(f"{what} this micro-batch's contribution already")
+            raise Wrong("the gradients contain this micro-batch's contribution already")
         return there | 1 << m
 
     def _update(self, device, s, m, grads):

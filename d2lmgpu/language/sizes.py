@@ -24,10 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..exact import sizes_of_granules
 from ..layers import batch_norm, conv2d, dense, dropout, flatten, functions, half, max_pool2d, relu
 from ..layers.winograd import choose_tile
-from .actions import chunk_bound, chunk_bounds
+from .actions import chunk_bound
 from .plan import all_of, shapes_of
 from .split import splits_of, views
 
@@ -115,14 +114,6 @@ def examples_in_each(batch_size, micro_batches):
     """How many examples each micro-batch has."""
     bounds = (examples_of(batch_size, micro_batches, m) for m in range(micro_batches))
     return [stop - start for start, stop in bounds]
-
-
-def whole_granules(batch_size, micro_batches):
-    """How many examples each micro-batch has if it consists of whole granules (exact.py), a tuple."""
-    if isinstance(batch_size, tuple):
-        return batch_size
-    sizes = sizes_of_granules(batch_size)
-    return tuple(sum(sizes[start:stop]) for start, stop in chunk_bounds(len(sizes), micro_batches))
 
 
 def _kept(layers, shapes, itemsize, is_last):

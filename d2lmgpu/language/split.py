@@ -23,9 +23,6 @@ from ..devices import array_module
 from .actions import chunk_bound
 from .plan import shapes_of
 
-ROWS = {"moments": 3, "sums": 2}
-"""How many numbers these values have for each channel of batch norm."""
-
 
 class Split(NamedTuple):
     """How a stage is split: by ``what`` ("columns" or "rows"), into ``units`` of ``size`` elements.
@@ -134,23 +131,6 @@ def views(flat, split, shapes, part):
     else:
         cut = flat[:stop].reshape(b - a, weight[0], *weight[2:]).swapaxes(0, 1)
     return [cut, *(flat[stop:] if len(flat) > stop else array_module(flat).zeros(shape, flat.dtype) for shape in bias)]
-
-
-def norm_views(flat, rows, channels, split):
-    """Views (``rows``, C) of ``flat``, moments or sums, for each batch norm layer; ``channels`` lists their C.
-
-    In a split stage, the numbers of a unit are contiguous, so a device's part is contiguous, too.
-    """
-    if split is None:
-        return in_shapes(flat, [(rows, C) for C in channels])
-    return list(flat.reshape(-1, len(channels), rows).transpose(1, 2, 0)) if channels else []
-
-
-def norm_part(kind, channels, split, part=None):
-    """The elements (start, stop) of moments or sums that belong to this ``part`` of a stage's parameters."""
-    if split is None:
-        return 0, ROWS[kind] * sum(channels)
-    return tuple(ROWS[kind] * len(channels) * unit for unit in split.units_of(part))
 
 
 def held_units(plan, device):

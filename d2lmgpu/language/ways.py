@@ -29,21 +29,19 @@ class Ways:
     ``of[device, stage, micro_batch]``: one of the ways. ``runs``: by the same keys, with the first stage of each run,
     the gradients to which the run's B's add, from the first stage to the last. ``early``: by (device, value, step) of
     what a run makes, the step of the run's first F, in which all of it is computed. ``computed``: for each device, a
-    list of (stage, micro-batch). ``exact``: whether sums are exact; then nothing is computed as it is written, since
-    the same sums are added differently there.
+    list of (stage, micro-batch).
     """
 
-    def __init__(self, plan, columns, kernels=True, exact=False):
-        self.plan, self.exact, self.of, self.runs, self.early = plan, exact, {}, {}, {}
+    def __init__(self, plan, columns, kernels=True):
+        self.plan, self.of, self.runs, self.early = plan, {}, {}, {}
         done = {}  # by device, stage and micro-batch
         for compute in itertools.chain(*(computes for computes, _ in columns)):
             if compute.what in COMPUTES:
                 done.setdefault(compute[1:4], []).append(compute.what)
         self.computed = [[] for _ in plan.layout]
         for (device, s, m), whats in done.items():
-            once = sorted(whats) in (["B", "F"], ["B", "F", "M", "S"])
-            fast = kernels and once and has_kernels(plan.stages[s], plan.network)
-            self.of[device, s, m] = KEPT if fast or exact else WRITTEN
+            fast = kernels and sorted(whats) == ["B", "F"] and has_kernels(plan.stages[s], plan.network)
+            self.of[device, s, m] = KEPT if fast else WRITTEN
             self.computed[device].append((s, m))
         self._runs = {}  # by device, a run whose F's may still go back
         for number, (each, moves) in enumerate(columns, 1):
@@ -89,11 +87,11 @@ class Ways:
     def _note(self, run):
         """Note what is known so far: the run has the B's in ``back``, and begins with the F of the last of them."""
         begin = run.back[-1][1]
-        for compute, forward, number in run.back:
+        for compute, _, number in run.back:
             _, device, s, m, _ = compute
             self.of[device, s, m] = INNER
             self.runs.pop((device, s, m), None)
-            self.early[device, compute.grads, number] = self.early[device, ("moments", s), forward] = begin
+            self.early[device, compute.grads, number] = begin
         self.of[device, s, m] = SCRATCH
         self.runs[device, s, m] = [compute.grads for compute, *_ in reversed(run.back)]
         self.early[device, ("dy", s - 1, m), run.back[-1][2]] = begin

@@ -10,9 +10,9 @@ from .batch_norm import (
     batch_norm_fixed as batch_norm_fixed,
     batch_norm_grad as batch_norm_grad,
     batch_norm_sums as batch_norm_sums,
-    make_sync_statistics as make_sync_statistics,
     mean_and_variance as mean_and_variance,
     track_statistics as track_statistics,
+    zero_moments as zero_moments,
 )
 from .convolution import conv2d as conv2d, conv2d_grad as conv2d_grad
 from .dense import dense as dense, dense_grad as dense_grad, flatten as flatten, flatten_grad as flatten_grad

@@ -3,18 +3,14 @@
     x̂ = (x - mean) / √(variance + ε)        y = weight · x̂ + bias
 
 It is the only layer in which images affect each other: mean and variance are taken over all images and over all
-positions of a channel. When devices share a minibatch, "all images" may mean those of one device or those of all
-devices. So forward and backward can be divided in two where sums over images are needed. In between, devices may add up
-their sums:
+positions of a channel. When devices share a minibatch, these are each device's own images.
 
-    batch_moments(x)            → moments (3, C), to be summed → batch_norm(x, weight, bias, moments)
-    batch_norm_sums(dy, cache)  → sums (2, C), to be summed    → batch_norm_grad(dy, cache, sums)
+    batch_moments(x)            → moments (3, C) → batch_norm(x, weight, bias, moments)
+    batch_norm_sums(dy, cache)  → sums (2, C), of which batch_norm_grad(dy, cache) takes the means
 
 The sums are float64, so that the variance, a difference of large sums, stays accurate. A dense layer's outputs (N, C)
 count as images with one position.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,19 +23,9 @@ MOMENTUM = 0.1
 """The fraction by which a step moves the running statistics towards the statistics of its images."""
 
 
-class SyncStatistics(NamedTuple):
-    """A batch norm layer's sums over images: moments (3, C) and sums (2, C), float64.
-
-    The layer writes the sums of its own device. If statistics are synchronised, they are then summed over all devices.
-    """
-
-    moments: object
-    sums: object
-
-
-def make_sync_statistics(channels, xp=np):
-    """A `SyncStatistics` for each layer; ``channels`` lists the layers' numbers of channels."""
-    return [SyncStatistics(xp.zeros((3, C)), xp.zeros((2, C))) for C in channels]
+def zero_moments(channels, xp=np):
+    """Moments (3, C) of no images for each batch norm layer; ``channels`` lists the layers' numbers of channels."""
+    return [xp.zeros((3, C)) for C in channels]
 
 
 @on_device
@@ -88,19 +74,15 @@ def batch_norm_sums(dy, cache):
 
 
 @on_device
-def batch_norm_grad(dy, cache, sums=None, input_grad=True):
-    """``dy`` like y → dx like x, dweight (C,), dbias (C,); dx is None with ``input_grad=False``.
-
-    ``sums``: the `batch_norm_sums` of all images over which x was normalised; by default, those of ``dy``. The
-    gradients of weight and bias are those of ``dy``'s own images, as in every layer.
-    """
-    own = batch_norm_sums(dy, cache)
+def batch_norm_grad(dy, cache, input_grad=True):
+    """``dy`` like y → dx like x, dweight (C,), dbias (C,); dx is None with ``input_grad=False``."""
+    sums = batch_norm_sums(dy, cache)
     x_hat, weight, factor, moments = cache
-    dbias, dweight = own.astype(dy.dtype)
+    dbias, dweight = sums.astype(dy.dtype)
     if not input_grad:
         return None, dweight, dbias
     # y also depends on x through mean and variance: this removes the components of dy along 1 and along x̂.
-    along_one, along_x = ((own if sums is None else sums) / array_module(dy).maximum(moments[0], 1)).astype(dy.dtype)
+    along_one, along_x = (sums / array_module(dy).maximum(moments[0], 1)).astype(dy.dtype)
     dx = _wide(weight * factor, dy) * (dy - _wide(along_one, dy) - x_hat * _wide(along_x, dy))
     return dx, dweight, dbias
 

@@ -1,18 +1,15 @@
 """Compute with a network: the logits, the loss and its gradients.
 
-Kernels for the arrays' device do this if they have been tested and are correct; otherwise the code in as_written.py
+Kernels for the arrays' device do this if they have been tested and are correct; otherwise the code in plain.py
 does it (see kernels/).
 """
 
-from types import NoneType
-
 import numpy as np
 
-from ..arguments import check_array, check_number, shown
+from ..arguments import check_array, check_number
 from ..devices import array_module, on_device, zeros_in_one_buffer
-from ..exact import ExactSums
 from ..kernels import KERNELS
-from ..layers import make_sync_statistics, track_statistics
+from ..layers import track_statistics, zero_moments
 from .build import channels
 from .checks import check_drawing, check_images, check_layers, check_params, check_running, check_trainable
 from .known import LENET
@@ -35,16 +32,16 @@ def lenet(X, params):
 
 
 @on_device
-def logits(X, params, network=LENET, statistics=(), exact=False):
+def logits(X, params, network=LENET, statistics=()):
     """The network's outputs (N, classes) for images ``X`` (N, C, H, W).
 
     ``statistics``: the mean and variance of each batch norm layer, in one list (see `init_statistics`); without them, a
-    layer uses those of ``X``. ``exact``: compute by granules (exact.py). The result is the same as that of
-    `logits_as_written`, but with kernels/ this is several times faster.
+    layer uses those of ``X``. The result is the same as that of `logits_as_written`, but with kernels/ this is several
+    times faster.
     """
-    kernels = kernels_for(X, params, exact) if len(X) and len(network) else None
+    kernels = kernels_for(X, params) if len(X) and len(network) else None
     if kernels is not None:
-        return kernels.outputs(X, params, network, statistics, exact)
+        return kernels.outputs(X, params, network, statistics)
     return logits_as_written(X, params, network, statistics)
 
 
@@ -59,7 +56,6 @@ def loss_and_grads(
     draws=None,
     loss: str | tuple = "cross_entropy",
     statistics=None,
-    exact=None,
 ):
     """The loss summed over examples (0-d), and its gradients: a list like ``params``.
 
@@ -68,14 +64,12 @@ def loss_and_grads(
     in one buffer (see devices/flat.py), or are written to ``out``, a list like ``params``. ``scale``: a factor for all
     gradients (see parallel/loss_scale.py). ``draws``: the `Draws` for random layers, which a network with dropout
     needs; the same draws drop the same inputs. ``statistics``: batch norm's running means and variances (see
-    `init_statistics`), which are moved in place towards those of ``X``. ``exact``: an `ExactSums`, which adds the
-    gradients to ``out``, int64.
+    `init_statistics`), which are moved in place towards those of ``X``.
 
-    The results are the same as those of `as_written`, but with kernels/ this is several times faster.
+    The results are the same as those of `loss_and_grads_as_written`, but with kernels/ this is several times faster.
 
     Raises ValueError if shapes or dtypes do not fit together, for labels that are not among the network's classes, and
-    for a network with dropout if there are no ``draws``; SumError, a ValueError, for numbers that exact sums cannot
-    hold.
+    for a network with dropout if there are no ``draws``.
     """
     loss = find_loss(loss)
     check_layers(network)
@@ -83,63 +77,49 @@ def loss_and_grads(
     check_params("loss_and_grads: params", params, network)
     check_images("loss_and_grads: X", X, params, network)
     check_array("loss_and_grads: y", y)
-    if out is not None and exact is None:
+    if out is not None:
         check_params("loss_and_grads: out", out, network)
     scale = check_number("loss_and_grads: scale", scale, above=0)
-    if not isinstance(exact, (ExactSums, NoneType)):
-        raise ValueError(f"loss_and_grads: exact is {shown(exact)}; give an ExactSums, or None")
     loss.check(y, len(X), getattr(network, "classes", None))
     check_drawing(network, draws)
     if statistics is not None:
         check_running("loss_and_grads: statistics", statistics, network)
     xp, y = array_module(X), as_targets(y, X.dtype)
     grads = zeros_in_one_buffer(params) if out is None else out
-    sync = make_sync_statistics(channels(network), xp)
-    found = sums_and_grads(X, y, params, network, grads, loss, scale, draws, sync, exact)
-    for mean, variance, own in zip(statistics[::2], statistics[1::2], sync, strict=True) if statistics else ():
-        track_statistics(mean, variance, own.moments)
-    return xp.asarray(found, None if exact else X.dtype)[..., 0].copy(), grads
+    moments = zero_moments(channels(network), xp)
+    found = sums_and_grads(X, y, params, network, grads, loss, scale, draws, moments)
+    for mean, variance, own in zip(statistics[::2], statistics[1::2], moments, strict=True) if statistics else ():
+        track_statistics(mean, variance, own)
+    return xp.asarray(found, X.dtype)[..., 0].copy(), grads
 
 
-def sums_and_grads(X, y, params, network, grads, loss, scale=1.0, draws=None, sync=(), exact=None):
+def sums_and_grads(X, y, params, network, grads, loss, scale=1.0, draws=None, moments=()):
     """Like `loss_and_grads`, without checks: write ``grads``, and return the loss and the number of right answers.
 
-    ``sync``: a `SyncStatistics` for each batch norm layer, to which the sums over images are written.
+    ``moments``: an array (3, C) for each batch norm layer, to which the moments of its input are written.
     """
-    if len(X) == 0 or exact is not None:
-        for array in [*grads, *(own.moments for own in sync)]:
-            array.fill(0)
     if len(X) == 0:
+        for array in [*grads, *moments]:
+            array.fill(0)
         return array_module(X).zeros(2, X.dtype)
-    kernels = _kernels_for(X, params, exact is not None)
+    kernels = _kernels_for(X, params)
     if kernels is None:
-        return sums_as_written(X, y, params, network, grads, loss, scale, draws, sync)
-    how = {"sync_statistics": sync, "scale": scale, "draws": draws, "loss": loss.for_kernels(y), "exact": exact}
-    found = kernels.sums(X, y, params, network, grads, **how)
-    if exact is not None:
-        exact.check()
-    return found
+        return sums_as_written(X, y, params, network, grads, loss, scale, draws, moments)
+    how = {"moments": moments, "scale": scale, "draws": draws, "loss": loss.for_kernels(y)}
+    return kernels.module.in_parts(X, y, params, network, grads, **how)
 
 
-def kernels_for(X, params, exact=False):
-    """The module of kernels/ that computes with these plain arrays; None if the layers compute as they are written.
-
-    Raises ValueError for ``exact`` sums if there are no kernels.
-    """
-    kernels = _kernels_for(X, params, exact)
+def kernels_for(X, params):
+    """The module of kernels/ that computes with these plain arrays; None if the layers compute as they are written."""
+    kernels = _kernels_for(X, params)
     return kernels and kernels.module
 
 
-def _kernels_for(X, params, exact):
+def _kernels_for(X, params):
     """The `Kernels` for these plain arrays, or None."""
     kind = "cpu" if array_module(X) is np else "gpu"
     kernels = KERNELS.get(kind) if kind == "cpu" or USE_CUDA_KERNELS else None
     if kernels and all(array.dtype in kernels.dtypes and array.dtype == X.dtype for array in (X, *params)):
         if kernels.work():
             return kernels
-    if exact:
-        raise ValueError(
-            f"exact sums need kernels, which are not in use here for {X.dtype}: those of GPUs take float32, if they "
-            "work (d2lmgpu devices --check tries them), those of CPUs float64, too; use these, or sums='float'"
-        )
     return None

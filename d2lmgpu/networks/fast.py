@@ -7,7 +7,6 @@ import numpy as np
 
 from ..devices.trials import works
 from ..kernels import KERNELS, Kernels, cpu, cuda
-from ..kernels.stages import to_the_end
 from .build import AvgPool2d, Conv2d, Dense, Flatten, ReLU, sequential
 from .initial import init_params
 from .losses import on_host
@@ -42,8 +41,8 @@ def try_kernels(xp, precision="float32"):
     X, y = xp.array(X), xp.array(y)
     kernels, how = (cpu, {}) if xp is np else (cuda, {"precision": precision})
     there_and_back = kernels.Pass(TRIED, places, X.shape[1:], X.dtype, len(X), False, True, None, {}, **how)
-    found_loss = to_the_end(there_and_back.forward(X, places, y))[0]
-    to_the_end(there_and_back.backward(places, found))
+    found_loss = there_and_back.forward(X, places, y)[0]
+    there_and_back.backward(places, found)
     pairs = zip([found_loss, *found], [loss, *grads], strict=True)
     error = max(np.linalg.norm(on_host(one) - other) / np.linalg.norm(other) for one, other in pairs)
     if not error <= TOLERANCES[precision]:
@@ -57,9 +56,5 @@ def _work():
     return kernels_work(f"gpu({cuda.current_card()})", cupy)
 
 
-def _at_once(kernels):
-    return lambda *args, **options: to_the_end(kernels.in_parts(*args, **options))
-
-
-KERNELS["cpu"] = Kernels(cpu, _at_once(cpu), (np.float32, np.float64))
-KERNELS["gpu"] = Kernels(cuda, _at_once(cuda), work=_work)
+KERNELS["cpu"] = Kernels(cpu, (np.float32, np.float64))
+KERNELS["gpu"] = Kernels(cuda, work=_work)

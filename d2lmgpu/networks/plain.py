@@ -2,24 +2,36 @@
 
 Forward goes through the list of layers from first to last, and keeps every layer's cache; backward goes from last to
 first. All parameters of a network form one list, in order: ``[W1, b1, W2, b2, W3, b3, W4, b4]`` for LeNet.
-as_written.py does the same in parts, for plans.
+
+Plans do this stage by stage, and some divide backward in two: `backward_inputs` and `backward_weights`.
 """
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
-from ..layers.batch_norm import batch_moments, batch_norm_fixed, make_sync_statistics
+from ..kernels.stages import check_grads
+from ..layers import zero_moments
+from ..layers.batch_norm import batch_moments, batch_norm, batch_norm_fixed
+from ..layers.convolution import conv2d, conv2d_grad
+from ..layers.dense import dense, dense_grad
+from ..layers.functions import function_of
 from ..layers.labels import with_right_answers
 from ..spans import span
 from .build import channels
 from .known import LENET
 from .losses import CROSS_ENTROPY
 
+BACKWARD_IN_TWO = (conv2d_grad, dense_grad)
+"""Backward functions that can compute only the gradient of the input, or only the gradients of the parameters."""
+
+WITH_WEIGHT = (conv2d, dense, batch_norm)
+"""Layers whose caches have the weight as their second element."""
+
 
 @on_device
 def loss_and_grads_as_written(X, y, params, network=LENET, loss=CROSS_ENTROPY, draws=None):
     """Like `loss_and_grads`, but computed by the layers as they are written: the reference for kernels/."""
     grads = zeros_in_one_buffer(params)
-    sync = make_sync_statistics(channels(network), array_module(X))
-    return sums_as_written(X, y, params, network, grads, loss, draws=draws, sync=sync)[..., 0].copy(), grads
+    moments = zero_moments(channels(network), array_module(X))
+    return sums_as_written(X, y, params, network, grads, loss, draws=draws, moments=moments)[..., 0].copy(), grads
 
 
 def logits_as_written(X, params, network=LENET, statistics=()):
@@ -34,43 +46,120 @@ def logits_as_written(X, params, network=LENET, statistics=()):
     return X
 
 
-def sums_as_written(X, y, params, network, grads, loss, scale=1, draws=None, sync=()):
+def sums_as_written(X, y, params, network, grads, loss, scale=1, draws=None, moments=()):
     """Write ``grads``, multiplied by ``scale``; return an array of two: the loss, and the number of right answers."""
-    with span("forward"):
-        outputs, caches = forward(network, X, params, draws, sync)
-        found, cache = loss.forward(outputs, y)
-        found = with_right_answers(found, outputs, y)
-    with span("backward"):
-        dy = loss.grad(cache).astype(outputs.dtype, copy=False)
-        backward(network, dy if scale == 1 else dy * dy.dtype.type(scale), caches, grads)
+    outputs, caches = forward(network, X, params, draws, moments)
+    found, cache = loss_forward(outputs, y, loss)
+    _, values = backward(network, loss_backward(cache, loss, scale), caches)
+    check_grads(values, [grad.shape for grad in grads])
+    for grad, value in zip(grads, values, strict=True):
+        grad[...] = value
     return found
 
 
-def forward(network, x, params, draws=None, sync=()):
-    """Take ``x`` through the layers → y, and the layers' caches; batch norm's moments are written to ``sync``."""
-    rest, norms, caches = iter(params), iter(sync), []
-    for layer in network:
-        own, options = [next(rest) for _ in layer.shapes], {}
-        if layer.channels:
-            moments = next(norms).moments
-            moments[...] = batch_moments(x)
-            own.append(moments)
-        if layer.random:
-            options["draws"], draws = draws, draws._replace(layer=draws.layer + 1)
-        x, cache = layer.forward(x, *own, **options)
-        caches.append(cache)
+def forward(layers, x, params, draws=None, moments=()):
+    """Take ``x`` through the layers → y, and the layers' caches; batch norm's moments are written to ``moments``."""
+    rest, norms, caches = iter(params), iter(moments), []
+    with span("forward"):
+        for layer in layers:
+            own, options = [next(rest) for _ in layer.shapes], {}
+            if layer.channels:
+                own.append(next(norms))
+                own[-1][...] = batch_moments(x)
+            if layer.random:
+                options["draws"], draws = draws, draws._replace(layer=draws.layer + 1)
+            x, cache = layer.forward(x, *own, **options)
+            caches.append(cache)
     return x, caches
 
 
-def backward(network, dy, caches, grads):
-    """Go back through the layers, from the gradient of y, and write ``grads``."""
-    rest = list(grads)
-    while rest:  # below the first layer with parameters, no gradient is needed
-        layer, cache = network[len(caches) - 1], caches.pop()
-        if not layer.shapes:
-            dy = layer.backward(dy, cache)
-            continue
-        own = [rest.pop() for _ in layer.shapes][::-1]
-        dy, *values = layer.backward(dy, cache, input_grad=bool(rest))
-        for grad, value in zip(own, values, strict=True):
-            grad[...] = value
+def loss_forward(outputs, y, loss):
+    """→ an array of two numbers, the loss and the number of examples whose largest output is right; and a cache."""
+    with span("forward"):
+        summed, cache = loss.forward(outputs, y)
+        return with_right_answers(summed, outputs, y), (cache, outputs.dtype)
+
+
+def loss_backward(cache, loss, scale=1):
+    """The gradient of the loss, multiplied by ``scale``, with respect to the outputs."""
+    with span("backward"):
+        cache, dtype = cache
+        dy = loss.grad(cache).astype(dtype, copy=False)
+        return dy if scale == 1 else dy * dy.dtype.type(scale)
+
+
+def backward(layers, dy, caches, input_grad=False):
+    """Go back through the layers → dx, and a list of the parameters' gradients.
+
+    ``input_grad``: whether to compute dx, which is otherwise None.
+    """
+    left, grads = sum(len(layer.shapes) for layer in layers), []
+    with span("backward"):
+        for layer, cache in reversed([*zip(layers, caches, strict=True)]):
+            if not (left or input_grad):  # below the first layer with parameters, no gradient is needed
+                break
+            if not layer.shapes:
+                dy = layer.backward(dy, cache)
+                continue
+            left -= len(layer.shapes)
+            dy, *own = layer.backward(dy, cache, input_grad=input_grad or left > 0)
+            grads = own + grads
+    return dy if input_grad else None, grads
+
+
+# What only plans need:
+
+
+def backward_inputs(layers, dy, caches, input_grad=False):
+    """Like `backward`, without the parameters' gradients → dx, and delta, from which `backward_weights` computes them.
+
+    ``delta``: a list of the gradients of the outputs of layers with parameters.
+    """
+    left, delta = sum(bool(layer.shapes) for layer in layers), []
+    with span("backward"):
+        for layer, cache in reversed([*zip(layers, caches, strict=True)]):
+            if not (left or input_grad):
+                break
+            if not layer.shapes:
+                dy = layer.backward(dy, cache)
+                continue
+            left -= 1
+            delta.append(dy)
+            if left or input_grad:
+                alone = {"weight_grad": False} if layer.backward in BACKWARD_IN_TWO else {}
+                dy, *_ = layer.backward(dy, cache, **alone)
+    return dy if input_grad else None, delta[::-1]
+
+
+def backward_weights(layers, delta, caches):
+    """A list of the gradients that `backward_inputs` left out."""
+    rest, grads = iter(delta), []
+    with span("backward"):
+        for layer, cache in zip(layers, caches, strict=False):
+            if layer.shapes:
+                _, *own = layer.backward(next(rest), cache, input_grad=False)
+                grads += own
+    return grads
+
+
+def without_weights(layers, caches):
+    """The caches as plans keep them: without weights, which a device may not hold until backward."""
+    return [
+        (cache[0], None, *cache[2:]) if function_of(layer)[0] in WITH_WEIGHT else cache
+        for layer, cache in zip(layers, caches, strict=True)
+    ]
+
+
+def with_weights(layers, caches, params):
+    """The caches, completed with the weights in the form in which forward used them."""
+    rest, found = iter(params), []
+    for layer, cache in zip(layers, caches, strict=False):
+        own, function = [next(rest) for _ in layer.shapes], function_of(layer)[0]
+        if function in WITH_WEIGHT:
+            x, _, *others = cache
+            weight = own[0]
+            if function is conv2d:
+                weight = weight.transpose(2, 3, 1, 0).reshape(x.shape[1], len(weight))
+            cache = (x, weight, *others)
+        found.append(cache)
+    return found

@@ -1,6 +1,6 @@
 """What a device computes in a training step: a network's loss and gradients, and what becomes of their sums.
 
-                float32                 mixed                            exact (exact.py)
+                float32                 mixed                            exact
     weights     as they are             rounded to float16               as they are
     gradients   float32                 float32, times a scale           int64, in whole units
     their sums  used as they are        used only if all are finite      turned back into floats
@@ -11,8 +11,8 @@ After the allreduce all devices hold the same sums. So each device decides by it
 import numpy as np
 
 from ..devices import DeviceArray, array_module, parts_of
-from ..exact import ExactSums, as_floats, slices_of_granules
-from ..layers.batch_norm import SyncStatistics, track_statistics
+from ..layers.batch_norm import track_statistics
+from ..layers.exact import ExactSums, as_floats, slices_of_granules
 from ..networks import CROSS_ENTROPY, LENET, channels, half_weights, in_half, sums_and_grads
 from .loss_scale import LossScale, are_finite
 
@@ -28,11 +28,11 @@ class Computation:
     def __init__(self, device, network=LENET, loss=CROSS_ENTROPY, statistics=(), aggregated=False):
         self.device, self.network, self.loss, self.statistics = device, network, loss, statistics
         moments = device.buffer("moments", 3 * sum(channels(network)), np.float64)
-        self.sums, start = [], 0
+        self.moments, start = [], 0
         for C in channels(network):
             own, start = moments[start : start + 3 * C].reshape(3, C), start + 3 * C
-            self.sums.append(SyncStatistics(own, device.empty((2, C), np.float64)))
-        self.shared = [DeviceArray(moments, device)] if aggregated and self.sums else []
+            self.moments.append(own)
+        self.shared = [DeviceArray(moments, device)] if aggregated and self.moments else []
 
     def dtype_of_grads(self, dtype):
         """The dtype of gradients, given that of the parameters."""
@@ -43,7 +43,7 @@ class Computation:
 
         ``batch_size``: the number of examples on all devices together.
         """
-        found = sums_and_grads(X, y, params, self.network, grads, self.loss, 1, draws, self.sums)
+        found = sums_and_grads(X, y, params, self.network, grads, self.loss, 1, draws, self.moments)
         return found.astype(X.dtype)
 
     def arrays(self):
@@ -56,8 +56,8 @@ class Computation:
     def final(self, params, grads):
         """The summed gradients, or None if they cannot be used, and by what they are multiplied. Runs on the device."""
         running = zip(self.statistics[::2], self.statistics[1::2], strict=True)
-        for (mean, variance), own in zip(running, self.sums if self.statistics else (), strict=True):
-            track_statistics(mean.raw, variance.raw, own.moments)
+        for (mean, variance), own in zip(running, self.moments if self.statistics else (), strict=True):
+            track_statistics(mean.raw, variance.raw, own)
         return grads, 1
 
 
@@ -81,7 +81,7 @@ class MixedComputation(Computation):
         """As in `Computation`."""
         with self.scale.quiet():
             scale, params = self.scale.scale, half_weights(params)
-            found = sums_and_grads(X, y, params, self.network, grads, self.loss, scale, draws, self.sums)
+            found = sums_and_grads(X, y, params, self.network, grads, self.loss, scale, draws, self.moments)
         return found.astype(X.dtype)
 
     def final(self, params, grads):
@@ -92,7 +92,7 @@ class MixedComputation(Computation):
 
 
 class ExactComputation(Computation):
-    """A `Computation` that adds up over examples as integers, granule by granule."""
+    """A `Computation` that adds up over examples as integers, granule by granule (layers/exact.py)."""
 
     def dtype_of_grads(self, dtype):
         """As in `Computation`."""
@@ -107,7 +107,7 @@ class ExactComputation(Computation):
             total.fill(0)
         for part in slices_of_granules(len(X)):
             here = draws and draws.after(part.start)
-            values = sums_and_grads(X[part], y[part], params, self.network, own, self.loss, 1, here, self.sums)
+            values = sums_and_grads(X[part], y[part], params, self.network, own, self.loss, 1, here, self.moments)
             found = found + sums.losses(values)
             sums.add_gradients(grads, own)
         return found
@@ -117,9 +117,24 @@ class ExactComputation(Computation):
         return [as_floats(grad, param.dtype) for grad, param in zip(grads, params, strict=True)], 1
 
 
+BATCH_STATISTICS = ("local", "aggregated")
+"""The images over which batch norm takes the mean and variance of its running statistics.
+
+local: each device's own images (the textbook). aggregated: the images of all devices (MATLAB's guide). In training it
+normalises over a device's own images in either case.
+"""
+
 PRECISIONS = {"float32": Computation, "mixed": MixedComputation}
 
 
-def computation_for(precision="float32", sums="float"):
-    """The class of computations with this precision and these sums; not both "mixed" and "exact"."""
+def computation_for(network, precision="float32", sums="float"):
+    """The class of computations of a network with this precision and these sums; not both "mixed" and "exact".
+
+    Raises ValueError for exact sums and a network with batch norm.
+    """
+    if sums == "exact" and channels(network):
+        raise ValueError(
+            "sums are exact, but the network has batch norm, whose results depend on how examples are split; use a "
+            "network without it, or sums='float'"
+        )
     return ExactComputation if sums == "exact" else PRECISIONS[precision]

@@ -5,7 +5,7 @@ from ..cluster import as_cluster
 from ..collectives import check_algorithm, find_algorithm
 from ..devices import DeviceArray, DeviceMismatchError
 from ..devices.errors import HOST
-from ..networks import LENET, channels
+from ..networks import LENET
 from ..networks.checks import check_drawing, check_images, check_network, check_params, check_running, check_trainable
 from ..networks.losses import as_targets, find_loss
 from ..optimizers import OPTIMIZERS, DeviceOptimizer, init_optimizer
@@ -40,7 +40,7 @@ def train_batch(
     means and variances, a list on each device, which are updated from the device's own images; None if they are not
     needed. ``loss``: as in `loss_and_grads`. ``draws``: those of the whole minibatch, for a network with dropout.
     ``sums``: "exact" adds gradients as integers, so that any number of devices and any allreduce give the same bits
-    (exact.py); the network must not have batch norm.
+    (layers/exact.py); the network must not have batch norm.
 
     On a `Cluster`, all processes call this with the same batch and with the parameters on their own devices, and all of
     them get the loss of the whole batch.
@@ -86,12 +86,7 @@ def _replicas(devices, device_params, network, optimizer, loss, statistics, sums
         statistics = [()] * len(devices)
     else:
         statistics = _on_each(devices, "the statistics", statistics, check_running, network)
-    if granule_of(sums) > 1 and channels(network):
-        raise ValueError(
-            "train_batch: sums are exact, but the network has batch norm, whose results depend on how examples are "
-            "split; use a network without it, or sums='float'"
-        )
-    computation = computation_for(sums=sums)
+    computation = computation_for(network, sums=sums)
     each = zip(devices, params, optimizer, statistics, strict=True)
     return [Replica(*own, computation(own[0], network, loss, running)) for *own, running in each]
 

@@ -5,7 +5,7 @@ import numpy as np
 from ..arguments import check_name, is_number, plain, shown
 from ..collectives import chunk_bounds
 from ..devices import put
-from ..exact import SUMS
+from ..layers.exact import SUMS
 
 
 def shard_bounds(n, k, loads=None, granule=1):

@@ -50,8 +50,8 @@ def split_batch(X, y, devices, loads=None, sums="float") -> tuple[list[DeviceArr
 
     Shard sizes differ by at most one, or follow ``loads``, a number for each device: its share of the work in any unit,
     where 0 leaves the device idle. Shards may be empty, so there may be fewer examples than devices. With
-    ``sums="exact"``, shards consist of whole granules of 64 examples (see exact.py), and their sizes differ by at most
-    one granule. On a `Cluster`, each process gets the shards of its own devices.
+    ``sums="exact"``, shards consist of whole granules of 64 examples (layers/exact.py), and their sizes differ by at
+    most one granule. On a `Cluster`, each process gets the shards of its own devices.
 
     Raises ValueError if X and y differ in length, and for invalid devices or loads.
     """

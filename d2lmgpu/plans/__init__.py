@@ -25,7 +25,6 @@ from .measure import Measured as Measured, measure_costs as measure_costs, measu
 from .one_f_one_b import one_f_one_b as one_f_one_b
 from .product import copies_of as copies_of
 from .simulate import PlanSimulation as PlanSimulation, estimate_costs as estimate_costs, simulate as simulate
-from .statistics import BATCH_STATISTICS as BATCH_STATISTICS, with_statistics as with_statistics
 from .zero import zero1 as zero1, zero2 as zero2, zero3 as zero3
 from .zero_bubble import zero_bubble as zero_bubble
 

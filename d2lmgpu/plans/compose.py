@@ -10,26 +10,24 @@ Each device does the next item on its list as soon as it can. Items that are don
 """
 
 import itertools
-import math
 
 from ..arguments import as_whole, check_list, check_name, check_text, check_whole, shown
 from ..collectives import ALGORITHMS, schedules_of
 from ..language.actions import Transfer, place
 from ..language.check import check_stages
-from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, all_of, shapes_of, uses_of
+from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, all_of, uses_of
 from ..language.split import units_of_outputs
 from ..networks import LENET
 from ..networks.checks import check_network
 from .cut import cut
 
 
-def compose(computations, micro_batches, network=LENET, stages=None, name="composed", algorithm="ring", flat=True):
+def compose(computations, micro_batches, network=LENET, stages=None, name="composed", algorithm="ring"):
     """The `Plan` that does these ``computations``, a list of (what, stage, micro_batch) for each device.
 
     ``micro_batches``: the number of parts of the minibatch. ``stages``: from `cut`; by default as many as the
     computations name. ``algorithm``: the allreduce among the devices with the same stage, a name in
-    `collectives.ALGORITHMS` or a function like those. It sums all gradients of the stage at once, or without ``flat``
-    those of one parameter after another.
+    `collectives.ALGORITHMS` or a function like those. It sums all gradients of the stage at once.
 
     Raises ValueError for invalid computations, and `PlanError`, a ValueError, if devices would wait for ever. Call
     `prove` to check that the plan is right.
@@ -51,9 +49,7 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     steps = _in_steps(devices, units_of_outputs(network, stages))
     for s in reversed(range(len(stages))):
         holders = [i for i, own in enumerate(held) if s in own]
-        ends = itertools.accumulate(map(math.prod, shapes_of(stages[s], network)), initial=0)
-        for bounds in [all_of(stages[s])] if flat else itertools.pairwise(ends):
-            steps += allreduce(algorithm, holders, ("grads", s), bounds)
+        steps += allreduce(algorithm, holders, ("grads", s), all_of(stages[s]))
         steps.append([Compute("update", device, s) for device in holders])
     return Plan(name, network, stages, micro_batches, layout, steps)
 

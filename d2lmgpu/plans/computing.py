@@ -1,19 +1,25 @@
 """How a device computes a stage of a plan: with kernels, in the way that language/ways.py finds, or layer by layer.
 
-Everything here runs on the device, as work in its queue, with plain arrays. Forward and backward are generators. They
-pause where devices may add up their sums for batch norm.
+Everything here runs on the device, as work in its queue, with plain arrays.
 """
 
 import itertools
 
 from ..devices import array_module, parts_of
-from ..exact import ExactSums
-from ..kernels.stages import Idle, images_last, timed, to_the_end, with_shapes
+from ..kernels.stages import Idle, check_grads, images_last, with_shapes
 from ..language.ways import EMPTY, KEPT, WRITTEN
-from ..layers import make_sync_statistics
+from ..layers import zero_moments
 from ..networks import half_weights
-from ..networks.as_written import backward_in_parts, forward_in_parts, loss_backward, loss_forward
 from ..networks.compute import kernels_for
+from ..networks.plain import (
+    backward,
+    backward_weights,
+    forward,
+    loss_backward,
+    loss_forward,
+    with_weights,
+    without_weights,
+)
 from ..parallel.loss_scale import LossScale
 from .values import Values
 
@@ -22,37 +28,25 @@ class Computing(Values):
     """`Values` with computations. It takes the same arguments, and in addition ``ways``, the plan's `Ways`.
 
     ``mixed``: use mixed precision. The plan's network then rounds the inputs of layers (networks/mixed.py), weights are
-    rounded where they are used, and ``precision`` is a loss scale. ``exact``: a step's `ExactSums` if the ways ask for
-    exact sums; otherwise None.
+    rounded where they are used, and ``precision`` is a loss scale.
     """
 
     def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
         super().__init__(plan, number, device, flat, optimizer, extents, loss, {s for s, _ in ways.computed[number]})
-        self.mixed, self.is_exact, self.exact = mixed, ways.exact, None
+        self.mixed = mixed
         self.precision = LossScale(mixed)
         none = self._new(0)
-        self.kernels = kernels_for(none, [none], ways.exact)
+        self.kernels = kernels_for(none, [none])
         self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
         self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
         self.papers = [{} for _ in plan.stages]  # scratch memory
         self.idle = Idle(2 * len(self.ways))  # passes that are not in use
-        self.firsts = [*itertools.accumulate(map(len, self.shapes), initial=0)]  # each stage's first parameter
 
     def begin(self, minibatch):
         """Begin a step with this `Minibatch`."""
         self.minibatch, self.used = minibatch, self.precision.scale
-        if self.is_exact:
-            self.exact = self._new_exact(sum(minibatch.examples))
-
-    def _new_exact(self, examples):
-        where = f"on {self.device} in step {self.steps + 1}"
-        return ExactSums(examples, where, self.used if self.mixed else None)
-
-    def _of_exact(self, s):
-        """The exact sums, if any, for the parameters of stage s and later stages."""
-        if self.exact is not None:
-            self.exact.first = self.firsts[s]
-        return self.exact
+        for array in itertools.chain(*self.moments.values()):
+            array.fill(0)
 
     def way(self, s, m, examples):
         """How to compute this: as written if there are no kernels, and not at all if there are no examples or units."""
@@ -64,22 +58,15 @@ class Computing(Values):
         return self.way(s, m, self.minibatch.examples[m])
 
     def _forward(self, s, m, way):
-        """A generator that returns y, and the `SyncStatistics` that it uses."""
+        """Compute y, or at the end the loss and the number of right answers; keep a cache, and add up moments."""
         return (self._by_kernels if way == KEPT else self._as_written)(s, m, self._input(s, m))
 
     def _input(self, s, m):
         return self.minibatch.X[m] if s == 0 else self._own("y", s - 1, m, s, "rows")
 
-    def _add_norms(self, kind, s, sync):
-        """Add a micro-batch's moments or sums to those of the stage."""
-        if sync:
-            for whole, own in zip(self.norm_views((kind, s)), sync, strict=True):
-                whole += getattr(own, kind)
-
-    def _take_norms(self, kind, s, sync):
-        """Replace a micro-batch's moments or sums by those over all micro-batches."""
-        for whole, own in zip(self.norm_views((kind, s)), sync, strict=True):
-            getattr(own, kind)[...] = whole
+    def _add_moments(self, s, moments):
+        """Add a micro-batch's moments to those of the stage."""
+        add(zip(self.moments.get(s, ()), moments, strict=True))
 
     def _compute_run(self, s, m, x, final):
         """Compute a run, forward to the loss and back, for some of the examples at a time.
@@ -95,23 +82,22 @@ class Computing(Values):
             dx = self.values["dy", s - 1, m] = self._new((*x.shape[1:], len(x)))
             dx = array_module(dx).moveaxis(dx, -1, 0)
         loss, layers = self.loss.for_kernels(self.minibatch.y[m]), with_shapes(layers, params)
-        sync = self._sync_of_run(s, m)
+        moments = self._moments_of_run(s, m)
         ready = self._teller(stages, final) if final and not more else None
-        how = {"ready": ready, "sync_statistics": sum(sync, []), "draws": self._draws(s, m), "loss": loss, "dx": dx}
-        how["exact"] = self._of_exact(s)
-        sums = to_the_end(self._run_in_parts(s, m, x, params, layers, grads, **how))
-        self.minibatch.sums[m] = sums if how["exact"] or sums is None else sums.astype(x.dtype)
-        for i, own in zip(stages, sync, strict=True):
-            self._add_norms("moments", i, own)
+        how = {"ready": ready, "moments": sum(moments, []), "draws": self._draws(s, m), "loss": loss, "dx": dx}
+        sums = self._run_in_parts(s, m, x, params, layers, grads, **how)
+        self.minibatch.sums[m] = None if sums is None else sums.astype(x.dtype)  # None: they stay on the device
+        for i, own in zip(stages, moments, strict=True):
+            self._add_moments(i, own)
         add(more)
 
-    def _sync_of_run(self, s, m):
-        """The results of `_new_sync` for the stages of a run that begins with stage s."""
-        return [self._new_sync(i) for i in range(s, len(self.layers))]
+    def _moments_of_run(self, s, m):
+        """The results of `_new_moments` for the stages of a run that begins with stage s."""
+        return [self._new_moments(i) for i in range(s, len(self.layers))]
 
-    def _new_sync(self, s):
-        """A `SyncStatistics` for each batch norm layer of a stage."""
-        return make_sync_statistics(self.channels[s], array_module(self.flat))
+    def _new_moments(self, s):
+        """An array for the moments of each batch norm layer of a stage."""
+        return zero_moments(self.channels[s], array_module(self.flat))
 
     def _run_in_parts(self, s, m, x, params, layers, grads, **how):
         """Call the kernels' `in_parts` for a run that begins with stage s; ``how``: its other arguments."""
@@ -135,7 +121,9 @@ class Computing(Values):
         loss = self.loss.for_kernels(targets) if is_last else None
         cache = self._pass(s, m, x, params, loss)
         self._set("cache", s, m, cache)
-        return cache.forward(x, params, targets, self._draws(s, m), self._of_exact(s)), cache.sync
+        y = cache.forward(x, params, targets, self._draws(s, m))
+        self._add_moments(s, cache.moments)
+        return y
 
     def _pass(self, s, m, x, params, loss):
         """A `Pass` that is not in use, or a new one."""
@@ -144,21 +132,17 @@ class Computing(Values):
     def _of_pass(self, s, x, params, loss):
         """The arguments of a new `Pass`."""
         layers, is_last = with_shapes(self.layers[s], params), s == len(self.layers) - 1
-        return layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s], self.is_exact
+        return layers, params, x.shape[1:], self.dtype, len(x), s > 0, is_last, loss, self.papers[s]
 
     def _as_written(self, s, m, x):
         """`_forward` with the layers as they are written."""
-        sync = self._new_sync(s)
-        return self._parts_as_written(s, m, x, sync), sync
-
-    def _parts_as_written(self, s, m, x, sync):
-        parts = forward_in_parts(self.layers[s], x, self._params(s), sync, self._draws(s, m))
-        y, cache = yield from timed("forward", parts)
-        is_last = s == len(self.layers) - 1
+        moments, is_last = self._new_moments(s), s == len(self.layers) - 1
+        y, cache = forward(self.layers[s], x, self._params(s), self._draws(s, m), moments)
+        cache = without_weights(self.layers[s], cache)
+        self._add_moments(s, moments)
         if is_last:
             y, end = loss_forward(y, self.minibatch.y[m], self.loss)
             cache.append(end)
-        cache.append(sync)
         self._set("cache", s, m, cache)
         return y if is_last else images_last(y)
 
@@ -170,25 +154,30 @@ class Computing(Values):
         units = (*self.splits[s].units_of(self.parts[s].params), self.splits[s].units) if columns else None
         return self.minibatch.draws._replace(first=sum(self.minibatch.examples[:m]), layer=self.random[s], units=units)
 
-    def _backward(self, s, m, way, grads):
-        """A generator that adds gradients to ``grads`` and returns dx; and the `SyncStatistics` that it uses."""
+    def _backward(self, s, m, grads):
+        """Go back with kernels: write the parameters' gradients to ``grads``, and return dx."""
         cache = self.values["cache", s, m]
-        if way == KEPT:
-            dy = self._handed_back(s, m)
-            self._of_exact(s)
-            return cache.backward(self._params_of(s), grads, dy, self.precision.scale), cache.sync
-        return self._back_as_written(s, m, grads, cache[-1]), cache[-1]
+        return cache.backward(self._params_of(s), grads, self._handed_back(s, m), self.precision.scale)
 
-    def _back_as_written(self, s, m, grads, sync=()):
-        """A generator that returns dx. Without ``grads``, it keeps the data that W needs."""
-        (*caches, _), dy = self.values["cache", s, m], self._handed_back(s, m)
+    def _back_as_written(self, s, m, how=backward):
+        """Go back through the layers as they are written; return what ``how`` does: dx and gradients, or delta."""
+        layers, cache, dy = self.layers[s], self.values["cache", s, m], self._handed_back(s, m)
         if dy is None:
-            dy = loss_backward(caches.pop(), self.loss, self.precision.scale)
-        arguments = self.layers[s], dy, caches, self._params(s), grads, sync
-        dx, delta = yield from timed("backward", backward_in_parts(*arguments, input_grad=s > 0))
-        if grads is None:
-            self._set("delta", s, m, delta)
-        return images_last(dx) if s else None
+            dy = loss_backward(cache[-1], self.loss, self.precision.scale)
+        caches = with_weights(layers, cache[: len(layers)], self._params(s))
+        dx, found = how(layers, dy, caches, input_grad=s > 0)
+        return images_last(dx) if s else None, found
+
+    def _weights_as_written(self, s, m):
+        """The parameters' gradients from delta."""
+        delta, cache = self.values["delta", s, m], self.values["cache", s, m]
+        return backward_weights(self.layers[s], delta, cache[: len(self.layers[s])])
+
+    def _add_grads(self, action, values):
+        """Add parameters' gradients to those of the stage."""
+        grads = self._grads(action)
+        check_grads(values, [grad.shape for grad in grads])
+        add(zip(grads, values, strict=True))
 
     def _handed_back(self, s, m):
         return None if s == len(self.layers) - 1 else self._own("dy", s, m, s, "columns")
@@ -203,10 +192,8 @@ class Computing(Values):
     def _written_to(self, values):
         """Arrays to which kernels write gradients, and pairs (gradient, array to be added to it afterwards).
 
-        The first result is written directly, so nothing need be added. With exact sums, the kernels add.
+        The first result is written directly, so nothing need be added.
         """
-        if self.is_exact:
-            return [view for value in values for view in self._views(self._flat(value), value[1])], []
         places, more = [], []
         for value in values:
             views = self._views(self._begin(value), value[1])

@@ -22,14 +22,14 @@ from .cut import cut, in_buckets
 
 
 @plain_numbers
-def data(k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring", buckets=False, flat=True):
+def data(k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring", buckets=False):
     """The plan for k devices with ``micro_batches`` each; ``algorithm``: a name in `collectives.ALGORITHMS`.
 
-    ``buckets``: exchange gradients in buckets. ``flat``: see `compose`.
+    ``buckets``: exchange gradients in buckets.
     """
     stages = in_buckets(network) if buckets else cut(network, 1)
     order = [in_turn(i, micro_batches, len(stages)) for i in range(k)]
-    return compose(order, k * micro_batches, network, stages, "data", algorithm, flat)
+    return compose(order, k * micro_batches, network, stages, "data", algorithm)
 
 
 def in_turn(device, micro_batches, stages):

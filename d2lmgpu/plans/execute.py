@@ -16,7 +16,7 @@ from ..cluster.staging import endpoint
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
 from ..language.plan import all_of, shapes_of
 from ..language.prove_plan import replayed
-from ..language.sizes import examples_in_each, examples_of, stage_sizes, whole_granules
+from ..language.sizes import examples_in_each, examples_of, stage_sizes
 from ..language.split import in_shapes, splits_of, views
 from ..language.ways import Ways
 from ..networks import find_loss
@@ -58,8 +58,7 @@ class Execution:
     ``mixed``: use mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
     without them, layers compute as they are written, for reference. ``overlap``: exchange gradients while others are
     still being computed (overlap.py). ``library``: "nccl" or an `Across`, which then sums gradients over all devices,
-    in place of the plan's schedule. ``exact``: use exact sums over examples (exact.py), for the same plans as
-    ``mixed``.
+    in place of the plan's schedule.
     """
 
     make_store, kinds_of_steps = Store, (Step, StepAcross)
@@ -75,7 +74,6 @@ class Execution:
         kernels=True,
         overlap=False,
         library=None,
-        exact=False,
     ):
         everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
@@ -87,9 +85,9 @@ class Execution:
         self.plan, self.everybody, self.devices, self.optimizer = plan, everybody, everybody.mine, optimizer
         self.begun, self.error, self.has_failed = 0, None, False
         self.loss, self.mixed = find_loss(loss), mixed
-        self.overlap, self.library, self.exact = overlap, library, exact
+        self.overlap, self.library = overlap, library
         queues = [*self.devices, *(device.comm_stream for device in self.devices if overlap)]
-        if mixed or exact or everybody.size > 1:
+        if mixed or everybody.size > 1:
             queues += [*map(endpoint, queues)]  # also the queue of a GPU's `Staging`
         self.queues = list(dict.fromkeys(queues))  # the queues in which a step's work is done, and may fail
         host = [np.asarray(to_host(param)) for param in params]
@@ -98,7 +96,7 @@ class Execution:
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
         actions = actions_of(plan, columns)
         extents = extents_of(plan, columns, actions)
-        ways = Ways(plan, columns, kernels, exact)
+        ways = Ways(plan, columns, kernels)
         tasks = {
             i: device.submit(self.make_store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
             for i, device in enumerate(self.devices, everybody.first)
@@ -107,7 +105,7 @@ class Execution:
         self.stores = list(self.store.values())
         for store in self.stores if library else ():
             sizes = {("grads", s): stage.params for s, stage in enumerate(plan.stages)}
-            store.fixed |= {value: store.device.empty(n, store.dtype_of(value)) for value, n in sizes.items()}
+            store.fixed |= {value: store.device.empty(n, store.dtype) for value, n in sizes.items()}
         self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
         last = len(plan.stages) - 1  # the first device that computes each micro-batch's loss:
         self.holder = {c.micro_batch: c.device for c in self.computes if (c.what, c.stage) == ("F", last)}
@@ -140,8 +138,7 @@ class Execution:
         """
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
-        given = () if examples is None else tuple(plain(examples))
-        examples = given or (whole_granules(len(y), self.plan.micro_batches) if self.exact else len(y))
+        examples = len(y) if examples is None else tuple(plain(examples))
         return self.submit_placed(self._place_examples(X, y, draws, examples), lr, tell)
 
     def submit_placed(self, minibatch, lr, tell=0.0):

@@ -14,15 +14,11 @@ BOXES = {
     "B": ("B: backward", "#fdae6b"),
     "I": ("I: the input's gradient", "#fdae6b"),
     "W": ("W: the weights' gradients", "#a1d99b"),
-    "M": ("M: forward to batch norm", "#6baed6"),
-    "S": ("S: back to batch norm", "#fd8d3c"),
     "update": ("update", "#969696"),
     "params": ("transfers of parameters", "#756bb1"),
     "grads": ("transfers of gradients", "#de2d26"),
     "y": ("transfers of y", "#17becf"),
     "dy": ("transfers of dy", "#e377c2"),
-    "moments": ("transfers of moments", "#8c564b"),
-    "sums": ("transfers of sums", "#bcbd22"),
 }
 MESSAGES = {"y": ("y, handed on", COLOURS[0]), "dy": ("dy, handed back", COLOURS[1])}
 """The name and the colour of each kind of message."""

@@ -6,15 +6,12 @@ write:
     number           the number of the step; each step increases it
     order, starts    the examples of each step; at its end, a step fetches those of the next one
     rates, sizes     for each step: the learning rate divided by the size of the minibatch, and this size
-    scale, overflow  for mixed precision: see kernels/cuda/mixed_precision.cu; or whether exact sums overflowed
-    unfit            for exact sums without a scale: the first value that did not fit (see `unfit_error`), and its step
+    scale, overflow  for mixed precision: see kernels/cuda/mixed_precision.cu
     totals           for each micro-batch: the loss and the correct answers, summed over the epoch
 """
 
 import numpy as np
 
-from ..devices import array_module
-from ..exact import ExactSums, as_floats
 from ..kernels.cuda import PRECISIONS, batch_norm, launch, optimize, run, tensor_cores
 from ..kernels.cuda.stages import rounds_output
 from ..parallel import loss_scale
@@ -33,7 +30,6 @@ class GraphStore(GraphPrograms):
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
         self.count, self.zero, self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(5))
         self.flag = cupy.zeros(1, np.float32)  # overflow, summed over devices
-        self.unfit, self.one = cupy.zeros(2, np.int32), cupy.ones(1, np.float32)
         self.fetches = []  # for each micro-batch: its number, images, labels, how to launch, starts
         super().__init__(precision, *arguments)
         self.scale.fill(loss_scale.FIRST_SCALE if self.kind else 1)
@@ -66,7 +62,7 @@ class GraphStore(GraphPrograms):
             x = cupy.zeros((n if with_images else 0, *images.shape[1:]), np.float32)
             how = launch.gather(images.size // len(images) if with_images else 0, n)
             self.fetches.append((m, x, cupy.zeros(n, np.int32), launch.rounding(how, out=half), starts))
-            self.totals[m] = cupy.zeros(1, np.float64 if self.is_exact else np.float32), cupy.zeros(1, np.int32)
+            self.totals[m] = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
 
     def begin_epoch(self, order, starts, rates, sizes, done, totals):
         """Let the next step be number ``done`` of the epoch; ``totals``: those of earlier steps, by micro-batch."""
@@ -92,7 +88,7 @@ class GraphStore(GraphPrograms):
     def changing(self):
         """The arrays that a step changes and that must keep their values after it."""
         own = [self.flat, *self.flat_state, *(array for s in sorted(self.running) for array in self.running[s])]
-        own += [self.taken, self.number, self.scale, self.overflow, self.good_steps, self.unfit]
+        own += [self.taken, self.number, self.scale, self.overflow, self.good_steps]
         own += [array for total in self.totals.values() for array in total]
         return own + [array for _, *each in self.fetches for array in each[:2]]
 
@@ -104,7 +100,6 @@ class GraphStore(GraphPrograms):
         """Restore the values that `save` saved."""
         self.branches.join()  # a failed step may not have joined them
         self.forget()
-        self.half_way.clear()
         for array, saved in self.saved:
             array[...] = saved
         self.saved = None
@@ -117,11 +112,6 @@ class GraphStore(GraphPrograms):
         if not self.counts:
             run(launch.count_step(), self.number, self.zero)
 
-    def _new_exact(self, examples):
-        exact = ExactSums(examples, f"on {self.device}")
-        exact.unfit, exact.scales = self.overflow, self.scale
-        return exact
-
     def fetch(self):
         """Fetch images and labels of the next step, in parallel with the work that follows."""
         with self.bookkeeping:
@@ -130,17 +120,13 @@ class GraphStore(GraphPrograms):
                     run(how, *self.data, self.order, starts, self.number, x, y, self.count, np.int32(len(y)))
 
     def find_overflow(self):
-        """Note whether any final gradient is not finite; with exact sums, whether one was not when it was added."""
-        if self.is_exact and not self.kind:
-            run(launch.exact("note_unfit"), self.overflow, self.number, self.unfit)
-        for grads in () if self.is_exact else self._all_final():
+        """Note whether any final gradient is not finite."""
+        for grads in self._all_final():
             how = tensor_cores.mixed_precision("check_finite", grads.size)
             run(how, grads, self.overflow, np.int32(grads.size))
 
     def clear(self):
         """As in `Store`."""
-        if not self.tracks_early:
-            self.track()
         if self.optimizer.name == "adam":
             run(launch.count_step(), self.taken, self.overflow)
         if self.kind:
@@ -156,16 +142,13 @@ class GraphStore(GraphPrograms):
 
     def _track(self, mean, variance, moments):
         if mean.size:
-            moments = array_module(moments).ascontiguousarray(moments)  # those of split stages are not contiguous
             run(batch_norm.track(mean.size), moments, mean, variance)
 
     def _optimize(self, params, grads, state, lr, batch_size):
-        scale, n = self.scale, params.size
-        if self.is_exact:
-            grads, scale = as_floats(grads, self.dtype), self.one
+        n = params.size
         is_aligned = not (params.data.ptr % ALIGNED or grads.data.ptr % ALIGNED)
-        if n and self.optimizer.name == "sgd" and is_aligned and not (self.kind or self.is_exact):
+        if n and self.optimizer.name == "sgd" and is_aligned and not self.kind:
             run(launch.sgd(n), params, grads, self.rates, self.number, np.int32(n))
         elif n:
-            numbers = self.rates, self.sizes, self.number, scale, self.overflow, self.taken
+            numbers = self.rates, self.sizes, self.number, self.scale, self.overflow, self.taken
             optimize(self.optimizer.name, params, grads, state, *numbers)

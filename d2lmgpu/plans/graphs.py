@@ -25,7 +25,6 @@ from ..cluster import unite
 from ..collectives import allreduce
 from ..devices import DeviceArray
 from ..devices.recording import GraphMemory, Recording
-from ..exact import unfit_error
 from ..kernels.cuda import capture, finish_card, graphs_work
 from ..language.plan import COMPUTES, part_updated
 from ..language.ways import KEPT, WRITTEN
@@ -45,21 +44,17 @@ class GraphExecution(Execution):
 
     kind_of_store = GraphStore
 
-    def __init__(
-        self, plan, params, devices, optimizer="sgd", precision="float32", overlap=False, library=None, exact=False
-    ):
+    def __init__(self, plan, params, devices, optimizer="sgd", precision="float32", overlap=False, library=None):
         self.make_store = functools.partial(self.kind_of_store, precision)
-        how = {"mixed": precision == "mixed", "overlap": overlap, "library": library, "exact": exact}
+        how = {"mixed": precision == "mixed", "overlap": overlap, "library": library}
         super().__init__(plan, params, devices, optimizer, **how)
         self.streams = [queue for queue in self.queues if queue.kind == "gpu"]  # but not those of the host
         self.memory, self.minibatches = GraphMemory(self.streams), {}
         self.last_compute = max((n for n, action in self.actions if action.what in COMPUTES), default=0)
-        of_moments = [n for n, action in self.actions if action.value and action.value[0] == "moments"]
         travels = {action.value for _, action in self.actions if action.what in ("receive", "collective")}
         for i, store in self.store.items():
             own = [compute for compute in self.computes if compute.device == i]
-            store.travels, store.tracks_early = travels, self.last_compute > max(of_moments, default=0)
-            store.targets = {(c.stage, c.micro_batch): c.grads for c in own if c.what == "B"}
+            store.travels = travels
             for (s, m), way in store.ways.items():
                 what = [c.what for c in own if (c.stage, c.micro_batch) == (s, m)]
                 if plan.stages[s].first == plan.stages[s].stop and {*what} == {"F", "B"}:  # a loss alone has a kernel
@@ -95,27 +90,14 @@ class GraphExecution(Execution):
     def totals(self):
         """The loss and the correct answers of each micro-batch, summed over the epoch so far.
 
-        If there are several processes, all of them call this. Raises SumError if in some step a number did not fit into
-        exact sums; no device has updated its parameters since that step began.
+        If there are several processes, all of them call this.
         """
-        if self.exact:
-            self._check_sums()
         totals = np.zeros((self.plan.micro_batches, 2))
         for m, i in self.holder.items():
             if i in self.store:
                 totals[m] = self.store[i].device.submit(self.store[i].total, m).result()
         unite(self.everybody, totals.reshape(-1))
         return totals.tolist()
-
-    def _check_sums(self):
-        unfit = np.zeros((self.plan.k, 2), np.int64)  # for each device: a code for what did not fit, and its step
-        for i, store in self.store.items():
-            unfit[i] = store.device.submit(store.unfit.get).result()
-        unite(self.everybody, unfit.reshape(-1))
-        found = [(step, i, code) for i, (code, step) in enumerate(unfit.tolist()) if code]
-        if found:
-            step, i, code = min(found)  # the first: others heard later, and noted the next step
-            raise unfit_error(code, f"on {self.everybody.names[i]} in step {step} of the epoch")
 
     def fetched(self, i):
         """For each micro-batch that device i begins or ends: its number, and whether the device begins it."""
@@ -186,11 +168,10 @@ class OnDevices(Step):
         if number == self.execution.last_compute:  # this step's examples are no longer needed
             for store in self.execution.stores:
                 self.kernels(store, store.fetch)
-                if store.tracks_early:
-                    self.kernels(store, store.track)
+                self.kernels(store, store.track)
 
     def _agree(self):
-        """For mixed precision or exact sums: tell the kernels whether all devices' gradients are finite, and fit."""
+        """For mixed precision: tell the kernels whether all devices' gradients are finite."""
         stores = self.execution.stores
         self._await_exchanges(self.execution.store)
         for store in stores:
@@ -198,7 +179,7 @@ class OnDevices(Step):
         plan = self.execution.plan
         each = itertools.product(range(plan.k), range(len(plan.stages)))
         is_partial = any(part_updated(plan, i, s) < 1 for i, s in each)  # otherwise each device sees every gradient
-        if plan.k > 1 and (is_partial or self.execution.exact):  # a sum of integers does not show overflow
+        if plan.k > 1 and is_partial:
             self._share_overflow(stores)
 
 

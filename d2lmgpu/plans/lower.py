@@ -5,7 +5,7 @@ collective    do all other transfers of a value in consecutive steps without com
               exchange data with each other: one action of all these devices
 keep          add elements of a value to another value on the same device
 free          drop a value that no later step reads (language/lives.py)
-F, B, I, W, M, S, update
+F, B, I, W, update
 """
 
 import itertools
@@ -49,8 +49,7 @@ def actions_of(plan, columns):
     """The list of the plan's `Action` objects; ``columns``: the plan's steps as `check_plan` returns them."""
     joined, actions, block, gone = joined_values(plan, columns), [], {}, {}
     for life in lives_of(plan, columns):
-        if life.value[0] != "moments":  # moments are read at the step's end
-            gone.setdefault(life.end, []).append(life)
+        gone.setdefault(life.end, []).append(life)
     for number, (computes, _) in enumerate(columns, 1):
         if computes:
             actions += _collectives(block)

@@ -24,7 +24,7 @@ from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, vi
 from ..devices import count_cores, put
 from ..language.check import check_plan
 from ..language.plan import Compute, part_updated
-from ..language.sizes import examples_in_each, whole_granules
+from ..language.sizes import examples_in_each
 from ..language.ways import INNER, SCRATCH, Ways
 from ..layers import Draws
 from ..measuring import repeated, seconds_of
@@ -61,19 +61,18 @@ class Measured(NamedTuple):
         return simulation.seconds + self.preparation * len(simulation.events)
 
 
-def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32", rounds=11, exact=False):
+def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32", rounds=11):
     """Measure the costs of the plan's stages on the first of ``devices``, and the contention; return a `Measured`.
 
     ``devices``: as many as can compute at the same time; from a single device, nothing is learned about contention. A
     plan with the same stages and size of micro-batches runs on each of them ``rounds`` times, after one run that does
-    not count. For virtual devices beyond the number of cores, contention is computed, not measured. ``exact``: use
-    exact sums.
+    not count. For virtual devices beyond the number of cores, contention is computed, not measured.
 
     Raises ValueError for a plan with split stages in which device 0 sends or receives messages.
     """
     batch_size, rounds = plain(batch_size), check_whole("rounds", rounds)
-    in_each = (whole_granules if exact else examples_in_each)(batch_size, plan.micro_batches)
-    alone = _Alone(plan, max(in_each), optimizer, dtype, exact)
+    in_each = examples_in_each(batch_size, plan.micro_batches)
+    alone = _Alone(plan, max(in_each), optimizer, dtype)
     runs = alone.run(devices[:1], rounds)
     apart, whole = alone.costs(runs), runs
     costs = list(map(dict, apart))
@@ -118,8 +117,8 @@ class _Alone:
     for plans with messages.
     """
 
-    def __init__(self, plan, examples, optimizer, dtype, exact):
-        ways, self.exact = Ways(plan, check_plan(plan), exact=exact), exact
+    def __init__(self, plan, examples, optimizer, dtype):
+        ways = Ways(plan, check_plan(plan))
         self.at_once = {s for (_, s, _), way in ways.of.items() if way in (SCRATCH, INNER)}  # stages
         self.is_split = any(stage.split for stage in plan.stages)
         self.plan = plan if self.is_split else _for_one_device(plan)
@@ -133,7 +132,7 @@ class _Alone:
         self.timed = [action for action in self.todo if action.value is None]  # computations and updates
         self.params = init_params(init="he", dtype=dtype, network=plan.network)
         flats, extents = numbered_stages(self.params, self.plan), extents_of(self.plan, columns, actions)[0]
-        self.how = flats, self.optimizer, extents, CROSS_ENTROPY, Ways(self.plan, columns, exact=exact), False
+        self.how = flats, self.optimizer, extents, CROSS_ENTROPY, Ways(self.plan, columns), False
         rng, self.examples = np.random.default_rng(0), max(examples, 1)
         size = self.examples if self.is_split else MICRO_BATCHES * self.examples
         self.X = rng.random((size, *plan.network.input_shape)).astype(dtype)
@@ -171,7 +170,7 @@ class _Alone:
         """Like `run`, for steps of one device in which each micro-batch goes forward and immediately back."""
         stages = self.plan.stages
         plan = compose([in_turn(0, MICRO_BATCHES, len(stages))], MICRO_BATCHES, self.plan.network, stages, "alone")
-        execution = Execution(plan, self.params, [device], self.optimizer, exact=self.exact)
+        execution = Execution(plan, self.params, [device], self.optimizer)
         step = functools.partial(execution.step, draws=Draws(0))
         return repeated(lambda: _round([device], WORK, lambda: step(self.X, self.y, lr=1e-4)), rounds)
 

@@ -1,8 +1,7 @@
 """Simulate a plan: how long would a step take, which devices wait, and how much memory do they hold when?
 
 A computation takes the time given by its cost; collectives/clock.py decides when it begins, and when transfers begin
-and end. Updates take no time unless they have a cost, and moves within a device take none. If batch norm is
-synchronised, M takes the cost of F, because F's products come before batch norm, and B takes its full cost.
+and end. Updates take no time unless they have a cost, and moves within a device take none.
 
 The bubble is the fraction of all devices' time during a step in which they compute nothing.
 """
@@ -17,9 +16,8 @@ from ..arguments import plain, shown
 from ..collectives.clock import Clock
 from ..language.memory import held_in_steps, joined_values, unit_bytes
 from ..language.moves import sent_by
-from ..language.plan import Compute, part_updated, synchronised_stages
+from ..language.plan import Compute, part_updated
 from ..language.prove_plan import check_minibatch, replayed
-from ..language.sizes import whole_granules
 from ..networks import layer_rows
 from ..optimizers import OPTIMIZERS
 from .contention import slowed
@@ -70,9 +68,7 @@ class PlanSimulation:
         ]
 
 
-def simulate(
-    plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,), exact=False
-):
+def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,)):
     """Prove and time a plan. Returns a `PlanSimulation`.
 
     ``network``: from `collectives.network`, with at least as many devices as the plan; without one, messages take no
@@ -80,14 +76,13 @@ def simulate(
     dict for each stage; by default `EQUAL`. Computations that are not in a dict cost nothing. "update" is the cost for
     all elements of the stage; a device that updates only some of them takes that fraction of the time. ``contention``:
     the factors by which a computation is slower while 1, 2, … devices compute; the last one also applies to more
-    devices. `measure_costs` measures both costs and contention. ``exact``: sums are exact, and gradients are int64.
+    devices. `measure_costs` measures both costs and contention.
 
     Raises PlanError for a wrong plan, and ValueError for costs or a network that do not fit.
     """
     columns = replayed(plan).columns
     batch_size = check_minibatch(plan, batch_size, optimizer, dtype)
-    batch_size = whole_granules(batch_size, plan.micro_batches) if exact else batch_size
-    costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype, exact)
+    costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype)
     timed = functools.partial(_timed, plan, columns, network, costs, bytes_of)
     contention = plain(contention)
     factors = {} if contention == [1] else slowed(lambda factors: timed(factors)[1], contention)
@@ -96,7 +91,7 @@ def simulate(
     for event in events:
         busy[event.action.device] += event.end - event.start
     whole = clock.end * plan.k
-    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype, exact=exact)
+    held = held_in_steps(plan, columns, batch_size, OPTIMIZERS[optimizer].states, dtype)
     return PlanSimulation(
         clock.end,
         float(whole - busy.sum()) / whole if whole else 0.0,
@@ -116,21 +111,18 @@ def _timed(plan, columns, network, costs, bytes_of, factors):
 
     ``factors``: {(number of the step, `Compute`): the factor by which this computation is slower}.
     """
-    clock, events, moved, synchronised = Clock(plan.k, network, bytes_of), [], [], synchronised_stages(columns)
+    clock, events, moved = Clock(plan.k, network, bytes_of), [], []
     for number, (computes, moves) in enumerate(columns, 1):
-        each = [_cost(plan, costs, compute, synchronised) * factors.get((number, compute), 1) for compute in computes]
+        each = [_cost(plan, costs, compute) * factors.get((number, compute), 1) for compute in computes]
         times, computed = clock.step(moves, computes, each)
         events += [Event(number, compute, *pair) for compute, pair in zip(computes, computed, strict=True)]
         moved += [(number, each, bytes_of(each.value), *pair) for each, pair in zip(moves, times, strict=True)]
     return clock, events, moved
 
 
-def _cost(plan, costs, compute, synchronised):
-    what = compute.what
-    if compute.stage in synchronised:
-        what = {"M": "F", "F": None}.get(what, what)
-    cost = costs[compute.stage].get(what, 0)
-    return cost * part_updated(plan, compute.device, compute.stage) if what == "update" else cost
+def _cost(plan, costs, compute):
+    cost = costs[compute.stage].get(compute.what, 0)
+    return cost * part_updated(plan, compute.device, compute.stage) if compute.what == "update" else cost
 
 
 def check_costs(costs, plan):

@@ -71,7 +71,7 @@ class Step(Overlap):
     def _before_updates(self):
         """Called at the same point of the step in all processes, when losses are known and nothing has been updated."""
         self._tell_others()
-        if self.execution.mixed or self.execution.exact:
+        if self.execution.mixed:
             self._agree()
 
     def _tell_others(self):
@@ -94,7 +94,7 @@ class Step(Overlap):
             self.kernels(store, self.do, store.do, action, *numbers)
 
     def _agree(self):
-        """In mixed precision, find out whether all gradients are finite; with exact sums, wait for all devices."""
+        """In mixed precision, find out whether all gradients are finite."""
         stores = self.execution.stores
         self._await_exchanges(self.execution.store)
         makers = [functools.partial(self._finite, store) for store in stores]
@@ -130,7 +130,7 @@ class Step(Overlap):
             arrays = [DeviceArray(store.fixed[action.value], queue) for store, queue in pairs]
             allreduce(arrays, execution.library, self.batch)
         elif size:
-            arrays, dtype = Exchanged(self, stores, action), stores[0].dtype_of(action.value)
+            arrays, dtype = Exchanged(self, stores, action), stores[0].dtype
             self._add_exchange(number, action, queues, arrays, size, dtype, *placed)
         self._note_exchange(action, queues)
 

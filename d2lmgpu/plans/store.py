@@ -2,14 +2,11 @@
 
 import numpy as np
 
-from ..devices import array_module, parts_of
-from ..exact import as_floats
-from ..kernels.cuda import optimize
-from ..kernels.stages import to_the_end
+from ..devices import array_module
 from ..language.plan import COMPUTES
 from ..language.ways import EMPTY, INNER, KEPT, SCRATCH
 from ..layers import track_statistics
-from ..networks.as_written import weight_backward
+from ..networks.plain import backward_inputs
 from ..parallel.loss_scale import are_finite
 from .computing import Computing, add
 
@@ -21,10 +18,9 @@ class Store(Computing):
         super().__init__(*arguments)
         self.accepted = True
         self.steps = 0  # updates of the optimiser; in mixed precision not every step has one
-        self.half_way = {}  # after M and S: generators that do the rest
 
     def do(self, action, *more):
-        """Do an action: F, B, I, W, M, S, update, keep or free."""
+        """Do an action: F, B, I, W, update, keep or free."""
         with self.precision.quiet():
             if action.what in COMPUTES and self._way(*action[1:3]) == EMPTY:
                 self._do_nothing(*action[:3], action.target)
@@ -33,8 +29,6 @@ class Store(Computing):
 
     def _do_nothing(self, what, s, m, target):
         """Do a computation that has no examples or units: only make the values that it should leave."""
-        if what in "MS":
-            self._flat(("moments" if what == "M" else "sums", s))
         if what in "BW":
             self._flat(target)
         if what == "F":
@@ -58,76 +52,34 @@ class Store(Computing):
         if way == SCRATCH:
             self._compute_run(s, m, self._input(s, m), final)
         elif way != INNER and s == len(self.layers) - 1:
-            self.minibatch.sums[m] = self._outputs(s, m, way)
+            self.minibatch.sums[m] = self._forward(s, m, way)
         elif way != INNER:
-            self._set("y", s, m, self._outputs(s, m, way))
-
-    def _outputs(self, s, m, way):
-        if ("M", s, m) in self.half_way:
-            parts, sync = self.half_way.pop(("M", s, m))
-            self._take_norms("moments", s, sync)
-            return to_the_end(parts)
-        parts, sync = self._forward(s, m, way)
-        y = to_the_end(parts)
-        self._add_norms("moments", s, sync)
-        return y
-
-    def _M(self, action):  # noqa: N802
-        _, s, m = action[:3]
-        parts, sync = self.half_way["M", s, m] = self._forward(s, m, self._way(s, m))
-        next(parts)
-        self._add_norms("moments", s, sync)
+            self._set("y", s, m, self._forward(s, m, way))
 
     def _B(self, action):  # noqa: N802
         _, s, m = action[:3]
         way = self._way(s, m)
         if way in (SCRATCH, INNER):
             return
-        if ("S", s, m) in self.half_way:
-            parts, sync, places, more = self.half_way.pop(("S", s, m))
-            self._take_norms("sums", s, sync)
+        if way == KEPT:
+            places, more = self._written_to([action.target])
+            dx = self._backward(s, m, places)
+            add(more)
         else:
-            places, more = self._written_to([action.target]) if way == KEPT else (self._grads(action), [])
-            parts, _ = self._backward(s, m, way, places)
-        dx = to_the_end(parts)
-        add(zip(self._grads(action), places, strict=True) if more is None else more)
+            dx, values = self._back_as_written(s, m)
+            self._add_grads(action, values)
         if s:
             self._set("dy", s - 1, m, dx)
 
-    def _S(self, action):  # noqa: N802
-        _, s, m = action[:3]
-        places, more = self._places_of_half(action)
-        parts, sync = self._backward(s, m, self._way(s, m), places)
-        next(parts)
-        self.half_way["S", s, m] = parts, sync, places, more
-        self._set("delta", s, m, places)
-        self._add_norms("sums", s, sync)
-
-    def _places_of_half(self, action):
-        """Arrays to which a pass that pauses writes gradients, and pairs to be added afterwards; None: all arrays."""
-        params = self._params(action.stage)
-        dtype = self.dtype_of(("grads", action.stage))
-        return parts_of(self._zeros(sum(param.size for param in params), dtype), params), None
-
     def _I(self, action):  # noqa: N802
         _, s, m = action[:3]
-        if self.is_exact:  # for the same sums as elsewhere, compute the gradients that W adds here
-            places, _ = self._places_of_half(action)
-            parts, _ = self._backward(s, m, KEPT, places)
-            self._set("delta", s, m, places)
-        else:
-            parts = self._back_as_written(s, m, None)
-        dx = to_the_end(parts)
+        dx, delta = self._back_as_written(s, m, backward_inputs)
+        self._set("delta", s, m, delta)
         if s:
             self._set("dy", s - 1, m, dx)
 
     def _W(self, action):  # noqa: N802
-        _, s, m = action[:3]
-        delta, grads = self.values["delta", s, m], self._grads(action)
-        if self.is_exact:
-            add(zip(grads, delta, strict=True))
-        else:
-            weight_backward(self.layers[s], delta, self.values["cache", s, m], grads)
+        self._add_grads(action, self._weights_as_written(*action[1:3]))
 
     def _update(self, action, lr, batch_size):
         s, part = action.stage, self.parts[action.stage]
@@ -136,22 +88,9 @@ class Store(Computing):
 
     def _optimize(self, params, grads, state, lr, batch_size):
         """Do a step of the optimiser for the elements that the device updates."""
-        if not self.accepted:
-            return
-        if self.is_exact:
-            grads = as_floats(grads, self.dtype)
-            if self.device.kind == "gpu" and self.optimizer.in_graphs:
-                self._optimize_as_in_graphs(params, grads, state, lr, batch_size)
-                return
-        scale = 1 if self.is_exact else self.used
-        self.optimizer.update([params], [grads], *([array] for array in state), self.steps + 1, lr, batch_size * scale)
-
-    def _optimize_as_in_graphs(self, params, grads, state, lr, batch_size):
-        xp = array_module(params)
-        rate, size, one = (xp.full(1, number, np.float32) for number in (lr / batch_size, batch_size, 1))
-        zero, taken = xp.zeros(1, np.int32), xp.full(1, self.steps, np.int32)
-        if params.size:
-            optimize(self.optimizer.name, params, grads, state, rate, size, zero, one, zero, taken)
+        if self.accepted:
+            arrays = [params], [grads], *([array] for array in state)
+            self.optimizer.update(*arrays, self.steps + 1, lr, batch_size * self.used)
 
     def _final(self, s):
         """The elements of a stage's gradients that the device uses for its updates."""
@@ -164,9 +103,9 @@ class Store(Computing):
         self.steps += self.accepted
 
     def track(self):
-        """Update the running statistics, when all moments are final."""
+        """Update the running statistics, when all micro-batches have gone forward."""
         for s, running in self.running.items():
-            of_each = zip(running[::2], running[1::2], self.norm_views(("moments", s)), strict=True)
+            of_each = zip(running[::2], running[1::2], self.moments[s], strict=True)
             for mean, variance, moments in of_each:
                 self._track(mean, variance, moments)
 
@@ -174,10 +113,8 @@ class Store(Computing):
         track_statistics(mean, variance, moments)
 
     def finite(self):
-        """A row with 1 if all final gradients are finite (with exact sums: were finite when added), and otherwise 0."""
-        if self.is_exact:
-            self.exact.check()
-        return [float(not self.exact.overflow if self.is_exact else are_finite(self._all_final()))]
+        """A row with 1 if all final gradients are finite, and otherwise 0."""
+        return [float(are_finite(self._all_final()))]
 
     def _all_final(self):
         """The final gradients of each stage in which the device updates something."""

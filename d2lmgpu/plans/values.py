@@ -1,9 +1,8 @@
 """The values that one device holds while a plan is executed: some are permanent, others come and go.
 
-    params, grads    flat arrays with views for the layers; with exact sums, grads are int64 (exact.py)
+    params, grads    flat arrays with views for the layers
     y, dy            arrays (units, ..., N): images come last, so that each unit is contiguous in memory; a device with
                      only some of the units holds only these
-    moments, sums    flat float64 arrays; batch norm's `SyncStatistics` are views of them
     cache, delta     what forward keeps for backward, and what I keeps for W
 
 Everything here runs on the device, as work in its queue, with plain arrays.
@@ -18,7 +17,7 @@ from ..devices.records import timed
 from ..devices.transfer import copy_between
 from ..language.plan import all_of, norms_of, shapes_of
 from ..language.sizes import output_shapes
-from ..language.split import ROWS, norm_part, norm_views, splits_of, units_of_outputs, views
+from ..language.split import splits_of, units_of_outputs, views
 from .owned import owned_arrays
 
 
@@ -39,7 +38,8 @@ class Values:
 
     ``extents``: for each value of gradients, the elements (start, stop) that the device has. ``computed``: the stages
     that the device computes. For each such stage, ``channels[s]`` lists how many channels of each batch norm layer it
-    has, and ``running[s]`` its running means and variances, in the order of `init_statistics`.
+    has, ``running[s]`` its running means and variances, in the order of `init_statistics`, and ``moments[s]`` the
+    layers' moments (3, C), over the micro-batches of a step.
 
     The attribute ``flat`` is one array with all of the device's parameters; ``own[s]`` is the part of it for stage s.
     ``flat_state`` has such an array for each of the optimiser's states. ``fixed``: arrays for values that need the same
@@ -64,13 +64,14 @@ class Values:
         self.flat_state = [whole for whole, _ in states]
         self.state = {s: [own[s] for _, own in states] for s in self.parts}
         self.norms = [norms_of(stage, plan.network) for stage in plan.stages]
-        self.channels, self.running = {}, {}
+        self.channels, self.running, self.moments = {}, {}, {}
         for s in sorted(computed):
             self.channels[s] = [len(range(*self.channels_of(s).indices(C))) for C in self.norms[s]]
             if self.channels[s]:
                 self.running[s] = [self._new(C) for C in self.channels[s] for _ in ("mean", "variance")]
                 for number, array in enumerate(self.running[s]):
                     array.fill(number % 2)
+                self.moments[s] = [self._new((3, C), np.float64) for C in self.channels[s]]
 
     def _in_one_piece(self, name):
         """An array of zeros for the device's "params" or "state", and its parts by stage."""
@@ -83,11 +84,6 @@ class Values:
         """Set the device's part of the parameters, from a flat host array for each stage."""
         for s, part in self.parts.items():
             self.own[s][...] = array_module(self.own[s]).asarray(flat[s][slice(*part.params)])
-
-    def dtype_of(self, value):
-        """The dtype in which a value is transferred."""
-        kind = value[0]
-        return np.dtype(np.float64 if kind in ROWS else np.int64 if kind == "grads" and self.is_exact else self.dtype)
 
     def forget(self):
         """Forget everything that belongs only to one step."""
@@ -112,9 +108,6 @@ class Values:
         kind, s = value[:2]
         if kind == "grads":
             return self.extents[value]
-        if kind in ROWS:
-            part = self.parts[s].params if s in self.parts else None
-            return norm_part(kind, self.norms[s], self.splits[s], part)
         return self.parts[s].params if self._always(s) else all_of(self.plan.stages[s])
 
     def elements(self, value, bounds):
@@ -136,10 +129,6 @@ class Values:
     def channels_of(self, s):
         """The device's channels in a stage's batch norm layers, a slice."""
         return slice(None) if self.splits[s] is None else slice(*self.splits[s].units_of(self.parts[s].params))
-
-    def norm_views(self, value):
-        """The parts of a stage's moments or sums for each of its batch norm layers: arrays (3, C) or (2, C)."""
-        return norm_views(self._flat(value), ROWS[value[0]], self.norms[value[1]], self.splits[value[1]])
 
     def _always(self, s):
         """Whether the device holds all parameters that it needs for the stage even between steps."""
@@ -165,7 +154,7 @@ class Values:
             if new is None:
                 new = self.spare.pop(value[:2], None)  # new memory is slow: the system zeroes each page
             if new is None or new.size != stop - start:
-                new = self._new(stop - start, self.dtype_of(value))
+                new = self._new(stop - start)
             self.values[value] = new
             if kind != "params":
                 self.unwritten.add(value)

@@ -7,9 +7,9 @@ import numpy as np
 from ..arguments import as_array, as_numpy, check_list, check_whole
 from ..cluster import as_cluster, gather
 from ..data import to_float
-from ..devices import put, to_host
-from ..exact import ExactSums, slices_of_granules
+from ..devices import array_module, put, to_host
 from ..layers import check_labels
+from ..layers.exact import ExactSums, slices_of_granules
 from ..layers.labels import right_answers
 from ..networks import CROSS_ENTROPY, LENET, channels, find_loss, logits
 from ..networks.losses import as_targets, on_host
@@ -58,7 +58,7 @@ def evaluate(
     loss per example.
 
     With ``metrics``, a dict of functions (see metrics.py), the result is a dict of "accuracy" (or "loss") and each
-    metric, per example. ``sums``: "exact" gives the same bits on any number of devices (see exact.py).
+    metric, per example. ``sums``: "exact" gives the same bits on any number of devices (see layers/exact.py).
 
     On a `Cluster` all processes call this and get the same result; the parameters are one list, or one for each of the
     process's own devices.
@@ -129,8 +129,14 @@ def _sums(X, y, params, statistics, network, loss, metrics, exact):
     if not len(X):
         return [0.0] * (1 + len(metrics))
     with span("evaluate"):
-        outputs = logits(to_float(X), params, network, statistics, exact is not None)
+        outputs = (by_granules if exact else logits)(to_float(X), params, network, statistics)
         return sums_of(outputs, y, loss, metrics, exact)
+
+
+def by_granules(X, params, network, statistics=()):
+    """Like `logits`, computed granule by granule, and thus with the same bits on any number of devices."""
+    parts = [logits(X[part], params, network, statistics) for part in slices_of_granules(len(X))]
+    return array_module(X).concatenate(parts)
 
 
 def sums_of(outputs, y, loss, metrics, exact=None):

@@ -31,7 +31,7 @@ def has_copies(plan):
     if any(stage.split for stage in plan.stages):
         return False
     everything = [(s, all_of(stage), all_of(stage)) for s, stage in enumerate(plan.stages)]
-    first = {(c.device, c.micro_batch) for c in itertools.chain(*plan.steps) if c[0] in ("F", "M") and c.stage == 0}
+    first = {(c.device, c.micro_batch) for c in itertools.chain(*plan.steps) if c[0] == "F" and c.stage == 0}
     own = {(i * plan.k // plan.micro_batches, i) for i in range(plan.micro_batches)}
     return all(sorted(parts) == everything for parts in plan.layout) and first == own
 

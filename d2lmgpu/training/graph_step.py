@@ -33,7 +33,7 @@ class GraphStep(PlanStep):
 
     def _execution(self, params, devices, loss):
         settings = self.settings
-        options = settings.precision, settings.overlap, self._library(devices), settings.sums == "exact"
+        options = settings.precision, settings.overlap, self._library(devices)
         return self.kind_of_execution(self.plan, params, devices, make_optimizer(settings), *options)
 
     def _get_ready(self, X, devices, batch_size):

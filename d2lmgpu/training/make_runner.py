@@ -5,7 +5,7 @@ from dataclasses import replace
 from ..cluster import gather
 from ..devices import DeviceError
 from ..devices.trials import tell
-from ..exact import GRANULE, sizes_of_granules
+from ..layers.exact import GRANULE, sizes_of_granules
 from ..networks import CROSS_ENTROPY, find_loss
 from ..optimizers import make_optimizer
 from ..parallel import measure_loads
@@ -51,7 +51,7 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved=No
 
 def is_plain(settings):
     """Whether the textbook's steps do what the settings ask for; otherwise a plan does."""
-    return settings.split is None and not settings.overlap and settings.batch_statistics != "synchronised"
+    return settings.split is None and not settings.overlap
 
 
 def all_of_them(everybody, here):
@@ -78,7 +78,8 @@ def find_loads(X, y, params, network, everybody, settings, saved, note):
 def can_use_graphs(X, y, everybody, network, settings):
     """Whether steps should be CUDA graphs. Raises ValueError if they cannot be graphs but the precision needs it."""
     wanted = settings.graphs and settings.preprocess is None and make_optimizer(settings).in_graphs
-    wanted = wanted and find_loss(settings.loss) is CROSS_ENTROPY
+    wanted = wanted and find_loss(settings.loss) is CROSS_ENTROPY and settings.sums == "float"
+    wanted = wanted and settings.batch_statistics == "local" and settings.flat
     can = wanted and can_be_graph(X, y, everybody.mine, network, settings.precision)
     if any(name.startswith("gpu") for name in everybody.names):  # all processes know that
         can = all_of_them(everybody, can)

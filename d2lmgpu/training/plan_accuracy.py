@@ -1,17 +1,15 @@
 """Evaluation of the test set on the devices of a plan in which no device has all parameters."""
 
-import functools
-
 import numpy as np
 
 from ..cluster import unite
 from ..data import to_float
 from ..devices import put, to_host
-from ..exact import SUMS
 from ..language.plan import Compute, norms_of, shapes_of
+from ..layers.exact import SUMS
 from ..networks import CROSS_ENTROPY, HALF, logits, logits_as_written
 from ..spans import span
-from .accuracy import PREDICTION_BATCH, TestSet, sums_of
+from .accuracy import PREDICTION_BATCH, TestSet, by_granules, sums_of
 from .splits import limits_of
 
 
@@ -37,7 +35,7 @@ class SplitTestSet(TestSet):
     def _place(self, X, y):
         """Place nothing on the devices; only find out which devices compute each stage."""
         self.X, self.y, plan = X, y, self.plan
-        self.batch, self.logits = PREDICTION_BATCH, functools.partial(logits, exact=self.exact is not None)
+        self.batch, self.logits = PREDICTION_BATCH, by_granules if self.exact else logits
         if any(limits_of(self.everybody)):
             self.batch = max(1, min(PREDICTION_BATCH, self.batch_size // plan.micro_batches))
             if self.exact:

@@ -17,7 +17,6 @@ from ..collectives import LIBRARIES
 from ..collectives.library import check_cards
 from ..data import epoch_size
 from ..devices import synchronize, to_host
-from ..exact import SUMS
 from ..layers import Draws
 from ..networks import LENET, find_loss
 from ..networks.checks import is_random
@@ -34,7 +33,7 @@ from .plan_accuracy import SplitTestSet
 from .resume import START
 from .settings import Settings
 from .splits import check_memory, limits_of, plan_of
-from .together import check_replicas, make_stop
+from .together import check_copies, make_stop
 
 AHEAD = 8
 """How many steps may be under way at once if a device is a GPU."""
@@ -70,7 +69,6 @@ class PlanStep:
     def _execution(self, params, devices, loss):
         settings = self.settings
         how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap, "library": self._library(devices)}
-        how["exact"] = settings.sums == "exact"
         return Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
 
     def _library(self, devices):
@@ -87,7 +85,7 @@ class PlanStep:
         for store in self.execution.stores if self.are_copies else ():
             warm_up(store, -(-batch_size // self.plan.micro_batches), self.y)
         self.feeds_shards = self.are_copies and not self.limited
-        options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed", "sums")}
+        options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed")}
         self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, **options)
 
     @classmethod
@@ -193,7 +191,7 @@ class PlanStep:
 
     def check_copies(self, epoch, step):
         """As in `Runner`."""
-        check_replicas(self.execution, self.settings.batch_statistics, epoch, step)
+        check_copies(self.copies(), self.execution.everybody, False, epoch, step)
 
     def _wait(self, ahead):
         """If more than ``ahead`` steps are under way, wait until only this many are; on GPUs, wait for all of them."""
@@ -208,11 +206,8 @@ class PlanStep:
 
     def _examples(self, n):
         """How many of n examples each micro-batch has: equal parts of a device's share; None means equal parts of n."""
-        granule, k, each = SUMS[self.settings.sums], self.plan.k, self.each
-        if self.settings.loads is None and not self.are_copies:
-            if granule == 1:
-                return None
-            k, each = self.plan.micro_batches, 1
-        shares = shard_bounds(n, k, self.settings.loads, granule)
-        parts = (shard_bounds(stop - start, each, granule=granule) for start, stop in shares)
+        if not self.are_copies:
+            return None
+        shares = shard_bounds(n, self.plan.k, self.settings.loads)
+        parts = (shard_bounds(stop - start, self.each) for start, stop in shares)
         return tuple(stop - start for part in parts for start, stop in part)

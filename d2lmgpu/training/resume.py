@@ -11,7 +11,6 @@ import numpy as np
 
 from ..checkpoints import CheckpointError, load_checkpoint
 from ..devices.trials import tell
-from ..networks import channels
 from ..networks.describe import described, restored
 from ..words import REACHED, listed, several
 from .fields import kind_in_files, of_kind
@@ -41,7 +40,15 @@ POSITION = {about.name: kind_in_files(about) for about in fields(Position)}
 STATE = {"history": HISTORY, "position": POSITION, "optimizer_steps": int, "model": MODEL, "data": str}
 """The kinds of values in a run's checkpoint."""
 
-GONE = (("precision 'tf32'", lambda history: history.get("precision") == "tf32"),)
+GONE = (
+    ("precision 'tf32'", lambda history: history.get("precision") == "tf32"),
+    ("batch_statistics 'synchronised'", lambda history: history.get("batch_statistics") == "synchronised"),
+    ("exact sums and a split", lambda history: history.get("sums") == "exact" and history.get("split") is not None),
+    (
+        "exact sums in mixed precision",
+        lambda history: history.get("sums") == "exact" and history["precision"] == "mixed",
+    ),
+)
 """What only earlier versions could do: what it is called, and whether a history from a file has it."""
 
 ORDER = ("loads", "allreduce", "split", "pipeline", "micro_batches")
@@ -86,7 +93,7 @@ def restore(checkpoint, history, runner, network, everybody, checksum):
         raise CheckpointError(f"resume: the checkpoint is beyond epoch {history.epochs}; ask for more epochs")
     runner.set_state(checkpoint.arrays, checkpoint.state["optimizer_steps"])
     rates = _other_rates(saved, runner.settings, runner.steps, position)
-    for why in (_other_order(saved, history, network), rates):
+    for why in (_other_order(saved, history), rates):
         if why and everybody.rank == 0:
             tell(f"resume: {why}")
     seconds = "seconds_per_epoch", "examples_per_second"
@@ -95,9 +102,9 @@ def restore(checkpoint, history, runner, network, everybody, checksum):
     return position
 
 
-def _other_order(saved, history, network):
+def _other_order(saved, history):
     """A line on why sums are added in another order than before, or None."""
-    exact = history.sums == "exact" and not (history.batch_statistics == "local" and channels(network))
+    exact = history.sums == "exact"
     here, there = ([name.split("(")[0] for name in run.devices] for run in (history, saved))
     same = {*here} == {*there} if exact else here == there
     other = [] if same else [f"devices are {listed(history.devices)}, not {listed(saved.devices)}"]

@@ -13,12 +13,13 @@ from os import PathLike
 from ..arguments import MAX_SEED, check_arguments, check_name, shown
 from ..cluster import Across, as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
-from ..exact import SUMS
 from ..kernels.cuda import PRECISIONS
+from ..layers.exact import SUMS
 from ..networks import INITS, LOSSES, NETWORKS, Network, check_width, find_loss
 from ..optimizers import OPTIMIZERS
 from ..parallel import check_loads, check_precision
-from ..plans import BATCH_STATISTICS, MOST_MICRO_BATCHES, Plan
+from ..parallel.computation import BATCH_STATISTICS
+from ..plans import MOST_MICRO_BATCHES, Plan
 from ..schedules import SCHEDULES, learning_rates
 from ..transforms import TRANSFORMS, find_transform
 from ..words import name_of
@@ -40,6 +41,12 @@ def _check_loads(name, loads):
 def _check_algorithm(name, algorithm):
     if not (isinstance(algorithm, str) and algorithm == "mpi"):  # `Cluster.across` checks it
         check_algorithm(algorithm, training=True)
+
+
+def _check_batch_statistics(name, kind):
+    if isinstance(kind, str) and kind == "synchronised":
+        raise ValueError(f"{name} 'synchronised' are gone; use 'local', as in the textbook, or 'aggregated'")
+    check_name(name, kind, BATCH_STATISTICS)
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,11 @@ class Settings:
         _check_loads,
     )
     batch_statistics: str = setting(
-        "local", "the images over which batch norm takes its statistics", tuple(BATCH_STATISTICS), same=True
+        "local",
+        "the images of which batch norm's running statistics are",
+        BATCH_STATISTICS,
+        _check_batch_statistics,
+        same=True,
     )
     scale_batch: bool = flag("multiply batch size and learning rate by the number of devices", recorded=False)
     preprocess: str | Callable | None = setting(

@@ -23,16 +23,16 @@ from ..collectives import ALGORITHMS, LIBRARIES
 from ..devices import DeviceMemoryError
 from ..language.plan import Compute, Plan
 from ..layers.functions import function_of
-from ..networks import channels, in_half
-from ..plans import MOST_DEVICES, PLANS, copies_of, prove_plan, with_statistics
-from ..plans.channels import STAGES
+from ..networks import in_half
+from ..plans import MOST_DEVICES, PLANS, copies_of, prove_plan
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
 SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
 USUAL_PIPELINE = "1f1b"
 EXAMPLE = "data=2,layers=2"
 
-WITH_LOADS = ("data", "zero1", "zero2", "zero3")
+WITHOUT_A_SPLIT = {"sums": "float", "batch_statistics": "local", "check_every": 0, "flat": True}
+"""The settings that must have these values with a split."""
 
 WITH_OVERLAP = ("data", "zero1")
 """Splits in which each device keeps all gradients until they are exchanged; other splits save this memory."""
@@ -54,6 +54,12 @@ def check_together(settings):
     split, pipeline = settings.split, settings.pipeline
     if settings.sums == "exact" and settings.precision != "float32":
         raise ValueError(f"sums are exact, which is for precision 'float32', not {settings.precision!r}; leave one out")
+    if settings.sums == "exact" and settings.overlap:
+        raise ValueError("sums are exact, and overlap is True; exact sums are exchanged at once: leave one out")
+    if settings.batch_statistics == "aggregated" and settings.overlap:
+        raise ValueError("batch_statistics is 'aggregated', and overlap is True; leave one out")
+    if settings.overlap and not settings.flat:
+        raise ValueError("overlap is True, and flat is False; overlap exchanges gradients in buckets: leave one out")
     if split is None:
         if pipeline is not None:
             raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers; give split='layers', too")
@@ -64,19 +70,14 @@ def check_together(settings):
         _check_beside_plan(settings)
     else:
         _check_choice(split, pipeline, settings.algorithm)
-    if settings.loads is not None and split not in WITH_LOADS:
-        raise ValueError(f"loads are for splits in which each device has its own examples: {', '.join(WITH_LOADS)}")
-    if settings.sums == "exact" and any(name in STAGES for name in (split, *_factors(split))):
-        raise ValueError(
-            f"sums are exact, but split {split!r} divides the sums within one example among devices; use another split"
-        )
-    if settings.batch_statistics == "synchronised":
-        pipeline = pipeline or (USUAL_PIPELINE if settings.micro_batches > 1 else None)
-        if "layers" in (split, *_factors(split)) and pipeline not in (None, "gpipe"):
-            raise ValueError(
-                f"batch_statistics is 'synchronised', but with pipeline {pipeline!r} a micro-batch goes backward "
-                "before the last one has gone forward; use pipeline='gpipe'"
-            )
+    if settings.overlap and split == "zero1" and settings.precision == "mixed":
+        raise ValueError("overlap is True with split 'zero1', which cannot be in precision 'mixed'; leave one out")
+    for name, usual in WITHOUT_A_SPLIT.items():
+        value = getattr(settings, name)
+        if value != usual:
+            raise ValueError(f"{name} is {shown(value)}, which is for training without a split; leave one out")
+    if settings.loads is not None and split != "data":
+        raise ValueError("loads are for training without a split, or with split 'data'; leave one out")
     if settings.loads == "auto":
         raise ValueError("loads 'auto' work only without a split; give numbers, one for each device")
     if settings.overlap and not isinstance(split, Plan) and split not in WITH_OVERLAP:
@@ -85,8 +86,6 @@ def check_together(settings):
             f"overlap is True, which is for splits in which each device has all gradients at once, {allowed}; leave it "
             "out"
         )
-    if not settings.flat and split != "data":
-        raise ValueError("flat is False, which is for data parallelism; leave flat out with another split")
 
 
 def _check_beside_plan(settings):
@@ -141,17 +140,8 @@ def plan_of(settings, k, network, everybody=None, graphs=False):
         algorithm = "ring"
     elif everybody is not None and algorithm == "hierarchical":
         algorithm = everybody.schedules(algorithm)
-    exact = settings.sums == "exact"
-    if exact and channels(network) and settings.batch_statistics != "synchronised":
-        raise ValueError(
-            f"sums are exact, but batch_statistics {settings.batch_statistics!r} by definition depend on the number "
-            "of devices; give batch_statistics='synchronised'"
-        )
     plan = _plan(settings, k, in_half(network) if mixed and not graphs else network, algorithm)
-    plan = with_statistics(plan, settings.batch_statistics if channels(network) else "local", algorithm)
-    # also for statistics over all images: other splits update as soon as they can
-    together = settings.batch_statistics == "synchronised" and settings.split in (None, "data")
-    return updates_last(plan) if mixed or together or exact else plan
+    return updates_last(plan) if mixed else plan
 
 
 def _plan(settings, k, network, algorithm):
@@ -165,7 +155,7 @@ def _plan(settings, k, network, algorithm):
         copies, (name, count) = factors["data"], next(item for item in factors.items() if item[0] != "data")
         return copies_of(pipeline if name == "layers" else name, copies, count, micro_batches, network, algorithm)
     maker = PLANS[pipeline if split == "layers" else split]
-    options = {"algorithm": algorithm, "buckets": settings.overlap, "flat": settings.flat}  # it takes some of these
+    options = {"algorithm": algorithm, "buckets": settings.overlap}  # it takes some of these
     known = inspect.signature(maker).parameters
     return maker(k, micro_batches, network, **{name: options[name] for name in options if name in known})
 
@@ -203,8 +193,10 @@ def check_memory(plan, everybody, settings, batch_size, y, dtype, sizes=None):
     that of the parameters. Raises DeviceMemoryError, listing the splits that would fit, if a device's limit is too low.
     """
     number = np.dtype(dtype if y.dtype.kind == "f" else np.int64)  # of a target, on the devices
-    target_bytes, exact = y[0].size * number.itemsize, settings.sums == "exact"
-    peaks = prove_plan(plan, sizes or batch_size, settings.optimizer, target_bytes=target_bytes, exact=exact).peak
+    target_bytes = y[0].size * number.itemsize
+    peaks = prove_plan(plan, sizes or batch_size, settings.optimizer, target_bytes=target_bytes).peak
+    if settings.sums == "exact":  # gradients have 8 bytes instead of 4, and a granule's have 4 more
+        peaks = [peak + 8 * sum(stage.params for stage in plan.stages) for peak in peaks]
     limits = limits_of(everybody)
     lacking = [peak - limit if limit else 0 for peak, limit in zip(peaks, limits, strict=True)]
     most = max(lacking)
@@ -241,8 +233,7 @@ def _that_fit(network, limits, settings, batch_size, target_bytes):
             plan = plan_of(replace(settings, split=split, pipeline=pipeline), len(limits), network)
         except ValueError:  # too few layers, or it does not fit other settings
             continue
-        exact = settings.sums == "exact"
-        peaks = prove_plan(plan, batch_size, settings.optimizer, target_bytes=target_bytes, exact=exact).peak
+        peaks = prove_plan(plan, batch_size, settings.optimizer, target_bytes=target_bytes).peak
         if all(limit is None or peak <= limit for peak, limit in zip(peaks, limits, strict=True)):
             found.append(f"{split} ({max(peaks):,})")
     return found

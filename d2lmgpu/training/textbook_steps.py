@@ -66,7 +66,8 @@ class TextbookSteps:
     def _replica(self, device, params, optimizer):
         settings, statistics = self.settings, [put(array, device) for array in init_statistics(self.network)]
         how = self.network, self.loss, statistics, settings.batch_statistics == "aggregated"
-        return Replica(device, params, optimizer, computation_for(settings.precision, settings.sums)(device, *how))
+        computation = computation_for(self.network, settings.precision, settings.sums)(device, *how)
+        return Replica(device, params, optimizer, computation)
 
     @classmethod
     def of(cls, X, y, params, devices, network=LENET, **settings):

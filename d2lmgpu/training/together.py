@@ -9,12 +9,9 @@ same everywhere. Without the check, you would notice only that nothing is learne
 import math
 from dataclasses import fields
 
-import numpy as np
-
 from ..cluster import agree, gather
 from ..cluster.rendezvous import usual_of
-from ..devices import DeviceArray, to_host
-from ..language.plan import norms_of
+from ..devices import to_host
 from ..monitor import Stop
 from ..words import listed
 from .history import sha256
@@ -83,32 +80,6 @@ def share_times(everybody, history):
 
 class DriftError(RuntimeError):
     """Copies of the parameters differ, although they should be the same."""
-
-
-def check_replicas(execution, batch_statistics, epoch, step):
-    """Raise DriftError, in all processes, if devices differ after ``step`` of ``epoch`` (both from 1).
-
-    Values that several devices hold should be the same on all of them: parameters, and batch norm's statistics unless
-    they are each device's own ("local"). ``execution``: the `Execution` of a plan. All processes call this between the
-    same steps.
-    """
-    stages, network, everybody = execution.plan.stages, execution.plan.network, execution.everybody
-    rows = np.zeros((len(execution.stores), len(stages)))
-    for row, store in zip(rows, execution.stores, strict=True):
-        for s, own in store.own.items():
-            arrays = [own] if batch_statistics == "local" else [own, *store.running.get(s, ())]
-            row[s] = int(sha256(to_host(DeviceArray(array, store.device)) for array in arrays)[:DIGITS], 16)
-    found = gather(everybody, rows)
-    holders = {}
-    for device, parts in enumerate(execution.plan.layout):
-        for part in parts:
-            holders.setdefault(part[:2], []).append(device)
-    all_have_all = len({*map(tuple, holders.values())}) == 1
-    for (s, _), devices in holders.items():
-        has_statistics = batch_statistics != "local" and norms_of(stages[s], network)
-        what = "parameters or statistics" if has_statistics else "parameters"
-        what += "" if all_have_all else f" of stage {s}"
-        _check_alike([everybody.names[device] for device in devices], found[devices, s].tolist(), what, epoch, step)
 
 
 def check_copies(copies, everybody, with_statistics, epoch, step):

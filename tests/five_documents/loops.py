@@ -389,12 +389,9 @@ def the_accuracy_of_all():
     "`d2lmgpu train --network lenet-bn --batch-statistics aggregated`",
 )
 def statistics_of_all():
-    ways = {how: trained(2, network=NORMED, batch_statistics=how) for how in ("local", "aggregated", "synchronised")}
+    ways = {how: trained(2, network=NORMED, batch_statistics=how) for how in ("local", "aggregated")}
     means = {how: result.statistics[0] for how, result in ways.items()}
     assert not np.allclose(means["local"], means["aggregated"], rtol=1e-4)
-    one = trained(1, network=NORMED)
-    close(ways["synchronised"].statistics, one.statistics)
-    close(ways["synchronised"].params, one.params)
 
 
 @loops("find the layers that have such statistics", "`networks.channels(network)`, `layer.channels` of each layer")

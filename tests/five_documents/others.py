@@ -16,7 +16,7 @@ from .article import (
 )
 from .guide import on_a_cluster, pictures_in_folders, prediction_on_several
 from .items import TINY, close, items_of, on_one, refused, trained
-from .loops import callbacks, metrics, preprocessing, statistics_of_all
+from .loops import callbacks, metrics, preprocessing
 
 others = items_of("others")
 
@@ -53,11 +53,6 @@ others(
     prefetched,
 )
 others("transforms of the pictures", '`preprocess="flip+shift"`, `preprocess=function`', preprocessing)
-others(
-    "batch norm over all devices (`SyncBatchNorm`)",
-    "`d2lmgpu train --network lenet-bn --batch-statistics synchronised`",
-    statistics_of_all,
-)
 others(
     "shards of parameters, gradients and state (FSDP, ZeRO)",
     "`d2lmgpu train --split zero1`, `d2lmgpu train --split zero2`, `d2lmgpu train --split zero3`",

@@ -20,15 +20,15 @@ class BatchNorm:
     """x (C, H, W, n) or (C, n) → y, normalised, after ReLU if ``relu`` and pooled as in squares.py.
 
     ``moments`` (3, C) and ``sums`` (2, C) are those of these images. Between `measure` and `forward`, and between
-    `measure_back` and `backward`, they are added up for all images, in ``sync``. If ``statistics``, (mean, variance),
-    are given, these are used instead.
+    `measure_back` and `backward`, they are added up for all images, in ``whole`` and ``whole_sums``. If ``statistics``,
+    (mean, variance), are given, these are used instead.
     """
 
     def __init__(self, x, size, kind, relu, input_grad):
         C, *sides, _ = x.shape
         self.x, self.y = x, np.empty(pooled_shape(x, size), x.dtype)
         self.moments, self.sums = np.zeros((3, C)), np.zeros((2, C))
-        self.sync = self.statistics = None
+        self.whole = self.whole_sums = self.statistics = None
         self.places = x[0, ..., 0].size
         count = max(1, min(C, BLOCK // x[:1].nbytes))
         self.blocks = [slice(start, min(C, start + count)) for start in range(0, C, count)]
@@ -61,7 +61,7 @@ class BatchNorm:
             self.moments[2, block] = _sums(work) + count * mean**2
 
     def forward(self):
-        mean, variance = self.statistics or mean_and_variance(self.sync.moments)
+        mean, variance = self.statistics or mean_and_variance(self.whole)
         self.mean = self._wide(mean.astype(self.x.dtype))
         self.factor = self._wide((1 / (variance + EPSILON) ** 0.5).astype(self.x.dtype))
         self.slope = self.factor * self.params[0]
@@ -94,7 +94,7 @@ class BatchNorm:
         """dx = (dz - mean of dz - x̂ · mean of dz · x̂) · weight · factor, in place of dz."""
         if self.dx is None:
             return
-        along_one, along_x = map(self._wide, (self.sync.sums / self.sync.moments[0]).astype(dy.dtype))
+        along_one, along_x = map(self._wide, (self.whole_sums / self.whole[0]).astype(dy.dtype))
         for block in self.blocks:
             work, dx = self._centred(block, self.mean[block]), self.dx[block]
             np.multiply(work, along_x[block] * self.factor[block], out=work)

@@ -10,7 +10,7 @@ does both for a part of the images at a time, in one program.
 
 import numpy as np
 
-from ...layers import make_sync_statistics
+from ...layers import zero_moments
 from .program import Program, backward_together, forward_together, parts_of, rounds_of
 from .scratch import scratch, shared_scratch
 
@@ -20,13 +20,12 @@ class Pass:
 
     ``input_grad``: whether the gradient of the images is wanted. ``with_loss``: whether the layers are the network's
     last ones; ``loss``: as in `in_parts`. ``papers``: the lists of scratch arrays of passes of these layers on this
-    device, a dict by the number of images, to which new ones are added. ``exact``: whether the parts are granules.
-    ``sync``: the `SyncStatistics` of its batch norm layers. Both ways pause at each of these layers, so that its sums
-    may be added up over devices.
+    device, a dict by the number of images, to which new ones are added.
+    ``moments``: those of its batch norm layers, after `forward`.
     """
 
-    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers, exact=False):
-        sizes, _ = parts_of(layers, shape, tuple(param.shape for param in params), np.dtype(dtype), N, exact)
+    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers):
+        sizes, _ = parts_of(layers, shape, tuple(param.shape for param in params), np.dtype(dtype), N)
         self.shape, self.input_grad, self.with_loss, self.programs = (N, *shape), input_grad, with_loss, []
         for size in sizes:
             with shared_scratch(papers.setdefault(size, [])):
@@ -36,37 +35,34 @@ class Pass:
                 else:
                     program.dlogits = scratch(program.logits.shape, dtype)
                 # gradients to be added; asked for last, so that other passes do without
-                adds = len(sizes) > 1 or exact
+                adds = len(sizes) > 1
                 program.more = [scratch(param.shape, dtype) for param in params] if adds else None
             self.programs.append(program)
-        self.sync = make_sync_statistics([len(norm.x) for norm in self.programs[0].norms])
-        self.rounds = rounds_of(self.programs, N, self.sync)  # parts wait for each other at batch norm
+        self.moments = zero_moments([len(norm.x) for norm in self.programs[0].norms])
+        self.rounds = rounds_of(self.programs, N, self.moments)  # parts wait for each other at batch norm
 
-    def forward(self, X, params, y=None, draws=None, exact=None):
-        """A generator; its result is the outputs (..., N) for ``X`` (N, ...), a new array.
+    def forward(self, X, params, y=None, draws=None):
+        """The outputs (..., N) for ``X`` (N, ...), a new array.
 
-        With targets ``y`` (N, ...) it is an array of two, the loss and how many outputs are right, as in `in_parts`.
-        That function also explains ``draws`` and ``exact``; ``exact`` is for `backward` as well.
+        With targets ``y`` (N, ...) the result is an array of two, the loss and how many outputs are right. ``draws``:
+        as in `in_parts`.
         """
-        self.exact = exact
         Y = None if self.with_loss else np.empty((*self.programs[0].logits.shape[:-1], len(X)), X.dtype)
         sums = 0
         for assigned in self.rounds:
             self._load(assigned, params)
-            sums = sums + (yield from forward_together(assigned, X, y, self.sync, draws, exact))
+            sums = sums + forward_together(assigned, X, y, self.moments, draws)
             for program, part in assigned:
                 if not self.with_loss:
                     Y[..., part] = program.logits[..., : program.m]
                 program.unload()
-        if not self.with_loss:
-            return Y
-        return sums if exact else sums.astype(X.dtype)
+        return sums.astype(X.dtype) if self.with_loss else Y
 
     def backward(self, params, grads, dy=None, scale=1):
-        """A generator that writes the parameters' gradients to ``grads``.
+        """Write the parameters' gradients to ``grads``; return the gradient of X (..., N), new, if it is wanted.
 
-        Its result is the gradient of X (..., N), a new array, if it is wanted. ``dy`` (N, ...): the gradient of the
-        outputs, unless the layers are the last ones; then the gradient of the loss, multiplied by ``scale``, is used.
+        ``dy`` (N, ...): the gradient of the outputs, unless the layers are the last ones; then the gradient of the
+        loss, multiplied by ``scale``, is used.
         """
         N, *shape = self.shape
         dx = np.empty((*shape, N), self.programs[0].x.dtype) if self.input_grad else None
@@ -75,12 +71,11 @@ class Pass:
             for program, part in assigned if not self.with_loss else ():
                 program.handed_back = np.moveaxis(dy[part], 0, -1)
             add, scale = assigned is not self.rounds[-1], scale if self.with_loss else 1
-            yield from backward_together(assigned, self.sync, scale, grads, add=add, dx=dx, exact=self.exact)
+            backward_together(assigned, self.moments, scale, grads, add=add, dx=dx)
             for program, _ in assigned:
                 program.unload()
         return dx
 
     def _load(self, assigned, params):
         for program, _ in assigned:
-            program.use_statistics(self.sync)
             program.load(params)

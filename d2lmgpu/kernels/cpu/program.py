@@ -15,11 +15,11 @@ import math
 
 import numpy as np
 
-from ...exact import sizes_of_granules
-from ...layers import batch_norm, make_sync_statistics
+from ...layers import batch_norm, zero_moments
 from ...layers.functions import EACH_BY_ITSELF, function_of, output_shapes
 from ...layers.labels import right_answers
-from ..stages import Idle, Stages, norm_channels, timed, to_the_end
+from ...spans import span
+from ..stages import Idle, Stages, norm_channels
 from .choose import make_stages
 from .stages import OtherLoss, SoftmaxCrossEntropy
 
@@ -47,50 +47,43 @@ def in_parts(
     network,
     grads,
     ready=None,
-    sync_statistics=(),
+    moments=(),
     scale=1.0,
     draws=None,
     loss=None,
     dx=None,
-    exact=None,
 ):
-    """Loss and gradients as a generator, pausing where ``sync_statistics`` are to be summed: networks/as_written.py.
+    """Loss and gradients, as in networks/plain.py; the moments of batch norm's inputs are written to ``moments``.
 
     ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,). The cross-entropy is summed over
     examples, and its gradients, multiplied by ``scale``, are written to ``grads``; ``ready(i)`` is called as soon as
     those from number ``i`` on are written. The result is an array of two: the loss, and how many images have their
     label as the largest logit. Random layers draw from ``draws``. ``loss``: another loss, a function of outputs and
     targets that returns it and its gradient with respect to the outputs. ``dx`` (N, C, H, W): where to write the
-    gradient with respect to X, which a network's first layers have no use for. ``exact``: the `ExactSums` by which
-    gradients are added to ``grads``, which are int64 then.
+    gradient with respect to X, which a network's first layers have no use for.
     """
-    options = {"input_grad": dx is not None, "exact": exact is not None}
-    with borrowed_programs(network, params, X, sync_statistics, **options) as programs:
+    with borrowed_programs(network, params, X, input_grad=dx is not None) as programs:
         for program in programs:
             program.use_loss(loss)
-        sums, rounds = np.zeros(2), rounds_of(programs, len(X), sync_statistics)
+        sums, rounds = np.zeros(2), rounds_of(programs, len(X), moments)
         for assigned in rounds:
-            for program, _ in assigned if exact and assigned is not rounds[0] else ():
-                program.load(params)  # each granule's gradients are a sum of their own
-            sums += yield from forward_together(assigned, X, y, sync_statistics, draws, exact)
+            sums += forward_together(assigned, X, y, moments, draws)
             is_last = assigned is rounds[-1]
             how = {"ready": ready if is_last else None, "dx": None if dx is None else np.moveaxis(dx, 0, -1)}
-            written = grads if is_last or exact else None
-            yield from backward_together(assigned, sync_statistics, scale, written, exact=exact, **how)
+            backward_together(assigned, moments, scale, grads if is_last else None, **how)
     return sums
 
 
-def outputs(X, params, network, statistics=(), exact=False):
+def outputs(X, params, network, statistics=()):
     """The network's outputs (N, ...), a new array.
 
-    ``statistics``: the mean and variance of each batch norm layer, in one list. ``exact``: whether to compute by
-    granules.
+    ``statistics``: the mean and variance of each batch norm layer, in one list.
     """
-    sync_statistics = () if statistics else make_sync_statistics(norm_channels(network, params))
-    with borrowed_programs(network, params, X, sync_statistics, statistics, exact=exact) as programs:
+    moments = () if statistics else zero_moments(norm_channels(network, params))
+    with borrowed_programs(network, params, X, statistics) as programs:
         Y = np.empty((len(X), *programs[0].logits.shape[:-1]), X.dtype)
-        for assigned in rounds_of(programs, len(X), sync_statistics):
-            to_the_end(forward_together(assigned, X, None, sync_statistics))
+        for assigned in rounds_of(programs, len(X), moments):
+            forward_together(assigned, X, None, moments)
             for program, part in assigned:
                 Y[part] = np.moveaxis(program.logits[..., : program.m], -1, 0)
     return Y
@@ -106,87 +99,85 @@ def rounds_of(programs, N, together):
     return [pairs] if together else [[pair] for pair in pairs]
 
 
-def forward_together(assigned, X, y, sync_statistics, draws=None, exact=None):
-    """Send all parts forward to the end; at each batch norm layer they wait for each other, and then for other devices.
+def forward_together(assigned, X, y, moments, draws=None):
+    """Send all parts forward to the end, from one batch norm layer to the next: there they wait for each other.
 
-    ``exact``: the `ExactSums` of parts that are granules.
+    ``moments``: an array for each of these layers, for the sum over all parts; empty if statistics are given. Returns
+    an array of two, the summed loss and how many images have their label as the largest logit; 0 without labels ``y``.
     """
-    passes = [
-        timed("forward", program.forward(X[part], None if y is None else y[part], draws and draws.after(part.start)))
-        for program, part in assigned
-    ]
-    for i, sync in enumerate(sync_statistics):
-        for one in passes:
-            next(one)
-        norms = [program.norms[i] for program, _ in assigned]
-        sync.moments[...] = sum(exact.moments(norm.moments, norm.places) if exact else norm.moments for norm in norms)
-        yield
-    ends = map(to_the_end, passes)
-    return sum(map(exact.losses, ends) if exact and y is not None else ends)
+    with span("forward"):
+        programs = [program for program, _ in assigned]
+        for program, part in assigned:
+            program.begin(X[part], draws and draws.after(part.start))
+        for i, whole in enumerate(moments):
+            for program in programs:
+                program.forward_to(i)
+            whole[...] = sum(program.norms[i].moments for program in programs)
+            for program in programs:
+                program.norms[i].whole = whole
+        return sum(program.forward_to_the_end(None if y is None else y[part]) for program, part in assigned)
 
 
-def backward_together(assigned, sync_statistics, scale, grads, ready=None, add=False, dx=None, exact=None):
+def backward_together(assigned, moments, scale, grads, ready=None, add=False, dx=None):
     """The same way back. With ``grads``, the first part's gradients are written there, and those of the others added.
 
     ``add``: whether to add those of the first part as well. ``dx`` (..., N): where to write the gradient of X, or None.
-    ``exact``: as in `forward_together`; then all gradients are added.
     """
-    programs = [program for program, _ in assigned]
-    passes = []
-    for program in programs:
-        how = add or program is not programs[0], ready if program is programs[-1] else None, exact
-        passes.append(timed("backward", program.backward(scale, grads, *how)))
-    for i, sync in reversed(list(enumerate(sync_statistics))):
-        for one in passes:
-            next(one)
-        sums = [program.norms[i].sums for program in programs]
-        sync.sums[...] = sum(map(exact.norm_sums, sums) if exact else sums)
-        yield
-    for one, (program, part) in zip(passes, assigned, strict=True):
-        to_the_end(one)
-        if dx is not None:  # at once: programs may share scratch arrays
-            dx[..., part] = program.stages[0].dx[..., : program.m]
+    with span("backward"):
+        programs = [program for program, _ in assigned]
+        for program in programs:
+            program.begin_backward(scale)
+
+        def back(program, i=None):
+            is_last = program is programs[-1]
+            program.backward_to(i, grads, add or program is not programs[0], ready if is_last else None)
+
+        for i in reversed(range(len(moments))):
+            for program in programs:
+                back(program, i)
+            whole_sums = sum(program.norms[i].sums for program in programs)
+            for program in programs:
+                program.norms[i].whole_sums = whole_sums
+        for program, part in assigned:
+            back(program)
+            if dx is not None:  # at once: programs may share scratch arrays
+                dx[..., part] = program.stages[0].dx[..., : program.m]
 
 
 @contextlib.contextmanager
-def borrowed_programs(network, params, X, sync_statistics=(), statistics=(), input_grad=False, exact=False):
+def borrowed_programs(network, params, X, statistics=(), input_grad=False):
     """Programs with ``params`` loaded for the images ``X``, used here alone until they are given back; made if need be.
 
     Usually this is one program, which takes one part of the images after another, since layers treat each image by
     itself. Batch norm needs all images in the middle of the network: then there is a program for each part, so that all
-    parts can wait there; but not with ``statistics`` (see `outputs`). ``sync_statistics``, ``input_grad``: as in
-    `Stages`. ``exact``: whether the parts are granules; those of the same size share one program.
+    parts can wait there; but not with ``statistics`` (see `outputs`). ``input_grad``: as in `Stages`.
 
     Raises what the layers raise if the sizes do not fit together.
     """
     key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype)
-    sizes, others = parts_of(*key, len(X), exact)
-    together, how = batch_norm in others and not statistics, (input_grad, exact)
-    if not together and not exact:
+    sizes, others = parts_of(*key, len(X))
+    together = batch_norm in others and not statistics
+    if not together:
         sizes = [max(sizes)]
-    key = (*key, *how, *sizes)
+    key = (*key, input_grad, *sizes)
     programs = _idle.take(key)
     if programs is None:
-        new = [Program(network, params, X.shape[1:], X.dtype, n, *how) for n in (sizes if together else set(sizes))]
-        programs = new if together else [next(one for one in new if one.n == n) for n in sizes]
-    for program in {*programs}:
+        programs = [Program(network, params, X.shape[1:], X.dtype, n, input_grad) for n in sizes]
+    for program in programs:
         program.load(params)
-        program.use_statistics(sync_statistics, statistics)
+        program.use_statistics(statistics=statistics)
     yield programs  # if work with them fails, they are not given back
-    for program in {*programs}:
+    for program in programs:
         program.unload()
     _idle.give_back(key, programs)
 
 
-def parts_of(network, shape, param_shapes, dtype, N, exact=False):
+def parts_of(network, shape, param_shapes, dtype, N):
     """How many of N images of this ``shape`` go through the network at a time: a list of numbers, as equal as possible.
 
-    Also returns the functions of those layers that do not treat each image separately. ``exact``: whether the parts are
-    granules.
+    Also returns the functions of those layers that do not treat each image separately.
     """
     outputs, others = _outputs_of(network, shape, param_shapes, dtype)
-    if exact:
-        return sizes_of_granules(N), others
     most = N if others - {batch_norm} else max(1, min(MICRO_BATCH, MOST_OUTPUTS // outputs))
     parts = -(-N // most)
     return [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))], others
@@ -207,12 +198,11 @@ class Program(Stages):
     or what the layers after this part of a network have ``handed_back`` for them.
     """
 
-    def __init__(self, network, params, shape, dtype, n, input_grad=False, exact=False):
+    def __init__(self, network, params, shape, dtype, n, input_grad=False):
         self.n = n
         self.x = np.empty((*shape, n), dtype)
         super().__init__(network, params, self.x, shape, make_stages, input_grad)
-        is_added = exact or self.norms
-        self.more = [np.empty_like(param) for param in params] if is_added else None  # gradients to be added
+        self.more = [np.empty_like(param) for param in params] if self.norms else None  # gradients to be added
         self.logits, self.cross_entropy, self.handed_back = self.stages[-1].y, None, None
 
     def load(self, params):
@@ -234,52 +224,59 @@ class Program(Stages):
             self.loss = OtherLoss(self.logits, function)
         self.dlogits = self.loss.dx
 
-    def forward(self, X, y, draws=None):
-        """Send up to n images forward: a generator that pauses at each batch norm layer.
-
-        Its result is an array of two, the summed loss and how many images have their label as the largest logit;
-        without labels ``y``, it is 0. Without ``draws``, nothing is random.
-        """
-        self.m = len(X)
+    def begin(self, X, draws=None):
+        """Take up to n images. Without ``draws``, nothing is random."""
+        self.m, self.next = len(X), 0
         np.copyto(self.x[..., : self.m], X.transpose(*range(1, X.ndim), 0))
         if self.m < self.n:
             self.x[..., self.m :] = 0
         self.use_draws(draws)
-        for stage in self.stages:
-            if stage in self.norms and stage.statistics is None:
-                stage.measure()
-                yield
+
+    def forward_to(self, i):
+        """Go forward to batch norm layer i, and measure the moments of its input."""
+        stop = self.stages.index(self.norms[i])
+        for stage in self.stages[self.next : stop]:
+            stage.forward()
+        self.norms[i].measure()
+        self.next = stop
+
+    def forward_to_the_end(self, y):
+        """Go forward through the other stages; return an array of two as in `forward_together`, or 0 without ``y``."""
+        for stage in self.stages[self.next :]:
             stage.forward()
         if y is None:
             return 0
         return np.array([self.loss.forward(y), right_answers(self.logits[:, : self.m].T, y)])
 
-    def backward(self, scale, grads, add, ready, exact=None):
-        """Add the gradients of the images of the last `forward` to the stages' sums: a generator that pauses likewise.
-
-        They are multiplied by ``scale``. With ``grads``, the sums are written there, from the last stage to the first,
-        or added to what is there.
-        """
-        dy = self.dlogits
+    def begin_backward(self, scale):
+        """Begin to add the gradients of the images of the last forward, times ``scale``, to the stages' sums."""
+        dy = self.dy = self.dlogits
         if self.handed_back is not None:
             np.copyto(dy[..., : self.m], self.handed_back)
         dy[..., self.m :] = 0
         if scale != 1:
             np.multiply(dy, dy.dtype.type(scale), out=dy)
-        for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
-            if stage in self.norms:
-                stage.measure_back(dy)
-                yield
-            stage.backward(dy)
-            dy = stage.dx
+        self.next = len(self.stages)
+
+    def backward_to(self, i, grads, add, ready):
+        """Go back to batch norm layer i, and measure its sums; or, if i is None, back to the first stage.
+
+        With ``grads``, the sums of gradients are written there, from the last stage to the first, or added to what is
+        there.
+        """
+        stop = 0 if i is None else self.stages.index(self.norms[i]) + 1
+        for stage, owned in reversed([*zip(self.stages, self.owners, strict=True)][stop : self.next]):
+            stage.backward(self.dy)
+            self.dy = stage.dx
             if grads is not None and owned.start < owned.stop:
-                stage.store(self.more[owned] if add or exact else grads[owned])
-                if exact:
-                    exact.add_gradients(grads[owned], self.more[owned], owned.start)
-                elif add:
+                stage.store(self.more[owned] if add else grads[owned])
+                if add:
                     for total, grad in zip(grads[owned], self.more[owned], strict=True):
                         total += grad
                 if ready is not None:
                     ready(owned.start)
-            if dy is None:
+            if self.dy is None:
                 break
+        self.next = stop
+        if i is not None:
+            self.norms[i].measure_back(self.dy)

@@ -4,7 +4,6 @@ from .add import ADDED as ADDED, add as add, adds_across as adds_across
 from .branches import Branches as Branches
 from .capture import capture as capture, graphs_span as graphs_span, graphs_work as graphs_work
 from .convolution import Convolution as Convolution
-from .granules import Granules as Granules
 from .launch import Launch as Launch
 from .optimizers import optimize as optimize
 from .passes import Pass as Pass, in_parts as in_parts, outputs as outputs

@@ -85,8 +85,7 @@ class BatchNorm:
 
     ``count`` (1,): how many of the N are examples. ``half``: whether y is rounded to float16.
 
-    `measure` and `measure_back` write this device's sums to ``sync``; before `forward` and `backward` they may be added
-    up for all devices. If ``statistics``, (mean, variance), are given, these are used instead of moments.
+    `measure` writes the moments of x to ``whole``; if ``statistics``, (mean, variance), are given, these are used.
     """
 
     def __init__(self, x, S, max_pool, relu, input_grad, count, half=False):
@@ -105,30 +104,29 @@ class BatchNorm:
         self.input_grad = over_images("input_grad", norm, N)
         size = max(self.moments.workspace, self.gradient_sums.workspace)
         self.workspace = empty(size, np.float64)  # forward of partial moments, backward of partial sums
-        self.sync = self.statistics = None
+        self.sums, self.whole, self.statistics = empty((2, norm.C), np.float64), None, None
 
     def measure(self):
         """Compute the moments of x."""
         run(self.moments, self.x, self.count, self.workspace, self.N)
         parts = np.int32(self.moments.grid[0])
-        run(self.moments_sum, self.workspace, self.count, self.sync.moments, parts, self.N)
+        run(self.moments_sum, self.workspace, self.count, self.whole, parts, self.N)
 
     def forward(self, weight, bias):
         if self.statistics:
             how, statistics = self.normalise_fixed, self.statistics
         else:
-            how, statistics = self.normalise, [self.sync.moments]
+            how, statistics = self.normalise, [self.whole]
         run(how, self.x, weight, bias, *statistics, self.count, self.y, self.mask, self.N)
 
     def measure_back(self, dy, grads):
         """Compute the sums of dz and of dz · x̂, and the gradients of weight and bias."""
-        moments, sums = self.sync
-        run(self.gradient_sums, self.x, dy, self.mask, moments, self.count, self.workspace, self.N)
+        run(self.gradient_sums, self.x, dy, self.mask, self.whole, self.count, self.workspace, self.N)
         parts = np.int32(self.gradient_sums.grid[0])
-        run(self.gradient_sums_sum, self.workspace, moments, sums, *grads, parts)
+        run(self.gradient_sums_sum, self.workspace, self.whole, self.sums, *grads, parts)
 
     def backward(self, dy, params, grads):
         """Compute ``dx``, if it is wanted."""
         if self.dx is not None:
-            arrays = self.x, dy, self.mask, params[0], *self.sync, self.count, self.dx
+            arrays = self.x, dy, self.mask, params[0], self.whole, self.sums, self.count, self.dx
             run(self.input_grad, *arrays, self.N)

@@ -133,15 +133,3 @@ def add(n, dtype="float32"):
     """Arguments: dst, src, n. For float32, float64 or int64."""
     options = macros(LONG=True) if dtype == "int64" else macros(DOUBLE=dtype == "float64")
     return streaming("add.cu", "add", n, options)
-
-
-def exact(name, n=1):
-    """A kernel of exact.cu, for n numbers.
-
-    name           arguments
-    add_gradients  terms, total, scale, unfit, unit, limit, code, granules, n
-    add_units      the same
-    add_losses     losses, hits, loss, correct, epoch_loss, epoch_correct, step, unfit, unit, limit, code, granules
-    note_unfit     unfit, step, first
-    """
-    return elementwise("exact.cu", name, n)._replace(block=(32 if name == "add_losses" else 256,))

@@ -1,8 +1,4 @@
-"""How an optimiser's kernel is launched, in graphs and, with exact sums, also where kernels are launched one by one.
-
-CuPy's operations round after each multiplication, but a kernel does not always do so. Where the bits must be the same,
-they must all come from the kernel.
-"""
+"""How an optimiser's kernel is launched in a CUDA graph."""
 
 import numpy as np
 

@@ -13,7 +13,7 @@ import functools
 import numpy as np
 
 from ...devices import array_module
-from ...layers import make_sync_statistics, rounded_to_half
+from ...layers import rounded_to_half, zero_moments
 from ...layers.labels import with_right_answers
 from ..stages import Stages
 from . import launch
@@ -34,7 +34,7 @@ class Program(Stages):
     are computed beside the main stream; the caller of `backward` then joins the branches. Without ``with_loss``,
     forward ends with the logits, and the caller writes ``dlogits`` before `backward`. ``input_grad``: whether the
     gradient of the images is wanted. ``x``, ``labels``, ``scale``: the caller's arrays, to be used in place of new
-    ones. ``parts``: as in `Granules`.
+    ones.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Program(Stages):
     ):
         import cupy
 
-        self.N, self.parts = N, [(self, slice(None))]
+        self.N = N
         self.x = empty((N, *shape)) if x is None else x
         self.labels = empty(N, np.int32) if labels is None else labels
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
@@ -98,12 +98,12 @@ class Program(Stages):
         """The gradient of x, after `backward`."""
         return self.stages[0].dx if self.stages else self.dlogits
 
-    def own_sync_statistics(self):
-        """New `SyncStatistics`, for sums over this device's images alone."""
-        return make_sync_statistics([norm.x.shape[1] for norm in self.norms], array_module(self.x))
+    def new_moments(self):
+        """New arrays for the moments of batch norm layers."""
+        return zero_moments([norm.x.shape[1] for norm in self.norms], array_module(self.x))
 
     def forward(self, params, X=None, y=None, draws=None):
-        """Logits, the summed loss, the number of right answers: a generator that pauses at each batch norm layer.
+        """Logits, the summed loss, the number of right answers, all on the device.
 
         N images and labels are copied to where the launches read them, unless they are there already. Without
         ``draws``, nothing is random.
@@ -119,7 +119,6 @@ class Program(Stages):
         for stage, owned in zip(self.stages, self.owners, strict=True):
             if stage in self.norms and stage.statistics is None:
                 stage.measure()
-                yield
             stage.forward(*params[owned])
         if not self.with_loss:
             return
@@ -133,7 +132,7 @@ class Program(Stages):
             run(launch.softmax_cross_entropy_sum(classes, N), *arguments, np.int32(N))
 
     def backward(self, params, grads, ready=None):
-        """The gradients of what went forward last: a generator that pauses likewise, outside of branches.
+        """The gradients of what went forward last.
 
         ``ready`` is for programs without branches.
         """
@@ -141,7 +140,6 @@ class Program(Stages):
         for stage, owned in zip(reversed(self.stages), reversed(self.owners), strict=True):
             if stage in self.norms:
                 stage.measure_back(dy, grads[owned])
-                yield
             stage.backward(dy, params[owned], grads[owned])
             dy = stage.dx
             if ready is not None:
