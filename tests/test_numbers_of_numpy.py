@@ -61,7 +61,7 @@ cluster.Cluster cluster.Place cluster.Wires
 
 INNER = """
 collectives.check_algorithm collectives.check_measured collectives.compile_algorithm cluster.add_gather cluster.agree
-cluster.measure_across scaling.measure_cluster_scaling devices.Task sweeps.document exercises.write_json
+cluster.measure_across scaling.measure_cluster_scaling devices.Task exercises.write_json
 """.split()
 """Functions that the package calls, with its own numbers, or that need several processes."""
 
@@ -330,7 +330,7 @@ CALLS = {
     ),
     "plot_sweep": (
         d2l.plot_sweep,
-        lambda folder: {"rows": d2l.load_sweep(folder / "rows.json"), "x": "lr", "by": "devices"},
+        lambda folder: {"rows": d2l.load_sweep(folder / "rows.jsonl"), "x": "lr", "by": "devices"},
     ),
     "collectives.Transfer": (
         lambda **own: (

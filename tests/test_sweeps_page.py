@@ -44,5 +44,5 @@ def test_a_job(way, package, tmp_path):
     environment = os.environ | {"PATH": os.pathsep.join(path), "SLURM_JOB_ID": "7", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["bash", "job"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    rows = d2l.load_sweep(tmp_path / "sweep.json")
+    rows = d2l.load_sweep(tmp_path / "sweep.jsonl")
     assert [row["status"] for row in rows] == ["done"] * 6
