@@ -1,15 +1,17 @@
 """Many networks: grids, rows that equal what `train` gives, trials that fail, files to go on from, Ctrl-C."""
 
 import contextlib
+import functools
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -19,7 +21,8 @@ import pytest
 from conftest import long
 
 import d2lmgpu as d2l
-from d2lmgpu import cli, measuring
+from d2lmgpu import cli
+from d2lmgpu.locks import holding
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
 from d2lmgpu.output import as_json
 from d2lmgpu.sweeps import plot_curves, results, run, workers
@@ -49,10 +52,9 @@ def without_times(history):
 
 def test_a_grid_is_all_combinations_in_order():
     trials = d2l.grid(devices=(1, 2), lr=np.array([0.25, 0.5]), seed=range(2), init="he")
-    assert [(t["devices"], t["lr"], t["seed"], t["init"]) for t in trials] == [
-        (k, lr, seed, "he") for k in (1, 2) for lr in (0.25, 0.5) for seed in (0, 1)
-    ]
-    assert list(trials[0]) == ["devices", "lr", "seed", "init"]
+    names = ["devices", "lr", "seed", "init"]
+    values = [(k, lr, seed, "he") for k in (1, 2) for lr in (0.25, 0.5) for seed in (0, 1)]
+    assert trials == [dict(zip(names, each, strict=True)) for each in values]
     complete = complete_trials(trials)
     assert json.loads(json.dumps(complete)) == complete  # np.float64 became float
     assert (complete[5]["batch_size"], complete[5]["algorithm"], complete[5]["limit"]) == (256, "ring", None)
@@ -64,63 +66,31 @@ def test_a_grid_is_all_combinations_in_order():
     "trials, settings, message",
     [
         ([], {}, "no trials"),
-        (
-            [{"lr": 0.1}, {"rate": 0.1, "passes": 3}],
-            {},
-            "trial 2: setting 'rate' is unknown; choose from devices, ",
-        ),
-        ([{"progress": True}], {}, "setting 'progress' is unknown"),
+        ([{"lr": 0.1}, {"rate": 0.1}], {}, "trial 2: setting 'rate' is unknown; choose from devices, "),
         ([{"lr": 0.1, "seed": 0}, {"lr": 0.2}, {"lr": 0.1}], {}, "trials 1 and 3 are the same"),
         ([0.1], {}, "0.1 is not a dict"),
-        ([{"network": "vgg"}], {}, "'vgg' is unknown"),
         ([{"network": len}], {}, "cannot be written as JSON"),
         ([{"network": own_layer()}], {}, "layers are your own functions cannot be sent"),
         ([{"network": {"layers": []}}], {}, "not a description of a network, with input_shape and layers"),
-        ([{"network": {"input_shape": [1, 28, 28], "layers": [["Sigmoid", {}]]}}], {}, "layer 'Sigmoid' is unknown"),
-        ([{"network": linear()}, {"network": linear()}], {}, "trials 1 and 2 are the same"),
         (lambda: d2l.grid(network={"a": linear(), "b": linear()}), {}, "trials 1 and 2 are the same"),
         (lambda: d2l.grid(network={"cnn": linear(), "b": "cnn"}), {}, "two different networks are both called 'cnn'"),
-        (lambda: d2l.grid(network={}), {}, "the list of network is empty"),
         ([{"network": linear(classes=9)}], {}, "labels from 0 to 9; they should be whole numbers from 0 to 8"),
-        ([{"optimizer": "rmsprop"}], {}, "choose from sgd, momentum, adam"),
-        ([{"init": "zeros"}], {}, "normal, he"),
-        ([{"algorithm": "none"}], {}, "drift apart"),
-        ([{"precision": "float8"}], {}, "float32, tf32, mixed"),
-        ([{"batch_statistics": "global"}], {}, "local, aggregated, synchronised"),
-        ([{"schedule": len}], {}, "cannot be written as JSON"),
-        ([{"lr": "fast"}], {}, "trial 1: "),
         ([{"lr": 0}], {}, "lr is 0"),
-        ([{"num_epochs": 2, "warmup": 2}], {}, "less than all"),
-        ([{"limit": 0}], {}, "limit is 0"),
         ([{"devices": 0}], {}, "at least 1"),
         ([{"devices": [0, 0]}], {"mode": "sequential"}, "twice"),
         ([{"devices": [0, 2]}], {}, "mode 'sequential'"),
         ([{"devices": 2, "loads": [1, 1, 1]}], {}, "give 2 numbers"),
-        ([{"environment": "tpu"}], {}, "choose from auto"),
         ([{}], {"mode": "parallel"}, "simultaneous, sequential"),
         ([{}], {"workers": 0}, "workers is 0"),
         ([{}], {"workers": 2, "mode": "sequential"}, "give one of them"),
         ([{}], {"executor": ThreadPoolExecutor(1), "mode": "sequential"}, "give one of them"),
-        (
-            [{}],
-            {"data": [np.zeros(shape, np.uint8) for shape in ((3, 1, 28, 28), 2, (3, 1, 28, 28), 3)]},
-            "3 images and 2",
-        ),
+        ([{}], {"data": [np.zeros((3, 1, 28, 28), np.uint8), np.zeros(2, int)] * 2}, "3 images and 2"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_the_work(monkeypatch, trials, settings, message):
     monkeypatch.setattr(run, "run_trial", None)
     with pytest.raises(ValueError, match=message):
         d2l.sweep(trials() if callable(trials) else trials, **settings)
-
-
-class AtOnce(Executor):
-    """The least that is an executor."""
-
-    def submit(self, function, /, *args):
-        future = Future()
-        future.set_result(function(*args))
-        return future
 
 
 TRIALS = [
@@ -142,15 +112,16 @@ def expected(small):
     return histories
 
 
-@pytest.mark.parametrize("who", ["processes", "threads", *long("in turn", "own", "user's processes")])
+@pytest.mark.parametrize("who", ["processes", "threads", *long("in turn", "user's processes")])
 def test_however_it_is_done_a_history_is_that_of_train(small, expected, who):
     if who in ("in turn", "processes"):
         mode, count = ("sequential", None) if who == "in turn" else ("simultaneous", 2)
         rows = d2l.sweep(TRIALS, mode=mode, workers=count, data=small, progress=False)
     else:
-        make = {"threads": lambda: ThreadPoolExecutor(3), "own": AtOnce}
-        make["user's processes"] = lambda: ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        with make[who]() as executor:
+        make = (
+            ThreadPoolExecutor if who == "threads" else functools.partial(ProcessPoolExecutor, 1, get_context("spawn"))
+        )
+        with make() as executor:
             rows = d2l.sweep(TRIALS, executor, data=small, progress=False)
     assert [row["status"] for row in rows] == ["done"] * 3
     assert [without_times(row["history"]) for row in rows] == expected
@@ -158,28 +129,23 @@ def test_however_it_is_done_a_history_is_that_of_train(small, expected, who):
     assert json.loads(json.dumps(rows)) == rows
 
 
-@pytest.mark.parametrize("who", ["threads", *long("processes", "user's processes")])
+@pytest.mark.parametrize("who", ["threads", *long("processes")])
 def test_networks_of_ones_own(small, tmp_path, who):
     """They are made anew wherever a trial is done, and recognised whatever they are called."""
     small_one = sequential((1, 28, 28), Conv2d(3, 5, stride=2, padding=1), BatchNorm(), ReLU(), Flatten(), Dense(10))
-    networks = {"small": small_one, "linear": linear(), "LeNet": "lenet"}
-    file = tmp_path / "rows.jsonl"
-    trials = d2l.grid(network=networks, devices=2, lr=0.05, **QUICK)
+    how = {"data": small, "results": tmp_path / "rows.jsonl", "progress": False}
+    trials = d2l.grid(network={"small": small_one, "linear": linear(), "LeNet": "lenet"}, devices=2, lr=0.05, **QUICK)
     assert json.loads(json.dumps(trials)) == trials
-    ways = {"threads": lambda: ThreadPoolExecutor(2), "processes": contextlib.nullcontext}
-    ways["user's processes"] = lambda: ProcessPoolExecutor(2, mp_context=get_context("spawn"))
-    with ways[who]() as executor:
-        rows = d2l.sweep(trials, executor, data=small, results=file, progress=False)
+    with ThreadPoolExecutor(2) if who == "threads" else contextlib.nullcontext() as executor:
+        rows = d2l.sweep(trials, executor, **how)
     for row, network in zip(rows, (small_one, linear(), "lenet"), strict=True):
         settings = QUICK | {"lr": 0.05, "network": network}
         history, _ = d2l.train([d2l.cpu(0), d2l.cpu(1)], data=small, progress=False, **settings)
         assert without_times(row["history"]) == without_times(history.as_dict())
-    assert [row["settings"]["network"] for row in rows][2] == "lenet"
     assert [row["settings"]["network"]["name"] for row in rows[:2]] == ["small", "linear"]
-    again = d2l.sweep([row["settings"] for row in rows], AtOnce(), data=small, results=file, progress=False)
-    assert again == rows
+    assert d2l.sweep([row["settings"] for row in rows], Nobody(), **how) == rows
     trials = d2l.grid(network=[linear(), small_one], devices=2, lr=0.05, **QUICK)  # of which nothing is trained
-    names = [row["settings"].pop("network")["name"] for row in d2l.sweep(trials, Nobody(), data=small, results=file)]
+    names = [row["settings"].pop("network")["name"] for row in d2l.sweep(trials, Nobody(), **how)]
     assert all(name.startswith("custom-") for name in names) and len(set(names)) == 2
 
 
@@ -220,7 +186,8 @@ def test_trials_that_diverge_or_fail_leave_the_others(small, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 trials" and lines[2].startswith("2/4: lr 10000, seed 0, precision float32: diverged in epoch")
     assert lines[3] == f"3/4: lr 0.1, seed 0, precision tf32: failed: {rows[2]['message']}"
-    assert lines[4] == f"4/4: lr 0.1, seed 1, precision float32: {rows[3]['message']}"
+    summary = d2l.History.from_dict(rows[3]["history"]).summary()
+    assert lines[4] == f"4/4: lr 0.1, seed 1, precision float32: {summary}" and rows[3]["message"] is None
     best = max((rows[0], rows[3]), key=lambda row: row["history"]["test_accuracy"][0])
     accuracy = best["history"]["test_accuracy"][0]
     best = f"best: lr 0.1, seed {best['settings']['seed']}, precision float32: test acc {accuracy:.3f}"
@@ -257,8 +224,6 @@ def test_an_executor_that_breaks(monkeypatch, tmp_path):
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
         assert d2l.sweep(d2l.grid(seed=0), executor, results=file, progress=False)[0]["status"] == "done"
         rows = d2l.sweep(d2l.grid(seed=range(4)), executor, results=file, progress=False)
-        with pytest.raises(BrokenExecutor):
-            d2l.sweep(d2l.grid(seed=range(4)), executor, results=file, progress=False)
     assert [row["status"] for row in rows] == ["done", "failed", "failed", "failed"]
     assert all(row["message"].startswith("BrokenProcessPool: ") for row in rows[1:]) and d2l.load_sweep(file) == rows
 
@@ -326,55 +291,28 @@ def test_a_sweep_goes_on_where_it_was_left(monkeypatch, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
-def test_rows_are_kept_at_once(monkeypatch, tmp_path):
-    file, kept = tmp_path / "rows.jsonl", []
-
-    def look(settings, *given):
-        kept.append(len(d2l.load_sweep(file)))
-        return make_row(settings, "diverged", "diverged in epoch 1: so")
-
-    monkeypatch.setattr(run, "run_trial", look)
-    d2l.sweep(d2l.grid(seed=range(3)), mode="sequential", results=file, progress=False)
-    assert kept == [0, 1, 2]
-
-
 def test_models_that_are_kept(small, tmp_path):
     file, folder = tmp_path / "rows.jsonl", tmp_path / "new" / "models"
     trials = d2l.grid(network={"linear": linear(), "bn": "lenet-bn"}, lr=[0.05, 1e4], **QUICK)
     keep = {"mode": "sequential", "data": small, "results": file, "keep_models": folder, "progress": False}
     rows = d2l.sweep(trials, **keep)
     assert [row["status"] for row in rows] == ["done", "diverged"] * 2
-    files = sorted(str(path) for path in folder.iterdir())
-    assert sorted(row["model"] for row in rows[::2]) == files and [row["model"] for row in rows[1::2]] == [None] * 2
+    files = [row["model"] for row in rows[::2]]
+    assert sorted(files) == sorted(map(str, folder.iterdir())) and [row["model"] for row in rows[1::2]] == [None] * 2
     for row in rows[::2]:
         model = d2l.load_model(row["model"])
-        assert model.evaluate(*small[2:], [d2l.cpu(0)]) == row["history"]["test_accuracy"][-1]
         values = [*model.params, *model.statistics]
         assert d2l.training.sha256(values) == row["history"]["final_parameters_sha256"]
-    before = [Path(name).stat().st_mtime_ns for name in files]
+    before = Path(files[0]).stat().st_mtime_ns
     assert str(d2l.sweep(trials, **keep)) == str(rows) == str(d2l.load_sweep(file))  # which takes nan for nan
-    Path(rows[2]["model"]).unlink()  # so it is trained again
+    Path(files[1]).unlink()  # so it is trained again
     again = d2l.sweep(trials, **keep)
-    assert [row["model"] for row in again] == [row["model"] for row in rows]
     assert without_times(again[2]["history"]) == without_times(rows[2]["history"])
-    after = [Path(name).stat().st_mtime_ns for name in files]
-    assert [old == new for old, new in zip(before, after, strict=True)] == [name != rows[2]["model"] for name in files]
-    assert str(d2l.sweep(trials, **keep | {"keep_models": None})) == str(again)  # and nothing is removed
-    assert sorted(str(path) for path in folder.iterdir()) == files
-
-
-def test_a_model_is_that_of_one_trial(small, tmp_path):
-    """Of its settings and data, whatever its network is called and whichever settings are left as they are."""
-    named = {"mode": "sequential", "progress": False, "keep_models": tmp_path, "data": small}
-    quick = QUICK | {"limit": 64, "lr": 0.05}
-    (first,) = d2l.sweep(d2l.grid(network={"a": linear()}, **quick), **named)
-    (same,) = d2l.sweep(d2l.grid(network={"b": linear()}, weight_decay=0, **quick), **named)
-    assert same["model"] == first["model"] and same["history"]["train_loss"] == first["history"]["train_loss"]
-    others = [quick | {"seed": 1}, quick | {"limit": 65}, quick | {"num_epochs": 2}]
-    models = {row["model"] for row in d2l.sweep([other | {"network": linear()} for other in others], **named)}
-    data = [small[0][::-1], small[1][::-1], *small[2:]]
-    models |= {d2l.sweep(d2l.grid(network=linear(), **quick), **named | {"data": data})[0]["model"], first["model"]}
-    assert {Path(model) for model in models} == set(tmp_path.iterdir()) and len(models) == 5
+    assert [row["model"] for row in again[::2]] == files and Path(files[0]).stat().st_mtime_ns == before
+    named = d2l.grid(network={"b": linear()}, lr=0.05, weight_decay=0, **QUICK)  # the same, said in another way
+    others = [named[0] | {"seed": 1}, named[0] | {"limit": 65}]
+    models = [row["model"] for row in d2l.sweep(named + others, **keep | {"results": None})]
+    assert models[0] == files[0] and len({*models, *files}) == 4
 
 
 def test_folders_that_cannot_be(monkeypatch, tmp_path):
@@ -385,7 +323,6 @@ def test_folders_that_cannot_be(monkeypatch, tmp_path):
     for keep, error, message in (
         ({"keep_models": file}, OSError, f"cannot write into {file}: it is not a folder; give another name"),
         ({"keep_models": file / "models"}, OSError, f"cannot write {file}/models: Not a directory"),
-        ({"keep_models": ""}, ValueError, "keep_models is ''"),
         ({"results": 3}, ValueError, "results is 3"),
         ({"keep_models": both, "results": both}, OSError, f"cannot write {both}: it is a folder"),
     ):
@@ -394,22 +331,17 @@ def test_folders_that_cannot_be(monkeypatch, tmp_path):
     assert file.read_text() == "text"
 
 
-@pytest.mark.parametrize("who", ["in turn", "processes", *long("user's processes")])
-def test_curves_of_trials_that_run(small, who):
+@pytest.mark.parametrize("mode", ["sequential", "simultaneous"])
+def test_curves_of_trials_that_run(small, mode):
     seen = []
     trials = d2l.grid(lr=[0.01, 0.02], **QUICK | {"num_epochs": 3, "limit": 128})
     more = {"data": small, "watch": lambda rows: seen.append(json.loads(json.dumps(rows))), "progress": False}
-    if who == "user's processes":
-        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-            rows = d2l.sweep(trials, executor, **more)
-    else:
-        rows = d2l.sweep(trials, mode="sequential" if who == "in turn" else "simultaneous", **more)
-    assert seen[-1] == rows and len(seen) == (2 if who == "user's processes" else 8)
+    rows = d2l.sweep(trials, mode=mode, **more)
+    assert seen[-1] == rows and len(seen) == 8
     for row in rows:
         found = [each for part in seen for each in part if each["settings"] == row["settings"]]
         losses = [each["history"]["train_loss"] for each in found if each["status"] == "running"]
-        lengths = [1, 2, 3] if who != "user's processes" else []
-        assert sorted({*map(tuple, losses)}, key=len) == [tuple(row["history"]["train_loss"][:n]) for n in lengths]
+        assert sorted({*map(tuple, losses)}, key=len) == [tuple(row["history"]["train_loss"][:n]) for n in (1, 2, 3)]
 
 
 def test_who_watches_and_fails(small, capsys):
@@ -435,60 +367,31 @@ def test_a_plot_of_curves():
         assert axes.get_xlim() == (0.5, 10.5)
     named = [text.get_text() for text in loss.get_legend().get_texts()]
     assert named == ["lr 0.4", "lr 0.01 (diverged)", "lr 0.1 (running)"] and loss.get_ylim()[1] == 3
-    many = [rows[0] | {"settings": rows[0]["settings"] | {"seed": i}} for i in range(21)]
-    assert plot_curves(many).axes[1].get_legend() is None
     assert not plot_curves([failed]).axes[0].lines
 
 
-FIRST = """
-import sys, d2lmgpu as d2l
-X, y, X_test, y_test = d2l.load_fashion_mnist()
-trials = d2l.grid(seed=range(500), batch_size=64, num_epochs=1, init="he", environment="cpu")
-d2l.sweep(trials, mode="sequential", data=(X[:600], y[:600], X_test[:100], y_test[:100]), results=sys.argv[1])
-"""
-
-
-@pytest.mark.long
-def test_two_sweeps_with_one_file(small, tmp_path):
-    """The second would write its rows over those of the first: it is refused, until the first is no more."""
-    file, trials = tmp_path / "rows.jsonl", d2l.grid(seed=[0, 1], **QUICK)
-    first = subprocess.Popen([sys.executable, "-c", FIRST, str(file)], stdout=subprocess.PIPE, text=True)
-    try:
-        while not first.stdout.readline().startswith("2/"):  # of the trials have ended
-            assert first.poll() is None
-        with pytest.raises(OSError, match=f"cannot write {file}: another run is writing it"):
-            d2l.sweep(trials, mode="sequential", data=small, results=file, progress=False)
-        assert first.poll() is None
-    finally:
-        first.kill()
-        first.communicate()
-    rows = d2l.load_sweep(file)
-    assert len(rows) >= 2 and [row["settings"]["seed"] for row in rows] == list(range(len(rows)))
-    assert d2l.sweep(trials, mode="sequential", data=small, results=file, progress=False) == rows[:2]
-    assert d2l.load_sweep(file) == rows and [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
-
-
-def test_data_with_names_of_classes(small):
-    """Which say how many classes there are, as for `train`."""
-    y = [part % 3 for part in small[1::2]]
-    data = small[0], y[0], small[2], y[1], ["bag", "coat", "shirt"]
-    (row,) = d2l.sweep([QUICK | {"lr": 0.02}], mode="sequential", data=data, progress=False)
-    assert row["status"] == "done" and row["history"]["classes"] == ["bag", "coat", "shirt"]
-    with pytest.raises(ValueError, match="labels from 0 to 2; they should be whole numbers from 0 to 1"):
-        d2l.sweep([QUICK], mode="sequential", data=[*data[:4], ["bag", "coat"]], progress=False)
+def test_two_sweeps_with_one_file(monkeypatch, tmp_path):
+    """The second would write its rows over those of the first."""
+    monkeypatch.setattr(run, "run_trial", None)
+    with ThreadPoolExecutor(1) as other:
+        held = holding(tmp_path / "rows.jsonl")
+        other.submit(held.__enter__).result()
+        with pytest.raises(OSError, match=f"cannot write {tmp_path}/rows.jsonl: another run is writing it"):
+            d2l.sweep([{}], mode="sequential", results=tmp_path / "rows.jsonl", progress=False)
+        other.submit(held.__exit__, None, None, None).result()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_results_of_other_data(monkeypatch, tmp_path, small):
     monkeypatch.setattr(run, "run_trial", pretend)
     file = tmp_path / "rows.jsonl"
+    how = {"mode": "sequential", "results": file, "progress": False}
     for data in (small, small):
-        assert (
-            d2l.sweep([{"seed": 0}], mode="sequential", results=file, data=data, progress=False)[0]["status"] == "done"
-        )
+        assert d2l.sweep([{"seed": 0}], data=data, **how)[0]["status"] == "done"
     before = file.read_bytes()
     for data in (None, [small[0][:-1], small[1][:-1], *small[2:]], [*small[:2], small[2][1:], small[3][1:]]):
         with pytest.raises(ValueError, match="for other data"):
-            d2l.sweep([{"seed": 0}], mode="sequential", results=file, data=data, progress=False)
+            d2l.sweep([{"seed": 0}], data=data, **how)
     assert file.read_bytes() == before
 
 
@@ -504,21 +407,11 @@ def lines(*values):
     "change",
     [
         {"status": "finished"},
-        {"status": ["done"]},
         {"status": "diverged", "message": 3},
-        {"settings": [1]},
         {"history": [1]},
-        {"model": 3},
-        *(
-            {"history": history() | {name: value}}
-            for name in ("train_loss", "test_accuracy", "seconds_per_epoch")
-            for value in (None, 0.5, ["high"])
-        ),
-        *({"history": history() | {"train_loss": value}} for value in (0.5, [10**400], [True], [[1.0]])),
+        *({"history": history() | {"train_loss": value}} for value in (None, 0.5, ["high"], [10**400], [True])),
         {"history": {"train_loss": [1.0]}},
         *({"settings": DONE["settings"] | {"lr": value}} for value in (10**400, "fast", math.nan)),
-        {"settings": DONE["settings"] | {"num_epochs": 1.5}},
-        {"settings": DONE["settings"] | {"devices": "two"}},
         {"settings": DONE["settings"] | {"network": {"name": "small"}}},
         {"settings": DONE["settings"] | {"speed": 9}},
     ],
@@ -552,8 +445,6 @@ def test_rows_from_a_file_are_plotted(tmp_path):
     [
         ("", "not a sweep's results file"),
         (lines(FORMAT)[:-9], "not a sweep's results file"),
-        ("[1, 2]\n", "not a sweep's results file"),
-        ('{"devices": []}\n', "not a sweep's results file"),
         (json.dumps({"format": "d2lmgpu sweep", "version": 1, "rows": []}, indent=2) + "\n", "or of another version"),
         (lines(FORMAT | {"version": 3}), "not a sweep's results file, or damaged, or of another version"),
         (lines(FORMAT) + "{\n", "its rows are damaged"),
@@ -621,16 +512,6 @@ def test_plot():
     assert "differ in seed" in dots and lost == "hollow, at the bottom: diverged and failed"
 
 
-@pytest.mark.parametrize("scaled", [[False], [True], [True, False]])
-def test_an_axis_says_where_rates_are_scaled(scaled):
-    ending = ", before scale_batch" if any(scaled) else ""
-    values = {"devices": [1, 4], "lr": [0.1, 0.2], "batch_size": [32, 64], "num_epochs": 1}
-    rows = [pretend(settings) for settings in complete_trials(d2l.grid(scale_batch=scaled, **values))]
-    (axes,) = plot_sweep(rows, x="lr", by="batch_size").axes
-    assert axes.get_xlabel() == f"learning rate{ending}"
-    assert axes.get_legend().get_title().get_text() == f"minibatch (examples){ending}"
-
-
 def test_plots_of_other_settings():
     rows = [row for row in rows_to_plot() if row["settings"]["seed"] == 0]
     (axes,) = plot_sweep(rows, x="devices", y="training loss", by="lr").axes
@@ -639,6 +520,8 @@ def test_plots_of_other_settings():
     (axes,) = plot_sweep(rows, x="network", y="last accuracy", by="devices").axes
     assert [line.get_linestyle() for line, *_ in axes.containers] == ["None"] * 2
     np.testing.assert_allclose([line.get_ydata()[0] for line, *_ in axes.containers], [0.15, 0.05])
+    rows[0]["settings"]["scale_batch"] = True
+    assert plot_sweep(rows).axes[0].get_xlabel() == "learning rate, before scale_batch"
     for wrong, message in (
         ({"x": "rate"}, "x 'rate' is unknown; choose from devices, "),
         ({"y": "speed"}, "y 'speed' is unknown; choose from best accuracy, "),
@@ -672,40 +555,13 @@ def test_the_command(tmp_path, capsys):
     assert "2 done, 2 failed" in capsys.readouterr().out
 
 
-@pytest.mark.long
-def test_plots_are_drawn_as_a_sweep_goes_on(monkeypatch, tmp_path):
-    monkeypatch.setattr(measuring, "PAUSE", 0)
-    monkeypatch.setattr(measuring, "COST", math.inf)
-    drawn = []
-
-    def draw(rows):
-        drawn.append([(row["status"], len(row["history"]["train_loss"])) for row in rows])
-        return plot_curves(rows)
-
-    monkeypatch.setattr("d2lmgpu.cli.sweep.plot_curves", draw)
-    plots = tmp_path / "plot.png", tmp_path / "curves.svg"
-    command = [*COMMAND, "--lr", "0.02", "--epochs", "2", "--mode", "sequential"]
-    assert cli.main([*command, "--plot", str(plots[0]), "--curves", str(plots[1])]) == 0
-    first, second, done = ("running", 1), ("running", 2), ("done", 2)
-    assert drawn == [[first], [second], [done], [done, first], [done, second], [done, done], [done, done]]
-    assert plots[0].read_bytes().startswith(b"\x89PNG") and b"<svg" in plots[1].read_bytes()
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (["--lr", "0.1,fast"], "--lr: invalid list of float value: '0.1,fast'"),
-        (["--lr", "0.1,-1"], "lr is -1"),
-        (["--devices", "1,0"], "at least 1"),
-        (["--init", "he,"], "init '' is unknown"),
-        (["--seed", "0,0"], "trials 1 and 2 are the same"),
-        (["--optimizer", "sgd,rmsprop"], "'rmsprop' is unknown"),
-        (["--mode", "both"], "simultaneous, sequential"),
         (["--x", "rate"], "x 'rate' is unknown; choose from devices, "),
         (["--results", "/no/such/folder/rows.json"], "cannot write"),
-        (["--plot", "plot.doc"], ".png, .svg, .pdf"),
         (["--curves", "plot.doc"], ".png, .svg, .pdf"),
-        (["--curves", "a.png", "--plot", "a.png"], "--curves a.png and --plot a.png are the same file"),
         (["--keep-models", __file__], "is not a folder; give another name"),
     ],
 )
@@ -735,15 +591,9 @@ def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, how, code):
     command = [sys.executable, "-m", "d2lmgpu", *COMMAND, "--epochs", "1,5000", "--batch-size", "50"]
     mode = how if how == "sequential" else "simultaneous"
     command += ["--lr", "0.02", "--results", str(file), "--curves", str(tmp_path / "curves.svg"), "--mode", mode]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # the test runner may have been started with SIGINT ignored, which a child would inherit
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    # the test runner may have been started with SIGINT ignored, which a child would inherit
+    how_to = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler), "start_new_session": True}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how_to)
 
     def one_is_done_and_the_other_has_begun():
         if not (file.exists() and d2l.load_sweep(file)) or not (tmp_path / "curves.svg").exists():
@@ -774,41 +624,34 @@ def test_a_program_that_starts_workers_as_it_is_imported(tmp_path):
     assert done.returncode == 1 and "under if __name__ == '__main__':" in done.stderr.splitlines()[-1]
 
 
-PROGRAM = """
-import d2lmgpu as d2l
-{imports}
-if __name__ == "__main__":
-    trials = d2l.grid(devices=[1, 3], seed=[0, 1], lr=0.1, limit=300, num_epochs=1, init="he", environment="cpu")
-    trials.append({{"precision": "tf32"}})
-    {start}
-        rows = d2l.sweep(trials, executor, results="rows.jsonl")
-    here = d2l.sweep(trials, mode="sequential", progress=False)
-    sums = [[row["history"] and row["history"]["final_parameters_sha256"] for row in part] for part in (rows, here)]
-    assert sums[0] == sums[1], sums
-    assert [row["status"] for row in rows] == ["done"] * 4 + ["failed"], rows
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+WAYS = dict(re.findall(r"^## (By .*?)\n(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL))
+SRUN = """#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+exec "{mpiexec}" -n 3 "$@"
 """
 
 
-def find_program(name):
-    """Beside this Python, where packages put theirs, or anywhere."""
-    return shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("package", ["mpi4py", "distributed"])
-def test_executors_of_other_packages(tmp_path, package):
+@pytest.mark.parametrize("package, way", [("mpi4py", "By MPI"), ("distributed", "By Dask")])
+def test_executors_of_other_packages(package, way, tmp_path):
+    """The programs and batch jobs of the page, with ``srun`` replaced by ``mpiexec``."""
     pytest.importorskip(package, reason=f"{package} is not installed")
-    program, command = tmp_path / "program.py", [sys.executable]
-    if package == "mpi4py":
-        mpiexec = find_program("mpiexec")
-        if mpiexec is None:
-            pytest.skip("there is no mpiexec")
-        command = [mpiexec, "-n", "3", sys.executable, "-m", "mpi4py.futures"]
-        imports, start = "from mpi4py.futures import MPIPoolExecutor", "with MPIPoolExecutor() as executor:"
-    else:
-        imports = "from distributed import Client"
-        start = "with Client(n_workers=2, dashboard_address=None) as client, client.get_executor() as executor:"
-    program.write_text(PROGRAM.format(imports=imports, start=start))
-    done = subprocess.run([*command, program], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    path = [str(tmp_path), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    mpiexec = shutil.which("mpiexec", path=os.pathsep.join(path))
+    if mpiexec is None:
+        pytest.skip("there is no mpiexec")
+    (program,) = re.findall(r"```python\n(.*?)```", WAYS[way], re.DOTALL)
+    (job,) = re.findall(r"```bash\n(.*?)```", WAYS[way], re.DOTALL)
+    (tmp_path / "sweep.py").write_text(program.replace("num_epochs=10", 'num_epochs=1, limit=300, environment="cpu"'))
+    (tmp_path / "job").write_text(job)
+    (tmp_path / "srun").write_text(SRUN.format(mpiexec=mpiexec))
+    (tmp_path / "srun").chmod(0o755)
+    root = str(Path(d2l.__file__).parents[1])
+    environment = os.environ | {"PATH": os.pathsep.join(path), "SLURM_JOB_ID": "7", "PYTHONPATH": root}
+    done = subprocess.run(["bash", "job"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert len(d2l.load_sweep(tmp_path / "rows.jsonl")) == 5
+    rows = d2l.load_sweep(tmp_path / "sweep.jsonl")
+    assert [row["status"] for row in rows] == ["done"] * 6 and list(WAYS) == ["By MPI", "By Dask"]
+    here = d2l.run_trial(rows[0]["settings"])
+    assert here["history"]["final_parameters_sha256"] == rows[0]["history"]["final_parameters_sha256"]

@@ -27,11 +27,7 @@ def add_to(command):
     add_option(command, "--mode", str, "simultaneous", modes, MODES)
     workers = "number of networks trained at the same time (default: one per core or GPU)"
     command.add_argument("--workers", type=int, metavar="N", help=workers)
-    add_output(
-        command,
-        "--results",
-        "add each row to this file, as a line of JSON; trials that are already in it are not repeated",
-    )
+    add_output(command, "--results", "add each row to this file as a line; trials already in it are not repeated")
     keep = "save each trained network in this folder, for predict"
     add_output(command, "--keep-models", keep, "FOLDER", check_folder, "*.ckpt")
     add_output(command, "--json", "write this sweep's rows as JSON, in order")

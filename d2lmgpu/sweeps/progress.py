@@ -2,6 +2,7 @@
 
 from ..devices.errors import one_line
 from ..monitor import say
+from ..training import History
 from ..words import several
 from .results import add_row, measure
 from .trial import make_row
@@ -31,14 +32,15 @@ class Record:
         if self._results is not None and row["status"] != "interrupted":
             add_row(self._results, row)
         self._enter(number, row)
-        how = "" if row["message"].startswith(row["status"]) or row["status"] == "done" else f"{row['status']}: "
-        self._say(f"{self._ended()}/{len(self.rows)}: {describe(row['settings'], self._names)}: {how}{row['message']}")
+        how = row["message"] or History.from_dict(row["history"]).summary()
+        how = how if row["status"] in ("done", how[: len(row["status"])]) else f"{row['status']}: {how}"
+        self._say(f"{self._ended()}/{len(self.rows)}: {describe(row['settings'], self._names)}: {how}")
 
     def complete(self):
         """Return the rows when no more trials will run. Print counts of the outcomes, and the best."""
         for i, row in enumerate(self.rows):
             if row is None or row["status"] == "running":
-                self.rows[i] = make_row(self.trials[i], "interrupted", "interrupted")
+                self.rows[i] = make_row(self.trials[i], "interrupted")
         statuses = [row["status"] for row in self.rows]
         self._say(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
         reached = [(measure(row, "best accuracy") or 0, row["settings"]) for row in self.rows]

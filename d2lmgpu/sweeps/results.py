@@ -1,7 +1,7 @@
 """The file that keeps a sweep's rows, one a line, so that the same sweep can continue where it stopped.
 
     {"format": "d2lmgpu sweep", "version": 2, "data": null}
-    {"settings": {...}, "status": "done", "message": "test acc: 0.84, ...", "history": {...}, "model": null}
+    {"settings": {...}, "status": "done", "message": null, "history": {...}, "model": null}
 
 A row is identified by all its settings. Rows for other settings stay in the file, so a grid can grow. ``data`` is null
 for Fashion-MNIST; otherwise it holds checksums. If a program is killed while it writes a row, that row is lost.

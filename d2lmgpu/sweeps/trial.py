@@ -24,10 +24,10 @@ fashion_mnist = functools.cache(load_fashion_mnist)
 def run_trial(settings, data=None, invert=False, model=None, report=None) -> dict:
     """Train with these ``settings``, a trial of `grid`; return a row, a dict that JSON can represent.
 
-    The row has the complete ``settings``, with defaults for those that were not given, a ``status``, a ``message`` (a
-    line on how it ended), the ``history`` of `train` as a dict, and the file of its ``model``, or None. The status is
-    "done" (trained to the end), "diverged" (given up by `train`), "interrupted" (by Ctrl-C) or "failed" (an error,
-    without a history).
+    The row has the complete ``settings``, with defaults for those that were not given, a ``status``, a ``message``
+    (None, or a line on why it diverged or failed), the ``history`` of `train` as a dict, and the file of its ``model``,
+    or None. The status is "done" (trained to the end), "diverged" (given up by `train`), "interrupted" (by Ctrl-C) or
+    "failed" (an error, without a history).
 
     ``data``: as in `train`; by default Fashion-MNIST, read once in each process. ``invert``: as in `train`. ``model``:
     a file in which the model is saved if the trial is done. ``report(history)`` is called after each epoch with the
@@ -48,8 +48,7 @@ def run_trial(settings, data=None, invert=False, model=None, report=None) -> dic
             if status == "done" and model is not None:
                 result.model.save(model)
                 row["model"] = model
-            message = history.diverged or history.summary()
-            return row | {"status": status, "message": message, "history": history.as_dict()}
+            return row | {"status": status, "message": history.diverged, "history": history.as_dict()}
         except Exception as error:
             return row | {"message": one_line(error)}
 
