@@ -80,7 +80,7 @@ def make_files(folder):
     X = np.zeros((4, 1, 28, 28), np.uint8)
     trial = {"batch_size": 4, "num_epochs": 1, "environment": "cpu"}
     data = X, np.arange(4), X, np.arange(4)
-    d2l.sweep([trial], mode="sequential", results=folder / "rows.json", data=data, progress=False)
+    d2l.sweep([trial], mode="sequential", results=folder / "rows.jsonl", data=data, progress=False)
     d2l.train(**short_training() | {"checkpoint": folder / "run"})
     save_checkpoint(folder / "checkpoint", Checkpoint({"a": 1}, {}))
 
@@ -159,7 +159,7 @@ DOORS = {
         lambda folder: {"path": folder / "run", "network": TINY, "loss": "cross_entropy"},
     ),
     "load_run": (training.load_run, lambda folder: {"path": folder / "run"}),
-    "load_sweep": (sweeps.load_sweep, lambda folder: {"path": folder / "rows.json", "running": False}),
+    "load_sweep": (sweeps.load_sweep, lambda folder: {"path": folder / "rows.jsonl"}),
     "loss_and_grads": (
         d2l.loss_and_grads,
         lambda folder: with_defaults(d2l.loss_and_grads, X=images(), y=labels(), params=tiny_params(), network=TINY),
@@ -184,7 +184,7 @@ DOORS = {
     "plot_history": (d2l.plot_history, lambda folder: {"history": d2l.train(**short_training())[0]}),
     "plot_sweep": (
         d2l.plot_sweep,
-        lambda folder: with_defaults(d2l.plot_sweep, rows=sweeps.load_sweep(folder / "rows.json")),
+        lambda folder: with_defaults(d2l.plot_sweep, rows=sweeps.load_sweep(folder / "rows.jsonl")),
     ),
     "play": (d2l.play, lambda folder: {"schedule_or_plan": SCHEDULE, "network": None, "height": 400}),
     "predict": (d2l.predict, lambda folder: {"params_or_device_params": tiny_params(), "X": images()} | of_tiny()),

@@ -10,7 +10,7 @@ from budget import code_lines, followed
 
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 ROOMS = (
-    "in_a_tab signals blas shipped folders words figures names arguments devices spans output locks player timing "
+    "in_a_tab signals blas shipped folders words figures names arguments devices spans output player timing "
     "measuring layers kernels networks optimizers language collectives cluster idx fashion_mnist images data "
     "transforms schedules parallel checkup plans plots monitor live_plot own_loop checkpoints training scaling sweeps "
     "exercises cli"

@@ -261,7 +261,7 @@ LINES = (  # @ is a folder
     f"{SHORT} --json @/a.json --plot @/a.png --trace @/t.json --tensorboard @/tb --checkpoint @/a.npz",
     *(f"{SHORT} --network @/net.py", f"{SHORT} --metrics @/own.py", "plan --split layers --devices 2 --html @/p.html"),
     "scaling --devices 1 --steps 1 --repeats 1 --json @/s.json",
-    "sweep --limit 64 --epochs 1 --lr 0.1 --workers 2 --results @/r.json --keep-models @/models",
+    "sweep --limit 64 --epochs 1 --lr 0.1 --workers 2 --results @/r.jsonl --keep-models @/models",
     *("check allreduce @/ada/mine.py", "grade @ --exercises allreduce"),
 )
 

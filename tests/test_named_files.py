@@ -140,7 +140,7 @@ def test_a_full_disk(folder, capsys, command, option):
         del line[line.index("--resume") : line.index("--resume") + 2]
     code, err = told(capsys, [*line, option, "full.png" if "plot" in COMMANDS[command].format_help() else "/dev/full"])
     check = next(named.check.__name__ for named in NAMED[command] if named.name == option)
-    refused = {"--checkpoint": "exists", "--keep-best": "exists", "--results": "not a regular file"}
+    refused = {"--checkpoint": "exists", "--keep-best": "exists", "--results": "not a sweep.s results file"}
     said = "is not a folder" if check == "check_folder" else refused.get(option, "No space left on device")
     assert code == 2 and re.search(rf"error: .*{said}.*\n$", err) and "Traceback" not in err, err
     after = contents(folder)

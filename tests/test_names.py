@@ -150,7 +150,7 @@ def test_the_command_line(words, meant, capsys):
 
 
 def test_a_sweep():
-    with pytest.raises(ValueError, match=r"learning_rate: no such setting; .*; did you mean lr\?"):
+    with pytest.raises(ValueError, match=r"setting 'learning_rate' is unknown; .*; did you mean lr\?"):
         complete_trial({"learning_rate": 0.1})
 
 

@@ -61,7 +61,7 @@ cluster.Cluster cluster.Place
 
 INNER = """
 collectives.check_algorithm collectives.check_measured cluster.add_gather cluster.agree devices.FailFastBatch
-cluster.measure_across devices.Task networks.sums_and_grads sweeps.document exercises.write_json
+cluster.measure_across devices.Task networks.sums_and_grads exercises.write_json
 """.split()
 """Functions that the package calls, with its own numbers, or that need several processes."""
 
@@ -317,7 +317,7 @@ CALLS = {
     ),
     "plot_sweep": (
         d2l.plot_sweep,
-        lambda folder: {"rows": d2l.load_sweep(folder / "rows.json"), "x": "lr", "by": "devices"},
+        lambda folder: {"rows": d2l.load_sweep(folder / "rows.jsonl"), "x": "lr", "by": "devices"},
     ),
     "collectives.Transfer": (
         lambda **own: (

@@ -309,7 +309,7 @@ COMMANDS = {  # and the exit code
     f"{TRAIN_BADLY} --keep-best best": 1,
     f"{TRAIN_BADLY} --loss squared_error --split layers --optimizer momentum": 1,
     f"{TRAIN_BADLY} --precision mixed --network lenet-bn --tensorboard board": 1,
-    f"sweep {DIVERGES} 1e6,0.01 --mode sequential --results kept.json --json s.json --plot p.png --curves c.png": 0,
+    f"sweep {DIVERGES} 1e6,0.01 --mode sequential --results kept.jsonl --json s.json --plot p.png --curves c.png": 0,
     "scaling --environment cpu --steps 3 --repeats 1 --batch-size 50 --devices 1,2 --json scaling.json": 0,
     "plan --split layers --devices 3 --json plan.json --html plan.html": 0,
     "allreduce --devices 2 --sizes 4K --json rows.json": 0,
@@ -324,7 +324,7 @@ def test_every_json_of_a_run_that_diverges(tmp_path, monkeypatch, small, command
     monkeypatch.chdir(tmp_path)
     for owner in ("cli.train", "cli.sweep", "cli.scaling", "cli.predict"):
         monkeypatch.setattr(f"d2lmgpu.{owner}.find_data", lambda *_: small, raising=False)
-    monkeypatch.setattr("d2lmgpu.sweeps.trial._fashion_mnist", lambda: small)
+    monkeypatch.setattr("d2lmgpu.sweeps.trial.fashion_mnist", lambda: small)
     monkeypatch.setattr("d2lmgpu.cli.predict.load_fashion_mnist", lambda: small)
     (tmp_path / "own.py").write_text("metrics = {'sum of outputs': lambda outputs, y: outputs.sum()}")
     assert cli.main(command.split()) == COMMANDS[command]
@@ -341,12 +341,13 @@ def test_every_json_of_a_run_that_diverges(tmp_path, monkeypatch, small, command
         header, _, content = (tmp_path / "run").read_bytes().partition(b"\n")
         assert strictly(header) and strictly(np.load(io.BytesIO(content))["state"].tobytes())
     if command.startswith("sweep"):
-        rows = d2l.load_sweep("kept.json")
+        rows = d2l.load_sweep("kept.jsonl")
         assert [row["status"] for row in rows] == ["diverged", "done"] and np.isnan(rows[0]["history"]["train_loss"][0])
         plot_sweep(rows, y="training loss")
-        assert repr(d2l.sweep([row["settings"] for row in rows], results="kept.json")) == repr(rows)
-    found = [*tmp_path.glob("*.json")]
-    assert found and all(strictly(file.read_text("ascii")) for file in found)
+        assert repr(d2l.sweep([row["settings"] for row in rows], results="kept.jsonl")) == repr(rows)
+    found = [file.read_text("ascii") for file in tmp_path.glob("*.json")]
+    found += [line for file in tmp_path.glob("*.jsonl") for line in file.read_text("ascii").splitlines()]
+    assert found and all(map(strictly, found))
 
 
 def test_what_json_has_not():
@@ -366,7 +367,7 @@ def test_what_json_has_not():
 
 def test_json_has_one_owner():
     """Every program of the package and of benchmarks/ writes JSON by output.py; a hash and a message are no files."""
-    others = {"sweeps/files.py", "sweeps/trials.py", "exercises/answers.py", "exercises/__main__.py", "output.py"}
+    others = {"exercises/answers.py", "exercises/__main__.py", "output.py"}
     package = Path(d2l.__file__).parent
     for folder in (package, package.parent / "benchmarks"):
         files = [file for file in folder.rglob("*.py") if re.search(r"json\.dumps?\(", file.read_text("utf-8"))]

@@ -9,7 +9,7 @@ import contextlib
 from ..devices import ENVIRONMENTS
 from ..measuring import Sparingly
 from ..output import check_folder, check_plot
-from ..sweeps import MEASURES, MODES, check_axes, document, grid, plot_curves, plot_sweep, sweep
+from ..sweeps import MEASURES, MODES, check_axes, grid, plot_curves, plot_sweep, sweep
 from .data import add_data, find_data, say_pictures
 from .options import add_option, add_output, listed, taken, write_results
 from .own_file import find_networks
@@ -27,15 +27,15 @@ def add_to(command):
     add_option(command, "--mode", str, "simultaneous", modes, MODES)
     workers = "number of networks trained at the same time (default: one per core or GPU)"
     command.add_argument("--workers", type=int, metavar="N", help=workers)
-    add_output(command, "--results", "save each row in this file; trials that are already in it are not repeated")
-    keep = "save a checkpoint of each trained network in this folder, for predict"
+    add_output(command, "--results", "add each row to this file as a line; trials already in it are not repeated")
+    keep = "save each trained network in this folder, for predict"
     add_output(command, "--keep-models", keep, "FOLDER", check_folder)
     add_output(command, "--json", "write this sweep's rows as JSON, in order")
     plot = "plot --y against --x, with a line for each --by (.png, .svg or .pdf); redrawn after each trial"
     add_output(command, "--plot", plot, check=check_plot)
     curves = "plot accuracy and loss by epoch, with a line for each trial (.png, .svg or .pdf); redrawn during trials"
     add_output(command, "--curves", curves, check=check_plot)
-    add_option(command, "--x", str, "lr", "setting on the plot's horizontal axis, by its name in the table")
+    add_option(command, "--x", str, "lr", "setting on the plot's horizontal axis, by its name in the settings")
     add_option(command, "--y", str, "best accuracy", f"result on its vertical axis: {', '.join(MEASURES)}", MEASURES)
     add_option(command, "--by", str, "devices", "setting for which the plot has a line for each value")
     add_settings(command, listed)
@@ -59,7 +59,7 @@ def run(options):
     how = taken(options, "mode", "workers", "results", "keep_models", "invert")
     given = data if options.data else None  # workers find Fashion-MNIST themselves
     rows = sweep(trials, data=given, watch=redraw, **how)
-    write_results(options, document(rows), **_figures(options, rows))
+    write_results(options, {"rows": rows}, **_figures(options, rows))
     statuses = {row["status"] for row in rows}
     if "interrupted" in statuses:
         return 130

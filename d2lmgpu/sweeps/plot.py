@@ -4,34 +4,19 @@ import math
 
 import numpy as np
 
-from ..arguments import check_list, check_name, shown
+from ..arguments import check_list, check_name, is_number, shown
 from ..figures import COLOURS, MARKERS, Name, figure_of, name_ticks
 from ..plots import show_epochs
-from ..words import several
 from .results import MEASURES, measure
 from .trials import DEFAULTS, describe, show, varying
 
-LABELS = {
-    "lr": "learning rate",
-    "batch_size": "minibatch (examples)",
-    "num_epochs": "epochs",
-    "limit": "training examples",
-    "warmup": "warm-up (epochs)",
-    "algorithm": "allreduce",
-    "init": "initial weights",
-    "best accuracy": "best test accuracy",
-    "last accuracy": "test accuracy after the last epoch",
-    "training loss": "training loss per example, last epoch",
-}
-SCALED = {"lr": "learning rate / devices", "batch_size": "minibatch / devices (examples)"}
-"""Labels of settings that `scale_batch` multiplies by the number of devices."""
+LABELS = {"lr": "learning rate", "batch_size": "minibatch (examples)", "limit": "training examples"}
+LABELS |= {"num_epochs": "epochs", "warmup": "warm-up (epochs)", "algorithm": "allreduce", "init": "initial weights"}
+LABELS |= {"best accuracy": "best test accuracy", "last accuracy": "test accuracy after the last epoch"}
 
-FACTS = {"network": show, "optimizer": str, "num_epochs": lambda epochs: several(epochs, "epoch")}
-FACTS |= {"batch_size": "batch {}".format, "lr": "lr {:g}".format, "init": "{} weights".format}
-FACTS |= {"limit": lambda examples: several(examples, "training example")}
-"""How the title describes settings that all trials share; `scale_batch` is treated separately."""
+TOLD = ("network", "optimizer", "num_epochs", "batch_size", "lr", "init", "limit")
+"""Settings that the title names if all trials share them."""
 
-LOST = ("diverged", "failed", "interrupted")
 WIDE = 5
 """The axis is logarithmic if the largest number is at least this many times the smallest."""
 
@@ -43,6 +28,9 @@ MOST_NAMED = 20
 
 CLIPPED = 1.5
 """Losses of diverged trials are shown up to this many times the largest loss of the other trials."""
+
+ROOM = 0.04
+"""The height, as a part of the figure's, of the marks of a line's trials without a result."""
 
 
 def check_axes(x, y, by):
@@ -64,49 +52,36 @@ def _checked(rows):
 def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
     """Plot a measure of trials against setting ``x``, one line per value of setting ``by``; return a matplotlib figure.
 
-    ``rows``: from `sweep`; ``y``: one of `MEASURES`. If trials also differ in other settings, such as the seed, each
-    trial is a dot, the line goes through the medians, and bars go from the lowest to the highest result; the lines are
-    then drawn side by side, as the title says. Trials without a result, because they diverged, failed or were
-    interrupted, are marked at the bottom. Raises ValueError for anything but rows, and as `check_axes` does.
+    ``rows``: from `sweep`; ``y``: one of `MEASURES`. If trials also differ in other settings, such as the seed, the
+    line goes through the medians, and bars go from the lowest to the highest result. Trials without a result, because
+    they diverged, failed or were interrupted, are hollow marks at the bottom. Raises ValueError for
+    anything but rows, and as `check_axes` does.
     """
     rows = _checked(rows)
     check_axes(x, y, by)
-    lost = [status for status in LOST if any(row["status"] == status for row in rows)]
-    heights = [4.0, 0.3 * len(lost)] if lost else [4.0]
-    figure, panels = figure_of((8, 1 + sum(heights)), len(heights), sharex=True, squeeze=False, height_ratios=heights)
-    panels = panels[:, 0]
+    figure, axes = figure_of((8, 5))
+    places, is_numeric = _axis(axes, [_value(row, x) for row in rows])
     groups = list(dict.fromkeys(_value(row, by) for row in rows))
-    trials = [row["settings"] for row in rows]
-    points = [(_value(row, x), _value(row, by)) for row in rows]
-    apart = len(groups) > 1 and len(set(points)) < len(points)
-    axis = _Axis([_value(row, x) for row in rows], len(groups) if apart else 1)
     for i, group in enumerate(groups):
-        mine = [row for row in rows if _value(row, by) == group]
-        places = axis.places(i if apart else 0)
-        style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "linestyle": ""}
-        line = style | {"label": Name(show(group))} | ({"linestyle": "-"} if axis.numeric else {})
-        _draw_results(panels[0], mine, x, y, places, line)
-        if lost:
-            lift = 0 if apart else 0.6 * (i / len(groups) - (len(groups) - 1) / len(groups) / 2)
-            _draw_lost(panels[1], mine, x, lost, places, style, lift)
-    panels[0].set_ylabel(LABELS.get(y, y))
-    panels[0].legend(title=_label(by, trials), frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-    for axes in panels:
-        axes.grid(alpha=0.3)
-    if lost:
-        panels[1].set_yticks(range(len(lost)), lost)
-        panels[1].set_ylim(len(lost) - 0.5, -0.5)
-    axis.label(panels[-1], _label(x, trials))
-    figure.suptitle(_title(trials, (x, by), apart), fontsize="medium", wrap=True)
+        found, lost = {value: [] for value in places}, []
+        for row in (row for row in rows if _value(row, by) == group):
+            result = measure(row, y)
+            lost += [places[_value(row, x)]] * (result is None)
+            found[_value(row, x)] += [] if result is None else [result]
+        least, middle, most = np.transpose([np.quantile(some or [math.nan], [0, 0.5, 1]) for some in found.values()])
+        style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+        line = style | {"label": Name(show(group)), "linestyle": "-" if is_numeric else ""}
+        axes.errorbar(list(places.values()), middle, [middle - least, most - middle], capsize=3, **line)
+        height = ROOM * (len(groups) - i - 0.5)
+        axes.plot(lost, [height] * len(lost), transform=axes.get_xaxis_transform(), mfc="none", linestyle="", **style)
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom - (top - bottom) * ROOM * len(groups), top)
+    axes.set(xlabel=_label(x, rows), ylabel=_label(y, rows))
+    axes.legend(title=_label(by, rows), frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    axes.grid(alpha=0.3)
+    lost = dict.fromkeys(row["status"] for row in rows if measure(row, y) is None)
+    figure.suptitle(_title(rows, lost, (x, by)), fontsize="medium", wrap=True)
     return figure
-
-
-def _label(name, trials):
-    """An axis label, which must say so if a setting is not the value that training used."""
-    scaled = [settings["scale_batch"] for settings in trials]
-    if name in SCALED and any(scaled):
-        return SCALED[name] if all(scaled) else f"{LABELS[name]}, before scale_batch"
-    return LABELS.get(name, name)
 
 
 def _value(row, name):
@@ -114,73 +89,37 @@ def _value(row, name):
     return show(value) if isinstance(value, (list, dict)) else value
 
 
-class _Axis:
-    """A setting's values along an axis: numbers to scale, names evenly spaced, with ``lines`` lines side by side."""
-
-    def __init__(self, values, lines):
-        self.values = list(dict.fromkeys(values))
-        self.numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in self.values)
-        if self.numeric:
-            self.values.sort()
-        self._log = self.numeric and self.values[0] > 0 and self.values[-1] >= WIDE * self.values[0]
-        units = np.array(self.values if self.numeric else range(len(self.values)), float)
-        self._units = np.log10(units) if self._log else units
-        gap = min(np.diff(self._units), default=1)
-        self._shifts = gap * min(0.1, 0.6 / lines) * (np.arange(lines) - (lines - 1) / 2)
-
-    def places(self, line):
-        """The positions of a line's values; several lines are shifted slightly towards the neighbouring values."""
-        units = self._units + self._shifts[line]
-        return dict(zip(self.values, 10**units if self._log else units, strict=True))
-
-    def label(self, axes, name):
-        """Label the axis, and mark the values unless there are too many numbers."""
-        if self._log:
-            axes.set_xscale("log")
-        if not self.numeric or len(self.values) <= TICKS:
-            name_ticks(axes.xaxis, 10**self._units if self._log else self._units, map(show, self.values))
-            axes.minorticks_off()
-        axes.set_xlabel(name)
+def _axis(axes, values):
+    """A dict of where each of a setting's values is on the x-axis, and whether all are numbers."""
+    values, is_numeric = list(dict.fromkeys(values)), all(map(is_number, values))
+    if is_numeric:
+        values.sort()
+    places = {value: value if is_numeric else i for i, value in enumerate(values)}
+    if is_numeric and values[0] > 0 and values[-1] >= WIDE * values[0]:
+        axes.set_xscale("log")
+    if not is_numeric or len(values) <= TICKS:
+        name_ticks(axes.xaxis, list(places.values()), map(show, values))
+        axes.minorticks_off()
+    return places, is_numeric
 
 
-def _draw_results(axes, rows, x, y, places, style):
-    """Draw dots, and a line through the medians with a gap where no trial has a result."""
-    spread = []
-    for value, place in places.items():
-        found = [measure(row, y) for row in rows if measure(row, y) is not None and _value(row, x) == value]
-        spread.append(np.quantile(found or [math.nan], [0, 0.5, 1]))
-        if len(found) > 1:
-            axes.plot([place] * len(found), found, ".", color=style["color"], alpha=0.5)
-    least, middle, most = np.transpose(spread)
-    axes.errorbar(list(places.values()), middle, [middle - least, most - middle], capsize=3, **style)
+def _label(name, rows):
+    """An axis label, which must say so if a setting is not the value that training used."""
+    scaled = name in ("lr", "batch_size") and any(row["settings"]["scale_batch"] for row in rows)
+    return LABELS.get(name, name) + (", before scale_batch" if scaled else "")
 
 
-def _draw_lost(axes, rows, x, lost, places, style, lift):
-    """Draw a mark for the trials without a result at each value, with their number if there are several.
-
-    ``lift``: how far below the row of its status a mark is drawn, so that marks of several lines at one value do not
-    hide each other.
-    """
-    for i, status in enumerate(lost):
-        for value, place in places.items():
-            count = sum(row["status"] == status and _value(row, x) == value for row in rows)
-            if count:
-                axes.plot(place, i + lift, markerfacecolor="none", **style)
-            if count > 1:
-                axes.annotate(f"{count}", (place, i), (0, 4), textcoords="offset points", ha="center", fontsize=7)
-
-
-def _title(trials, axes, apart):
-    """A title: what all trials share, how the dots differ, and whether lines were moved ``apart``."""
+def _title(rows, lost, axes):
+    """What all trials share, and what lines, bars and marks are; ``lost``: the statuses of trials without a result."""
+    trials = [row["settings"] for row in rows]
     differ = varying(trials)
-    shared = {name: trials[0][name] for name in FACTS if name not in (*differ, *axes)}
-    facts = [FACTS[name](value) for name, value in shared.items() if value is not None]
-    if trials[0]["scale_batch"] and "scale_batch" not in differ:
-        facts.append("batch and lr times the number of devices")
+    lines = [
+        describe(trials[0], [name for name in TOLD if name not in (*differ, *axes) and trials[0][name] is not None])
+    ]
     rest = [LABELS.get(name, name) for name in differ if name not in axes]
-    dots = f"\ndots: trials, which differ in {' and '.join(rest)}; line: median; bars: least to most" if rest else ""
-    beside = "\nlines side by side: a point belongs to the nearest mark of the axis" if apart else ""
-    return ", ".join(facts) + dots + beside
+    lines += [f"line: median of trials, which differ in {' and '.join(rest)}; bars: least to most"] * bool(rest)
+    lines += [f"hollow, at the bottom: {' and '.join(lost)}"] * bool(lost)
+    return "\n".join(lines)
 
 
 def plot_curves(rows):

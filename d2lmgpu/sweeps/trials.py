@@ -7,13 +7,13 @@ Your own network becomes data in a trial, with a name, so that other processes c
 
 import hashlib
 import itertools
-import json
 from dataclasses import fields
 
-from ..arguments import check_list, perhaps_meant, plain, shown
+from ..arguments import check_list, check_name, plain, shown
 from ..data import check_limit
 from ..devices import choose_indices
 from ..networks import Network, described, restored
+from ..output import as_json
 from ..parallel import check_loads
 from ..training import Settings
 from ..training.checks import find_network
@@ -44,7 +44,7 @@ def grid(**values) -> list[dict]:
 
 def _values(name, value):
     if name == "network" and isinstance(value, dict) and "layers" not in value:
-        return [_as_data(each, called) if isinstance(each, Network) else each for called, each in value.items()]
+        return [_as_data(network, called) for called, network in value.items()]
     if isinstance(value, Network):  # a tuple of layers
         return [value]
     value = plain(value)
@@ -59,24 +59,23 @@ def complete_trials(trials, mode=None):
     trained with, and for duplicate trials; DeviceError for devices that do not exist
     on this machine.
     """
-    complete, identities = [], []
+    complete, numbers, networks = [], {}, {}
     for number, trial in enumerate(check_list("trials", trials, of="dicts of settings", one=dict), 1):
         try:
             settings = complete_trial(trial)
-            _check_devices(settings, mode)
+            if mode is not None:  # another machine may have other devices
+                _check_devices(settings, mode)
         except (TypeError, ValueError) as error:
             raise ValueError(f"trial {number}: {error}") from None
-        if identity(settings) in identities:
-            first = identities.index(identity(settings)) + 1
+        first = numbers.setdefault(identity(settings), number)
+        if first != number:
             raise ValueError(f"trials {first} and {number} are the same; give each value once")
+        name, network = show(settings["network"]), _without_name(settings["network"])
+        if networks.setdefault(name, network) != network:
+            raise ValueError(f"two different networks are both called {shown(name)}; give each its own name")
         complete.append(settings)
-        identities.append(identity(settings))
     if not complete:
         raise ValueError("there are no trials; d2lmgpu.grid(lr=[0.1, 0.2]) makes two")
-    named = {}
-    for network in (settings["network"] for settings in complete):
-        if _without_name(named.setdefault(show(network), network)) != _without_name(network):
-            raise ValueError(f"two different networks are both called {shown(show(network))}; give each its own name")
     return complete
 
 
@@ -87,13 +86,11 @@ def complete_trial(trial):
     """
     if not isinstance(trial, dict):
         raise ValueError(f"{shown(trial)} is not a dict of settings, such as {{'lr': 0.1, 'devices': 2}}")
-    trial = by_own_names(trial, others=trial)
-    strangers = [str(name) for name in trial if name not in DEFAULTS]
-    if strangers:
-        meant = perhaps_meant(strangers[0], DEFAULTS)
-        said = f"{shown(', '.join(strangers))[1:-1]}: no such setting"
-        raise ValueError(f"{said}; choose from {', '.join(DEFAULTS)}{meant}")
-    settings = DEFAULTS | {name: _plain(name, value) for name, value in trial.items()}
+    settings = dict(DEFAULTS)
+    for name, value in by_own_names(trial, others=trial).items():
+        check_name("setting", name, DEFAULTS)
+        settings[name] = _as_data(value) if name == "network" else plain(value)
+        as_json(settings[name])  # trials go to other processes and to files
     if settings["devices"] is None and settings["environment"] != "multi-gpu":
         settings["devices"] = 1
     given = settings | {"network": network_of(settings["network"])}
@@ -104,30 +101,19 @@ def complete_trial(trial):
     return settings
 
 
-def _plain(name, value):
-    """The value in a form for JSON, since trials go to other processes and to files."""
-    if name == "network" and isinstance(value, Network):
-        return _as_data(value)
-    if name == "network" and isinstance(value, dict):
-        return _as_data(network_of(value), value.get("name"))
-    value = plain(value)
-    if type(value) is list:
-        return [_plain(name, part) for part in value]
-    if value is not None and not isinstance(value, (bool, int, float, str)):
-        raise ValueError(f"{name} is a {type(value).__name__}; settings are numbers, names, and lists of them")
-    return value
-
-
 def _as_data(network, name=None):
-    """A `Network` as data in a trial; ``name``: for tables and plots, by default derived from its layers."""
+    """Your own network as data in a trial; ``name``: for lines and plots, by default derived from its layers."""
+    if isinstance(network, dict):
+        network, name = network_of(network), network.get("name")
+    if not isinstance(network, Network):
+        return network
     description = described(network)
     if description is None:
         raise ValueError(
             "a network whose layers are your own functions cannot be sent to other processes or kept in a file; "
             "build it from the library's layers, or train it with train"
         )
-    if name is None:
-        name = f"custom-{hashlib.sha256(json.dumps(description).encode()).hexdigest()[:6]}"
+    name = name or f"custom-{hashlib.sha256(as_json(description).encode()).hexdigest()[:6]}"
     return {"name": name} | description
 
 
@@ -142,8 +128,6 @@ def _without_name(setting):
 
 
 def _check_devices(settings, mode):
-    if mode is None:  # another machine may have other devices
-        return
     _, indices = choose_indices(settings["environment"], settings["devices"])
     if mode == "simultaneous" and isinstance(settings["devices"], list):
         raise ValueError(
@@ -156,9 +140,12 @@ def _check_devices(settings, mode):
 
 
 def identity(settings):
-    """The settings that decide a trial's result: those that differ from the defaults, without the network's name."""
+    """A text that is the same for trials with the same result: their settings, without those left at their defaults."""
     unnamed = settings | {"network": _without_name(settings["network"])}
-    return {name: value for name, value in unnamed.items() if value != DEFAULTS[name]}
+    given = {name: value for name, value in unnamed.items() if value != DEFAULTS[name]}
+    for name, value in given.items():
+        given[name] = int(value) if isinstance(value, float) and value.is_integer() else value
+    return as_json(given, sort_keys=True)
 
 
 def varying(trials):
@@ -173,6 +160,6 @@ def describe(settings, names):
 
 def show(value):
     """A setting's value as a person would write it; a network of your own is shown by its name."""
-    return (
-        f"{value:g}" if isinstance(value, float) else legible(value["name"] if isinstance(value, dict) else str(value))
-    )
+    if isinstance(value, float):
+        return f"{value:g}"
+    return legible(value["name"] if isinstance(value, dict) else str(value))
