@@ -58,7 +58,7 @@ def sweep(
     ended are "interrupted".
 
     Raises ValueError for trials that make no sense, or a file with other contents; DeviceError for devices that this
-    machine does not have; OSError if the file or the folder cannot be written, another sweep uses it, or no process can
+    machine does not have; OSError if the file or the folder cannot be written, or no process can
     be started.
     """
     workers = None if workers is None else check_whole("workers", workers)

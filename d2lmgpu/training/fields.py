@@ -74,7 +74,7 @@ def of_kind(what, value, kind):
     if isinstance(kind, dict):
         if missing := sorted(set(kind) - set(value)):
             raise ValueError(f"its {what} has no {', '.join(missing)}")
-        return {name: of_kind(name, value[name], part) for name, part in kind.items()}
+        return {name: of_kind(name, part, kind[name]) for name, part in value.items() if name in kind}
     if wanted is list:
         return [of_kind(f"element of {what}", element, *parts) for element in value]
     return {name: of_kind(name, part, parts[1]) for name, part in value.items()} if parts else value
