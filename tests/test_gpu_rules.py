@@ -199,6 +199,9 @@ def test_the_hosts_memory_stays_as_it_is_until_a_copy_is_waited_for(cupy):
     x.set(host)
     stream.synchronize()
     host[0] = 3
+    x.set(host[1:].repeat(2)[:5])  # nobody holds it
+    with pytest.raises(standin_memory.RaceError, match="given back before"):
+        stream.synchronize()
 
 
 def test_another_cards_memory_needs_peer_access(cupy):

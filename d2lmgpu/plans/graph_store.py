@@ -74,6 +74,7 @@ class GraphStore(GraphPrograms):
         self.starts.set(starts)
         self.rates.set(rates)
         self.sizes.set(sizes)
+        self.device.finish()  # the host's arrays may be gone as soon as this returns
         self.number.fill(done)
         for m, own in self.totals.items():
             for array, value in zip(own, totals.get(m, (0, 0)), strict=True):

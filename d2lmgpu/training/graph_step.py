@@ -110,6 +110,7 @@ class GraphStep(PlanStep):
         for store in self.execution.stores:
             for array, value in zip(store.scaling(), arrays, strict=True):
                 store.device.submit(array.set, value).result()
+            store.device.submit(store.device.finish).result()
 
     def _submit(self, graph, steps):
         sizes = self.counts[self.number : self.number + steps]
