@@ -5,11 +5,10 @@
 
 Each launch of a training step, on each card, is recorded `REPEATS` times in a row as a CUDA graph of its own, with the
 step's own arguments; those that read another card's memory do so here, too. (measure_cards.py has the copies.) Events
-around it give the time from one kernel to the next, none of them launched early as they are in a step. What an empty
-kernel takes is told beside it: so much of each time is the way from node to node. In a step kernels also run beside
-each other, so the step is measured as a whole, from the graph of one step and from that of several, and so are the
-parts of an epoch as the host sees them. Quoted are medians of `ROUNDS` with least and largest; the first rounds are
-warm-up.
+around it give the time from one kernel to the next. What an empty kernel takes is told beside it: so much of each time
+is the way from node to node. In a step kernels also run beside each other, so the step is measured as a whole, from the
+graph of one step and from that of several, and so are the parts of an epoch as the host sees them. Quoted are medians
+of `ROUNDS` with least and largest; the first rounds are warm-up.
 """
 
 import argparse
@@ -24,7 +23,7 @@ import numpy as np
 from compare_pytorch import git
 
 import d2lmgpu as d2l
-from d2lmgpu.kernels.cuda import capture, current_card, early
+from d2lmgpu.kernels.cuda import capture, current_card
 from d2lmgpu.networks import NETWORKS
 from d2lmgpu.output import write_json
 from d2lmgpu.training.graph_step import TOGETHER, GraphStep
@@ -151,14 +150,8 @@ def measure_step(network, batch, precision, cards):
     rows = first.submit(kernels).result()
     runner.start_epoch(order, 1e-6)
     whole = first.submit(step).result()
-    launching_early = {*early.cards}
-    early.cards.clear()
-    waiting = first.submit(runner.execution._record, runner._sizes(batch), 1).result()
-    early.cards.update(launching_early)
-    usual = first.submit(time_graph, first.stream, waiting, 1, again).result()
     nothing = first.submit(empty).result()
-    found = {"kernels": rows, "empty_kernel": nothing, "step": whole, "epoch": measure_epochs(runner, order)}
-    return found | {"step_without_early_launches": usual}
+    return {"kernels": rows, "empty_kernel": nothing, "step": whole, "epoch": measure_epochs(runner, order)}
 
 
 def measure_epochs(runner, order):

@@ -135,11 +135,9 @@ def count(node, kernel):
     }
 
 
-def show(title, rows, seconds, at_best):
+def show(title, rows, seconds):
     errors = sum("error" in row for row in rows)
     answer = f"{seconds * 1e6:.0f} us a step, predicted" if not errors else f"{errors} kernels do not compile"
-    if at_best < seconds and not errors:
-        answer += f", {at_best * 1e6:.0f} if kernels that are launched early follow at once"
     print(f"\n{title}: {answer}; {len(rows)} nodes")
     print(f"{'kernel (predicted)':34}{'blocks x threads':>18}{'registers':>11}{'resident':>10}", end="")
     print(f"{'instructions/warp':>19}{'issuing':>9}{'start us':>10}{'us':>8}")
@@ -172,15 +170,12 @@ def main(arguments=None):
         for batch in map(int, options.batch.split(",")):
             for cards in map(int, options.cards.split(",")):
                 nodes = record_step(NETWORKS[options.network], batch, precision, cards, options.optimizer)
-                rows, seconds, at_best = predict_step(nodes, predictor)
+                rows, seconds = predict_step(nodes, predictor)
                 title = f"{options.network}, {precision}, batch {batch}, {cards} x H100"
-                show(title, rows, seconds, at_best)
+                show(title, rows, seconds)
                 errors = any("error" in row for row in rows)
                 settings = {"network": options.network, "precision": precision, "batch": batch, "cards": cards}
-                found = {"predicted_seconds": None, "predicted_seconds_at_best": None}
-                if not errors:
-                    found = {"predicted_seconds": seconds, "predicted_seconds_at_best": at_best}
-                steps.append({**settings, **found, "predicted": rows})
+                steps.append({**settings, "predicted_seconds": None if errors else seconds, "predicted": rows})
     if options.json:
         constants = {
             name: value for name, value in vars(multiprocessor).items() if name.isupper() and np.isscalar(value)

@@ -26,7 +26,6 @@ SINGLE = {
     "kernels with precision tf32",
     "kernels with precision mixed",
     "a CUDA graph",
-    "launching kernels early",
 }
 PAIR = {"peer access", "adding across", "a sum over both"}
 VIRTUAL = {("cpu", "BLAS on one thread"), ("cpu(0)", "the kernels"), ("cpu(0) and cpu(1)", "a sum over both")}
@@ -107,13 +106,11 @@ TF32, MIXED = "kernels with precision tf32", "kernels with precision mixed"
 KERNELS = {"the kernels", TF32, MIXED}
 STAGED = {"peer access", "copies through the host", "a sum over both"}  # what is tried then
 EACH_GRAPH = rows_of(("gpu(0)", {"a CUDA graph"}), ("gpu(1)", {"a CUDA graph"}))
-EARLY = rows_of(*((f"gpu({i})", {"launching kernels early"}) for i in range(2)))
 BROKEN = {  # what does not work: the call to CUDA, what the table says does not, and of what it cannot speak
     "to begin a graph": ("streamBeginCapture", EACH_GRAPH | {SPAN}),
     "to make a graph": ("graphInstantiate", EACH_GRAPH | {SPAN}),
     "to make a graph of two cards": ("graphInstantiate over cards", {SPAN}),
     "to launch a graph": ("graphLaunch", EACH_GRAPH | {SPAN}),
-    "to launch a kernel early": ("launchKernelEx", EARLY),
     "to load kernels": (
         "moduleLoad",
         rows_of(*((f"gpu({i})", KERNELS | {"a CUDA graph"}) for i in range(2)), (BOTH, {"adding across"})),
@@ -129,11 +126,10 @@ def test_a_call_that_does_not_work(machine, nccl, check, what):  # noqa: F811
     call, expected = BROKEN[what]
     made = machine(2, broken=[call])
     found = check()
-    assert failures(found) == expected and found.keys() >= GOOD - ACROSS - EARLY
-    refused = "RuntimeError: cuLaunchKernelEx: error 999 of CUDA's driver"
+    assert failures(found) == expected and found.keys() >= GOOD - ACROSS
     unknown = "CUDARuntimeError: cudaErrorUnknown: unknown error"
     nccl = "DeviceError: allreduce 'nccl': NCCL_ERROR_UNHANDLED_CUDA_ERROR: unhandled cuda error; NCCL_DEBUG=WARN says"
-    why = {"launchKernelEx": refused, "ncclAllReduce": f"{nccl} more, and 'ring' needs no NCCL"}.get(call, unknown)
+    why = {"ncclAllReduce": f"{nccl} more, and 'ring' needs no NCCL"}.get(call, unknown)
     assert {found[row] for row in expected} == {why}
     made.broken.clear()
     assert check() == dict.fromkeys(GOOD)  # all is tried again
@@ -290,7 +286,7 @@ def test_a_card_too_old(machine, check):  # noqa: F811
 def test_precisions_that_a_card_is_too_old_for_are_not_tried(machine, nccl, check):  # noqa: F811
     machine(2, capability=[(7, 0), (7, 5)], version=12090)
     found = check()
-    assert found == dict.fromkeys(GOOD - EARLY - {("gpu(0)", MIXED), ("gpu(0)", TF32), ("gpu(1)", TF32)})
+    assert found == dict.fromkeys(GOOD - {("gpu(0)", MIXED), ("gpu(0)", TF32), ("gpu(1)", TF32)})
 
 
 @pytest.mark.long

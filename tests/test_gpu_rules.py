@@ -297,7 +297,6 @@ BROKEN = {
     "graphInstantiate": ("a CUDA graph", "steps are launched kernel by kernel"),
     "graphLaunch": ("a CUDA graph", "steps are launched kernel by kernel"),
     "streamBeginCapture": ("a CUDA graph", "steps are launched kernel by kernel"),
-    "launchKernelEx": ("launching kernels early", "each kernel waits for the one before it to end"),
     "moduleLoad": ("the kernels", "the layers compute as they are written, which is slow"),
     "deviceEnablePeerAccess": ("peer access", "copies between them go through the host"),
 }
@@ -309,7 +308,7 @@ def test_what_does_not_work_is_named_and_something_slower_used(machine, alone, c
     data, expected = alone
     tried, instead = BROKEN[broken]
     run = train(data)
-    in_graphs = broken in ("launchKernelEx", "deviceEnablePeerAccess")  # there but for what goes through the host
+    in_graphs = broken == "deviceEnablePeerAccess"  # there but for what goes through the host
     assert (run.history.phases["step"] > 0) == in_graphs != (run.history.phases["forward"] > 0)
     assert_as(run, expected)
     notes = capsys.readouterr().err.splitlines()

@@ -129,8 +129,8 @@ def test_blocks_that_fit():
 
 
 def test_nodes_wait_for_each_other_and_share_a_card():
-    def row(seconds, after, part=1.0, card=0, early=()):
-        return {"seconds": seconds, "after": after, "early": early, "part_of_the_card": part, "card": card}
+    def row(seconds, after, part=1.0, card=0):
+        return {"seconds": seconds, "after": after, "part_of_the_card": part, "card": card}
 
     us = 1e-6
     alone = [row(10 * us, []), row(10 * us, [0])]
@@ -143,9 +143,6 @@ def test_nodes_wait_for_each_other_and_share_a_card():
     assert step.schedule(apart) == pytest.approx(10 * us)
     across = [row(10 * us, []), row(10 * us, [0], card=1), row(10 * us, [1], card=1)]
     assert step.schedule(across) == pytest.approx(30 * us + step.ACROSS + step.NODE)
-    chain = [row(10 * us, []), row(10 * us, [0], early=[0]), row(10 * us, [0, 1], early=[1])]
-    assert step.schedule(chain) == pytest.approx(30 * us + 2 * step.NODE)
-    assert step.schedule(chain, gained=1 * us) == pytest.approx(30 * us + 2 * (step.NODE - 1 * us))
 
 
 @pytest.mark.parametrize("precision, cards", [("float32", 1), ("mixed", 2)])

@@ -19,8 +19,8 @@ from .recorded_arrays import Array, Function
 class Node(NamedTuple):
     """A kernel, a copy, or a NumPy-like operation ("elementwise") of one stream.
 
-    ``after``: the numbers of the nodes that it waits for; ``early``: those of them that must only have begun before it
-    is launched. A kernel has ``code``, ``options``, ``grid``, ``block``, ``shared_bytes`` (dynamic) and ``arguments``:
+    ``after``: the numbers of the nodes that it waits for. A kernel has ``code``,
+    ``options``, ``grid``, ``block``, ``shared_bytes`` (dynamic) and ``arguments``:
     `Memory` or NumPy scalars. Others have ``nbytes``.
     """
 
@@ -35,7 +35,6 @@ class Node(NamedTuple):
     shared_bytes: int = 0
     arguments: tuple = ()
     nbytes: int = 0
-    early: tuple[int, ...] = ()
 
 
 class Memory(NamedTuple):
@@ -67,12 +66,10 @@ class Recorder:
             self.thread.stream = Stream(self)
         return self.thread.stream
 
-    def add(self, kind, name, early=False, **fields):
+    def add(self, kind, name, **fields):
         stream = self.stream
-        before = tuple(stream.last & {stream.previous}) if early else ()
-        self.nodes.append(Node(kind, name, self.card, tuple(sorted(stream.last)), early=before, **fields))
-        stream.previous = len(self.nodes) - 1
-        stream.last = {stream.previous}
+        self.nodes.append(Node(kind, name, self.card, tuple(sorted(stream.last)), **fields))
+        stream.last = {len(self.nodes) - 1}
 
     def place(self, values):
         """(address, card). As a real allocator: each array that owns its memory begins at a multiple of 512 bytes."""
@@ -97,7 +94,6 @@ class Recorder:
 class Stream:
     def __init__(self, recorder, *args, **kwargs):
         self.recorder, self.ptr, self.last = recorder, next(recorder.streams), set()
-        self.previous = None  # the last node of this stream
 
     def use(self):
         self.recorder.thread.stream = self
@@ -128,11 +124,7 @@ class Stream:
         recorder, first = self.recorder, self.first
         nodes = recorder.nodes[first:]
         recorder.captured = [
-            node._replace(
-                after=tuple(number - first for number in node.after if number >= first),
-                early=tuple(number - first for number in node.early if number >= first),
-            )
-            for node in nodes
+            node._replace(after=tuple(number - first for number in node.after if number >= first)) for node in nodes
         ]
         return types.SimpleNamespace(upload=lambda *args: None, launch=lambda *args: None)
 
@@ -152,10 +144,10 @@ class _Kernel:
     def __init__(self, recorder, code, options, name):
         self.recorder, self.code, self.options, self.name = recorder, code, tuple(options), name
 
-    def __call__(self, grid, block, args, *, shared_mem=0, early=False):
+    def __call__(self, grid, block, args, *, shared_mem=0):
         fields = {"code": self.code, "options": self.options, "grid": tuple(grid), "block": tuple(block)}
         arguments = tuple(self.recorder.memory(argument) for argument in args)
-        self.recorder.add("kernel", self.name, early, shared_bytes=shared_mem, arguments=arguments, **fields)
+        self.recorder.add("kernel", self.name, shared_bytes=shared_mem, arguments=arguments, **fields)
 
 
 def _make_module(recorder):

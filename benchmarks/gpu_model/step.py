@@ -17,10 +17,8 @@ ACROSS = NODE + LINK_LATENCY
 
 
 def predict_step(nodes, predictor):
-    """A row for each node, with its "start" and "seconds", and two times in seconds at which the step ends.
+    """A row for each node, with its "start" and "seconds", and the time in seconds at which the step ends.
 
-    The first if kernels that are launched early gain nothing by it, the second if they begin as soon as those end that
-    they follow: somewhere between them the truth should lie, which no model knows before it is measured.
     A row of a kernel that does not compile has an "error", and counts for nothing.
     """
     footprint = {}
@@ -32,7 +30,6 @@ def predict_step(nodes, predictor):
     rows = []
     for node in nodes:
         row = {"name": node.name, "kind": node.kind, "card": node.card, "after": list(node.after)}
-        row["early"] = list(node.early)
         row["part_of_the_card"] = 0.1
         if node.kind == "kernel":
             touched = [memory for memory in node.arguments if isinstance(memory, Memory)]
@@ -52,8 +49,7 @@ def predict_step(nodes, predictor):
         else:
             row["seconds"] = KERNEL_START + node.nbytes / DRAM
         rows.append(row)
-    at_best = schedule(rows, NODE)
-    return rows, schedule(rows), at_best
+    return rows, schedule(rows)
 
 
 def _first_error(error):
@@ -61,19 +57,18 @@ def _first_error(error):
     return lines[0][:200]
 
 
-def schedule(rows, gained=0.0):
+def schedule(rows):
     """Sets each row's "start", and returns the end of the last.
 
-    A node begins `NODE` after the end of those that it waits for, `ACROSS` if they are on another card, and ``gained``
-    seconds sooner where it may be launched before that end (``early``). Kernels that run on one card at the same time
-    share it: who came first keeps its part, others get what is left.
+    A node begins `NODE` after the end of those that it waits for, `ACROSS` if they are on another card. Kernels that
+    run on one card at the same time share it: who came first keeps its part, others get what is left.
     """
     ends, running, left = {}, [], {i: row["seconds"] for i, row in enumerate(rows)}
     waiting, now = dict(enumerate(rows)), 0.0
 
     def begins(row):
         def way(j):
-            return (NODE if rows[j]["card"] == row["card"] else ACROSS) - gained * (j in row["early"])
+            return NODE if rows[j]["card"] == row["card"] else ACROSS
 
         return max((ends[j] + way(j) for j in row["after"]), default=0.0)
 

@@ -26,7 +26,7 @@ from ..collectives import allreduce
 from ..devices import DeviceArray
 from ..devices.recording import GraphMemory, Recording
 from ..exact import unfit_error
-from ..kernels.cuda import capture, finish_card, graphs_work
+from ..kernels.cuda import capture, finish_card
 from ..language.plan import COMPUTES, part_updated
 from ..language.ways import KEPT, WRITTEN
 from ..timing import paused
@@ -129,8 +129,6 @@ class GraphExecution(Execution):
         without lasting effect, so that all kernels are compiled and loaded, and all memory is allocated. Raises CuPy's
         error if recording fails; the state of the devices is then unchanged.
         """
-        for device in self.devices:  # tests once whether kernels can be launched early
-            device.submit(graphs_work).result()
         return self.devices[0].submit(self._record, sizes, steps).result()
 
     def _record(self, sizes, steps):

@@ -27,7 +27,6 @@
 #endif
 #endif
 
-#include "early.cuh"
 #include "half.cuh"
 
 #define EACH (CHUNK / 32)               // inputs of a chunk that a lane has
@@ -63,7 +62,6 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS, 1) head(
     const float* x, const float* weight, const float* bias, const int* labels, const int* count, const float* scale,
     float* logits, float* losses, int* hits, float* dlogits, float* dx, int N)
 {
-    wait_for_previous();
     __shared__ float weight_s[CHUNK * ROW];
     int lane = threadIdx.x % 32, n = blockIdx.x * ROWS + threadIdx.x / 32;
     bool there = n < N;
