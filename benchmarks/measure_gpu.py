@@ -1,6 +1,6 @@
 """Measures on real GPUs what predict_gpu.py predicts without one: microseconds a kernel, and of the whole step.
 
-    python benchmarks/measure_gpu.py --precision float32,tf32,mixed --batch 256,2048 --json measured.json
+    python benchmarks/measure_gpu.py --precision float32,mixed --batch 256,2048 --json measured.json
     python benchmarks/measure_gpu.py --cards 1,2 --json measured.json
 
 Each launch of a training step, on each card, is recorded `REPEATS` times in a row as a CUDA graph of its own, with the
@@ -206,7 +206,7 @@ def predictions(files, settings):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="lenet", choices=sorted(NETWORKS))
-    parser.add_argument("--precision", default="float32", help="float32, tf32, mixed; several with commas")
+    parser.add_argument("--precision", default="float32", help="float32, mixed; several with commas")
     parser.add_argument("--batch", default="256", help="images of a minibatch; several with commas")
     parser.add_argument("--cards", default="1", help="how many share a minibatch; several with commas")
     parser.add_argument("--json", type=Path)

@@ -1,6 +1,6 @@
 """Predicts, without a GPU, how long a training step takes on H100s: microseconds a kernel, and of the whole graph.
 
-    python benchmarks/predict_gpu.py --precision float32,tf32 --batch 256 --json predicted.json
+    python benchmarks/predict_gpu.py --precision float32,mixed --batch 256 --json predicted.json
 
 Nothing here was measured: all figures are *predicted*, by what can be counted.
 
@@ -156,7 +156,7 @@ def show(title, rows, seconds):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="lenet", choices=sorted(NETWORKS))
-    parser.add_argument("--precision", default="float32", help="float32, tf32, mixed; several with commas")
+    parser.add_argument("--precision", default="float32", help="float32, mixed; several with commas")
     parser.add_argument("--batch", default="256", help="images of the whole batch; several with commas")
     parser.add_argument("--cards", default="1", help="one or several numbers of H100s, connected by NVLink")
     parser.add_argument("--optimizer", default="sgd")

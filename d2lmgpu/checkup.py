@@ -66,7 +66,7 @@ def _try_precisions(device):
     import cupy
 
     for precision, kind in PRECISIONS.items():
-        if kind is None or device.compute_capability >= tensor_cores.OLDEST[kind]:
+        if kind is None or device.compute_capability >= tensor_cores.OLDEST:
             kernels_work(str(device), cupy, precision)
 
 

@@ -23,7 +23,6 @@ from d2lmgpu.devices.trials import forget_trials, works
 SINGLE = {
     "a stream of its own",
     "the kernels",
-    "kernels with precision tf32",
     "kernels with precision mixed",
     "a CUDA graph",
 }
@@ -102,8 +101,8 @@ def test_one_card(machine, check):  # noqa: F811
     assert check() == dict.fromkeys(rows_of(("gpu(0)", SINGLE)) | VIRTUAL)
 
 
-TF32, MIXED = "kernels with precision tf32", "kernels with precision mixed"
-KERNELS = {"the kernels", TF32, MIXED}
+MIXED = "kernels with precision mixed"
+KERNELS = {"the kernels", MIXED}
 STAGED = {"peer access", "copies through the host", "a sum over both"}  # what is tried then
 EACH_GRAPH = rows_of(("gpu(0)", {"a CUDA graph"}), ("gpu(1)", {"a CUDA graph"}))
 BROKEN = {  # what does not work: the call to CUDA, what the table says does not, and of what it cannot speak
@@ -253,15 +252,15 @@ def test_sums_of_nccl_that_are_wrong(machine, nccl, check, monkeypatch):  # noqa
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("option, wrong", [("-DTYPE=-1", {"the kernels"}), ("-DTYPE=0", {TF32})])
-def test_kernels_that_compute_something_else(machine, nccl, check, monkeypatch, option, wrong):  # noqa: F811
+@pytest.mark.parametrize("half, wrong", [(False, {"the kernels"}), (True, {MIXED})])
+def test_kernels_that_compute_something_else(machine, nccl, check, monkeypatch, half, wrong):  # noqa: F811
     """On one of two cards."""
     machine(2)
     right = standin_cupy.RawModule.get_function
 
     def other(self, name):
         found = right(self, name)
-        is_it = name == "dense_forward" and option in self.options and self.card == 1
+        is_it = name == "dense_forward" and ("-DHALF_FACTORS=1" in self.options) == half and self.card == 1
         return (lambda *args: None) if is_it else found
 
     monkeypatch.setattr(standin_cupy.RawModule, "get_function", other)
@@ -286,7 +285,7 @@ def test_a_card_too_old(machine, check):  # noqa: F811
 def test_precisions_that_a_card_is_too_old_for_are_not_tried(machine, nccl, check):  # noqa: F811
     machine(2, capability=[(7, 0), (7, 5)], version=12090)
     found = check()
-    assert found == dict.fromkeys(GOOD - {("gpu(0)", MIXED), ("gpu(0)", TF32), ("gpu(1)", TF32)})
+    assert found == dict.fromkeys(GOOD - {("gpu(0)", MIXED)})
 
 
 @pytest.mark.long

@@ -146,7 +146,6 @@ RUNS = {
     "momentum": {"optimizer": "momentum"},
     "batch norm": {"network": NORMED, "batch_statistics": "synchronised"},
     "mixed": {"precision": "mixed", "lr": 0.02},
-    "tf32": {"precision": "tf32"},
     "dropout": {"network": DROPPING},
     "another loss": {"loss": (lambda z, y: (((z - 1) ** 2).sum() / 2, z), lambda z: z - 1)},
 }
@@ -154,9 +153,8 @@ ONE_BY_ONE = {"graphs": False}
 
 
 def can(run, way):
-    one_by_one = way.get("pipeline") == "zero-bubble" or way.get("graphs") is False
     waits = way != SPLITS["1f1b"] and way.get("pipeline") != "zero-bubble"
-    return not (run == "tf32" and one_by_one) and (run != "batch norm" or waits)
+    return run != "batch norm" or waits
 
 
 WAYS = [(2, {}), (2, ONE_BY_ONE), (3, {"loads": [2, 0, 1]}), (3, {"overlap": True, "algorithm": "tree"})]

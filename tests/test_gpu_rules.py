@@ -464,8 +464,6 @@ def test_a_step_that_cannot_be_recorded_is_launched_by_hand(machine, alone, monk
             assert run.history.phases["step"] == 0
             assert_as(run, expected, 2e-5 if precision == "float32" else 1e-2)
         assert "the step cannot be a CUDA graph (cudaErrorStreamCaptureUnsupported" in capsys.readouterr().err
-        with pytest.raises(d2l.DeviceError, match="'tf32' needs CUDA graphs, and the step cannot be one"):
-            train(data, precision="tf32")
     run = train(data, algorithm="tree")
     assert run.history.phases["step"] > 0
     assert_as(run, expected)

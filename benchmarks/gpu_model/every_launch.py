@@ -40,7 +40,7 @@ def every_module():
     for settings in settings_in_order():
         for node in record(*settings):
             key = node.code, node.options
-            oldest = tensor_cores.OLDEST.get(PRECISIONS[settings[-1]], 0)
+            oldest = tensor_cores.OLDEST if PRECISIONS[settings[-1]] else 0
             threads = functools.reduce(int.__mul__, map(int, node.block))
             launches, before = found.get(key, (set(), 1000))
             launches.add((node.name, threads, node.shared_bytes))

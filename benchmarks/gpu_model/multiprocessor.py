@@ -41,8 +41,7 @@ def tensor_cycles(opcode):
     """Of a tensor core: by the products of an HMMA.mxnxk, at the 62% of the peak that mma.sync reaches on an H100."""
     shape = opcode.split(".")[1]
     m, n, k = {"1688": (16, 8, 8), "16816": (16, 8, 16), "1684": (16, 8, 4), "884": (8, 8, 4)}.get(shape, (16, 8, 16))
-    rate = 256 if "TF32" in opcode else 512  # products a cycle at the peak
-    return m * n * k / rate / 0.62
+    return m * n * k / 512 / 0.62  # products a cycle at the peak
 
 
 def cost(instruction):

@@ -49,8 +49,6 @@ def _make_runner(X, y, params, everybody, network, settings, note, saved):
             error = reason
         if all_of_them(everybody, runner is not None):
             return runner
-        if settings.precision == "tf32":
-            raise DeviceError(f"precision 'tf32' needs CUDA graphs, and the step cannot be one: {error}")
         tell(f"the step cannot be a CUDA graph ({error}); it is launched kernel by kernel")
     return PlanStep(X, y, params, everybody, network, settings)
 
@@ -86,15 +84,10 @@ def find_loads(X, y, params, network, everybody, settings, saved, note):
 
 
 def can_use_graphs(X, y, everybody, network, settings):
-    """Whether steps should be CUDA graphs. Raises ValueError if they cannot be graphs but the precision needs it."""
+    """Whether steps should be CUDA graphs."""
     wanted = settings.graphs and settings.preprocess is None and make_optimizer(settings).in_graphs
     wanted = wanted and find_loss(settings.loss) is CROSS_ENTROPY
     can = wanted and can_be_graph(X, y, everybody.mine, network, settings.precision)
     if any(name.startswith("gpu") for name in everybody.names):  # all processes know that
         can = all_of_them(everybody, can)
-    if settings.precision == "tf32" and not can:
-        raise ValueError(
-            "precision 'tf32' needs CUDA graphs: graphs=True, uint8 images, whole labels, the loss cross_entropy, no "
-            "preprocess, and a kernel for every layer"
-        )
     return can

@@ -5,8 +5,8 @@
 //   weight grad  dweight = x^T @ dz, dbias = 1^T @ dz
 //
 // Macros: D O; RELU 0 or 1; PRODUCT: 0 forward, 1 gradient of the input, 2 of the weights, the only one to be compiled;
-// TYPE: what factors are rounded to for tensor cores, as in mma.cuh, or -1 for float32; TM, TN, CHUNK and STAGES as in
-// factors.cuh; HALF_OUT of half.cuh, for dx. N is an argument.
+// TM, TN, CHUNK and STAGES as in factors.cuh; HALF_FACTORS (then on tensor cores) and HALF_OUT, for dx, as in half.cuh. N
+// is an argument.
 //
 // The ladder:
 //   v1  (forward only) one thread an output, two global loads a multiplication.
@@ -22,10 +22,10 @@
 
 #include "half.cuh"
 #include "factors.cuh"
-#if TYPE < 0
-#include "multiply_add.cuh"
-#else
+#ifdef HALF_FACTORS
 #include "tensor_cores.cuh"
+#else
+#include "multiply_add.cuh"
 #endif
 
 #if PRODUCT == 0
