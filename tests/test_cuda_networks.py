@@ -21,7 +21,6 @@ from d2lmgpu.networks.known import cnn_network, lenet_network
 from d2lmgpu.optimizers import OPTIMIZERS
 from d2lmgpu.parallel import loss_scale
 from d2lmgpu.parallel.shards import shard_bounds
-from d2lmgpu.plans import BATCH_STATISTICS
 
 pytestmark = pytest.mark.threads
 
@@ -40,7 +39,7 @@ PAIRS = [  # each network, precision, optimiser and way to share out images with
         precision,
         OPTIMIZER_RATES[(i + j) % 3],
         LOADS[(i + 2 * j) % 3],
-        BATCH_STATISTICS[(i + j) % 3] if channels(NETWORKS[network]) else "local",
+        ("local", "aggregated")[(i + j) % 2] if channels(NETWORKS[network]) else "local",
     )
     for i, network in enumerate(NETWORKS)
     for j, precision in enumerate(PRECISIONS)
@@ -55,7 +54,7 @@ class AsWritten:
         self.network = {"float32": network, "mixed": in_half(network)}[precision]
         self.working = half_weights if precision == "mixed" else list
         self.scale = loss_scale.FIRST_SCALE if precision == "mixed" else 1.0
-        self.loads, self.batch_statistics = loads if statistics != "synchronised" else (1,), statistics
+        self.loads, self.batch_statistics = loads, statistics
         self.params = [param.astype(float) for param in init_params(0, init="he", network=network)]
         self.optimizer, self.steps, self.sums = OPTIMIZERS[optimizer], 0, []
         self.state = [[np.zeros_like(param) for param in self.params] for _ in range(self.optimizer.states)]

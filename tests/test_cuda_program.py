@@ -10,6 +10,7 @@ from test_cpu_kernels import AVERAGE, FLATTEN, MAX, MINUS_HALF_MEAN, RELU, conv,
 
 import d2lmgpu as d2l
 from d2lmgpu import layers
+from d2lmgpu.cluster import as_cluster
 from d2lmgpu.devices import array_module
 from d2lmgpu.kernels import cuda
 from d2lmgpu.kernels.cuda import PRECISIONS, Branches, Program, has_kernels
@@ -30,7 +31,7 @@ from d2lmgpu.networks import (
     sequential,
 )
 from d2lmgpu.parallel import check_precision
-from d2lmgpu.parallel.graph_limits import can_be_graph, in_one_graph
+from d2lmgpu.parallel.graph_limits import can_be_graph, why_not_one_graph
 from d2lmgpu.training.graph_step import GraphStep
 
 pytestmark = pytest.mark.threads
@@ -228,7 +229,7 @@ def test_captured_steps(make_gpus, rng, k, algorithm):
     X, y = rng.integers(0, 256, (9, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 9).astype(np.uint8)
     params = [p + rng.normal(0, 0.1, p.shape).astype(np.float32) for p in init_params(1, init="he", network=TINY)]
     devices = make_gpus(k)
-    assert can_be_graph(X, y, devices) and in_one_graph(devices, algorithm)
+    assert can_be_graph(X, y, devices) and why_not_one_graph(as_cluster(devices), algorithm) is None
     runner = GraphStep.of(X, y, params, devices, TINY_NETWORK, batch_size=4, algorithm=algorithm)
     device_params = [replica.params for replica in runner.replicas]
     expected = [p.astype(float) for p in params]
@@ -418,11 +419,11 @@ def test_what_cannot_be_captured(standin, rng):
     devices = [d2l.gpu(0)]
     assert not can_be_graph(X.astype(np.float32), y, devices)
     assert not can_be_graph(X, y, [d2l.cpu(0)])
-    assert not in_one_graph(devices, "nccl")
+    assert why_not_one_graph(as_cluster(devices), "nccl") == "allreduce 'nccl' cannot be recorded; 'ring' can"
     assert not can_be_graph(X, y, devices, NETWORKS["too large squares"][1])
     network = NETWORKS["a layer without a kernel"][1]
     assert not can_be_graph(X, y, devices, network)
-    with pytest.raises(RuntimeError, match="is computed as it is written"):
+    with pytest.raises(RuntimeError, match="kernels do not compute F and B"):
         GraphStep.of(X, y, init_params(network=network), devices, Network(network, (2, 6, 6), 4), batch_size=2)
 
 

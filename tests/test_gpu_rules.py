@@ -9,6 +9,7 @@ from conftest import assert_close, forget_gpus
 from test_cuda_program import TINY_NETWORK
 
 import d2lmgpu as d2l
+from d2lmgpu.cluster import as_cluster
 from d2lmgpu.collectives.execute import are_connected
 from d2lmgpu.data import epoch_order
 from d2lmgpu.devices.gpu import mark_of
@@ -17,10 +18,9 @@ from d2lmgpu.devices.trials import trials
 from d2lmgpu.kernels.cuda import capture, graphs_work
 from d2lmgpu.kernels.cuda.add import add
 from d2lmgpu.kernels.cuda.passes import borrowed_program
-from d2lmgpu.parallel.graph_limits import in_one_graph
+from d2lmgpu.parallel.graph_limits import why_not_one_graph
 from d2lmgpu.plans.graphs import Recorder
 from d2lmgpu.training.graph_step import GraphStep
-from d2lmgpu.training.piece_step import PieceStep
 from d2lmgpu.training.plan_step import AHEAD, PlanStep
 
 pytestmark = pytest.mark.threads
@@ -285,7 +285,7 @@ def test_without_access_copies_go_through_the_host(machine, alone, capsys, k, pe
     made = machine(3, peers=peers)
     data, expected = alone
     run = train(data, k, graphs=graphs)
-    assert (run.history.phases["step"] > 0) == graphs != (run.history.phases["forward"] > 0) and made.staged
+    assert run.history.phases["step"] == 0 < run.history.phases["forward"] and made.staged
     assert_as(run, expected)
     notes = [line for line in capsys.readouterr().err.splitlines() if "peer access" in line]
     assert notes[0].startswith("note: gpu(0) and gpu(1): peer access: does not work here (")
@@ -308,8 +308,7 @@ def test_what_does_not_work_is_named_and_something_slower_used(machine, alone, c
     data, expected = alone
     tried, instead = BROKEN[broken]
     run = train(data)
-    in_graphs = broken == "deviceEnablePeerAccess"  # there but for what goes through the host
-    assert (run.history.phases["step"] > 0) == in_graphs != (run.history.phases["forward"] > 0)
+    assert run.history.phases["step"] == 0 < run.history.phases["forward"]
     assert_as(run, expected)
     notes = capsys.readouterr().err.splitlines()
     assert any(f": {tried}: does not work here" in note and note.endswith(instead) for note in notes)
@@ -398,19 +397,19 @@ def test_each_direction_between_two_cards_is_tried(machine, what, card):
 )
 def test_a_step_on_several_cards_is_one_graph_where_such_a_graph_works(machine, property, wrong, why):
     machine(3, **{property: [wrong]})
-    devices = [d2l.gpu(i) for i in range(3)]
-    assert in_one_graph(devices, "ring") == (why is None) and in_one_graph(devices[:1], "ring")
+    found = why_not_one_graph(as_cluster([d2l.gpu(i) for i in range(3)]))
+    assert found == (why and "no graph spans its cards") and why_not_one_graph(as_cluster([d2l.gpu(0)])) is None
     tried = [trial for trial in trials() if trial.tried == "a CUDA graph over them"]
     assert [(trial.device, trial.why) for trial in tried] == [("gpu(0), gpu(1), gpu(2)", why)]
 
 
-@pytest.mark.parametrize("kind", [GraphStep, PieceStep, PlanStep])
+@pytest.mark.parametrize("kind", [GraphStep, PlanStep])
 def test_the_program_is_not_more_and_more_steps_ahead(machine, rng, kind):
     """Of the devices: in a long epoch one step more than in one in which it may launch all before it waits."""
 
     def ahead(steps):
         """What was launched, and not waited for, at most, when all steps are launched."""
-        made = machine(2, peers=[] if kind is PieceStep else None)
+        made = machine(2)
         X, y, *_ = small_data(rng, 2 * steps)
         params = d2l.init_params(0, init="he", network=TINY_NETWORK)
         devices = [d2l.gpu(0), d2l.gpu(1)]

@@ -15,28 +15,46 @@ import numpy as np
 
 from ..devices import array_module
 from ..exact import ExactSums, as_floats
-from ..kernels.cuda import PRECISIONS, batch_norm, launch, optimize, run, tensor_cores
+from ..kernels.cuda import (
+    PRECISIONS,
+    Branches,
+    Granules,
+    Program,
+    batch_norm,
+    launch,
+    optimize,
+    run,
+    tensor_cores,
+)
 from ..kernels.cuda.stages import rounds_output
+from ..language.plan import COMPUTES
 from ..parallel import loss_scale
-from .graph_programs import GraphPrograms
+from .store import Store
 
 ALIGNED = 16
 """The alignment, in bytes, that sgd.cu needs."""
 
 
-class GraphStore(GraphPrograms):
-    """Like `GraphPrograms`, with the same arguments."""
+class GraphStore(Store):
+    """Like `Store`, but ``precision``, one of `PRECISIONS`, replaces the argument ``mixed``: kernels do the rounding.
+
+    Each micro-batch has a permanent program. It reads its examples where they were fetched to, and its results stay
+    where the kernels wrote them. ``tracks_early``: whether moments are final as soon as all computations are done.
+    """
 
     def __init__(self, precision, *arguments):
         import cupy
 
+        self.precision_of_kernels, self.programs, self.totals = precision, {}, {}
+        self.scale, self.number, self.unused = cupy.ones(1, np.float32), *(cupy.zeros(1, np.int32) for _ in range(2))
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
         self.count, self.zero, self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(5))
         self.flag = cupy.zeros(1, np.float32)  # overflow, summed over devices
         self.unfit, self.one = cupy.zeros(2, np.int32), cupy.ones(1, np.float32)
         self.fetches = []  # for each micro-batch: its number, images, labels, how to launch, starts
-        super().__init__(precision, *arguments)
+        super().__init__(*arguments[:-1], False)
         self.scale.fill(loss_scale.FIRST_SCALE if self.kind else 1)
+        self.branches = Branches(self.device.stream)
         self.bookkeeping = self.branches.branch()
 
     @property
@@ -53,8 +71,7 @@ class GraphStore(GraphPrograms):
     def take_data(self, images, labels, fetched, steps, examples):
         """Prepare for epochs of ``steps`` steps and ``examples`` examples from a data set: uint8 arrays on the device.
 
-        ``fetched``: for each micro-batch that the device begins or ends, its number, its largest number of examples,
-        and whether its images are needed.
+        ``fetched``: for each of the device's micro-batches, its number and its largest number of examples.
         """
         import cupy
 
@@ -62,9 +79,9 @@ class GraphStore(GraphPrograms):
         self.rates, self.sizes = cupy.zeros(steps + 1, np.float32), cupy.zeros(steps + 1, np.float32)
         self.starts = cupy.zeros((len(fetched), steps + 2), np.int32)
         self.order, self.data = cupy.zeros(max(1, examples), np.int32), (images, labels)
-        for starts, (m, n, with_images) in zip(self.starts, fetched, strict=True):
-            x = cupy.zeros((n if with_images else 0, *images.shape[1:]), np.float32)
-            how = launch.gather(images.size // len(images) if with_images else 0, n)
+        for starts, (m, n) in zip(self.starts, fetched, strict=True):
+            x = cupy.zeros((n, *images.shape[1:]), np.float32)
+            how = launch.gather(images.size // len(images), n)
             self.fetches.append((m, x, cupy.zeros(n, np.int32), launch.rounding(how, out=half), starts))
             self.totals[m] = cupy.zeros(1, np.float64 if self.is_exact else np.float32), cupy.zeros(1, np.int32)
 
@@ -112,11 +129,39 @@ class GraphStore(GraphPrograms):
 
     # In a step:
 
+    def do(self, action, *more):
+        """As in `Store`."""
+        super().do(action, *more)
+        if action.what in COMPUTES:
+            self.branches.join()
+
     def begin(self, minibatch):
-        """As in `GraphPrograms`. If no loss is computed, the step is counted here."""
+        """As in `Store`. The step is counted with the first loss; if no loss is computed, it is counted here."""
         super().begin(minibatch)
+        self.counts = any(minibatch.examples[m] for _, m in self.ways)
         if not self.counts:
             run(launch.count_step(), self.number, self.zero)
+
+    def _run_in_parts(self, s, m, x, params, layers, grads, ready, sync_statistics, draws, loss, dx, exact=None):
+        key = m, len(x)
+        if key not in self.programs:
+            options = {"precision": self.precision_of_kernels, "scale": self.scale, "labels": self.minibatch.y[m]}
+            options |= {"x": x} if ready else {"x": x, "branches": self.branches}
+            self.programs[key] = (Granules if exact else Program)(layers, params, x.shape[1:], len(x), **options)
+        program = self.programs[key]
+        program.exact = exact
+        program.step, self.counts = (self.number, False) if self.counts else (self.unused, False)
+        program.epoch_loss, program.epoch_correct = self.totals[m]
+        program.use_statistics(sync_statistics)
+        yield from program.forward(params, x, self.minibatch.y[m])
+        yield from program.backward(params, grads, ready)
+        self.branches.join()
+
+    def _sync_of_run(self, s, m):
+        key = "sync", m
+        if key not in self.programs:
+            self.programs[key] = super()._sync_of_run(s, m)
+        return self.programs[key]
 
     def _new_exact(self, examples):
         exact = ExactSums(examples, f"on {self.device}")

@@ -20,22 +20,20 @@ TOGETHER = 8
 
 
 class GraphStep(PlanStep):
-    """Like `PlanStep`, but on GPUs of this process. ``X`` (M, C, H, W) and ``y`` (M,) are uint8.
+    """Like `PlanStep`, for data parallelism on GPUs of this process. ``X`` (M, C, H, W) and ``y`` (M,) are uint8.
 
     The constructor records the steps, which changes nothing on the devices, even if recording fails.
 
-    Raises RuntimeError for a plan with a stage that has no kernels, and whatever CuPy raises if recording fails.
+    Raises RuntimeError for a network with a layer that has no kernels, and whatever CuPy raises if recording fails.
     """
 
-    in_graphs = in_one_graph = True
+    in_graphs = True
     so_far = None, None  # an epoch's results are known only when it is over
-
-    kind_of_execution = GraphExecution
 
     def _execution(self, params, devices, loss):
         settings = self.settings
-        options = settings.precision, settings.overlap, self._library(devices), settings.sums == "exact"
-        return self.kind_of_execution(self.plan, params, devices, make_optimizer(settings), *options)
+        options = settings.precision, settings.overlap, settings.sums == "exact"
+        return GraphExecution(self.plan, params, devices, make_optimizer(settings), *options)
 
     def _get_ready(self, X, devices, batch_size):
         self.full, rest = divmod(epoch_size(len(X), batch_size, self.settings.drop_last), batch_size)
@@ -47,7 +45,7 @@ class GraphStep(PlanStep):
         self._launched = collections.deque()
         self._let_first_wait()
         self.graphs = {n: self.execution.record(self._sizes(n)) for n in sorted(set(self.counts))}
-        longer = self.full >= TOGETHER and self.in_one_graph
+        longer = self.full >= TOGETHER
         self.longer_graph = self.execution.record(self._sizes(batch_size), TOGETHER) if longer else None
 
     def _sizes(self, n):

@@ -79,7 +79,7 @@ def _try_graph():
 def graphs_span(cards):
     """Whether one graph can span these cards, which use each other's memory, and does what it should; tried once."""
     cards = sorted(cards)
-    names, instead = listed(f"gpu({card})" for card in cards), "each card has graphs of its own"
+    names, instead = listed(f"gpu({card})" for card in cards), "steps on them are launched kernel by kernel"
     return len(cards) == 1 or works(names, "a CUDA graph over them", instead, lambda: _try_spanning(cards))
 
 
