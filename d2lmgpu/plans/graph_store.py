@@ -13,7 +13,6 @@ write:
 
 import numpy as np
 
-from ..devices import array_module
 from ..exact import ExactSums, as_floats
 from ..kernels.cuda import (
     PRECISIONS,
@@ -122,7 +121,6 @@ class GraphStore(Store):
         """Restore the values that `save` saved."""
         self.branches.join()  # a failed step may not have joined them
         self.forget()
-        self.half_way.clear()
         for array, saved in self.saved:
             array[...] = saved
         self.saved = None
@@ -201,9 +199,7 @@ class GraphStore(Store):
             super().track()
 
     def _track(self, mean, variance, moments):
-        if mean.size:
-            moments = array_module(moments).ascontiguousarray(moments)  # those of split stages are not contiguous
-            run(batch_norm.track(mean.size), moments, mean, variance)
+        run(batch_norm.track(mean.size), moments, mean, variance)
 
     def _optimize(self, params, grads, state, lr, batch_size):
         scale, n = self.scale, params.size
