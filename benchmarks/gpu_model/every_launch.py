@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import d2lmgpu as d2l
 from d2lmgpu.kernels.cuda import PRECISIONS, has_kernels, tensor_cores
+from d2lmgpu.networks import channels
 from d2lmgpu.networks.known import cnn_network, lenet_network
 from d2lmgpu.optimizers import OPTIMIZERS
 
@@ -68,7 +69,8 @@ def record(name, width, batch, shape, precision):
     if has_kernels(network):
         usual = (width, batch, shape) == (WIDTHS[0], BATCHES[0], SHAPES[0])
         runs = [("sgd", 1, {}), *([(optimizer, 2, {}) for optimizer in OPTIMIZERS] if usual else [])]
-        runs += [("sgd", 2, {"sums": "exact", "batch_statistics": "synchronised"})] if usual else []
+        sums = {"batch_statistics": "aggregated"} if channels(network) else {"sums": "exact"}
+        runs += [("sgd", 2, sums)] if usual else []
         nodes = [record_step(network, batch, precision, k, how, shape=shape, **more) for how, k, more in runs]
         return [node for run in nodes for node in run if node.kind == "kernel"]
     if batch > AS_WRITTEN:

@@ -78,12 +78,12 @@ class Pass:
     """Some of a network's layers forward, and backward later: their program, which keeps everything in between.
 
     The arguments, for N images of ``shape``, and the methods are those of the CPU's `Pass`. ``papers`` is not used,
-    because each program has its own arrays.
+    because each program has its own arrays. ``how``: other arguments of the `Program`.
     """
 
-    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers, exact=False):
+    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers, exact=False, **how):
         self.shape, self.input_grad, self.with_loss, self.loss = (N, *shape), input_grad, with_loss, loss
-        how = {"with_loss": with_loss and not loss, "input_grad": input_grad}
+        how |= {"with_loss": with_loss and not loss, "input_grad": input_grad}
         self.program = (Granules if exact else Program)(layers, params, shape, N, **how)
         self.sync = self.program.own_sync_statistics()
         self.program.use_statistics(self.sync)
