@@ -90,7 +90,7 @@ def test_a_grid_is_all_combinations_in_order():
         ([{"optimizer": "rmsprop"}], {}, "choose from sgd, momentum, adam"),
         ([{"init": "zeros"}], {}, "normal, he"),
         ([{"algorithm": "none"}], {}, "drift apart"),
-        ([{"precision": "float8"}], {}, "float32, tf32, mixed"),
+        ([{"precision": "tf32"}], {}, "'tf32' is unknown; choose from float32, mixed"),
         ([{"batch_statistics": "global"}], {}, "local, aggregated"),
         ([{"schedule": len}], {}, "schedule is a builtin"),
         ([{"lr": "fast"}], {}, "trial 1: "),
@@ -219,28 +219,28 @@ def test_trials_that_diverge_or_fail_leave_the_others(small, capsys):
     trials = [
         {"lr": 0.1, **QUICK},
         {"lr": 1e4, **QUICK},
-        {"lr": 0.1, **QUICK, "precision": "tf32"},
+        {"lr": 0.1, **QUICK, "algorithm": "nccl"},
         {"lr": 0.1, **QUICK, "seed": 1},
     ]
     rows = d2l.sweep(trials, mode="sequential", data=small)
     assert [row["status"] for row in rows] == ["done", "diverged", "failed", "done"]
     assert rows[1]["message"].startswith("diverged in epoch 1: ") and rows[1]["history"]["diverged"]
-    assert rows[2]["message"] == "DeviceError: precision 'tf32' needs GPUs; cpu(0) computes with float32 or mixed"
+    assert rows[2]["message"].startswith("DeviceError: allreduce 'nccl' needs at least two GPUs, not [cpu(0)]")
     assert rows[2]["history"] is None
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "4 trials" and lines[2] == "2/4: lr 10000, seed 0, precision float32: diverged in epoch 1"
+    assert lines[0] == "4 trials" and lines[2] == "2/4: lr 10000, algorithm ring, seed 0: diverged in epoch 1"
     table = [line.split() for line in lines[5:10]]
-    assert table[0][:3] == ["lr", "seed", "precision"] and table[3][:5] == [
+    assert table[0][:3] == ["lr", "algorithm", "seed"] and table[3][:5] == [
         "0.1",
+        "nccl",
         "0",
-        "tf32",
         "failed:",
         "DeviceError:",
     ]
     assert table[1][3] == f"{rows[0]['history']['test_accuracy'][0]:.3f}"
     assert lines[10] == "2 done, 1 diverged, 1 failed"
     best = max((rows[0], rows[3]), key=lambda row: row["history"]["test_accuracy"][0])
-    assert lines[11].startswith(f"best: lr 0.1, seed {best['settings']['seed']}, precision float32: best acc ")
+    assert lines[11].startswith(f"best: lr 0.1, algorithm ring, seed {best['settings']['seed']}: best acc ")
     assert len(lines) == 12
 
 
@@ -889,7 +889,7 @@ def test_the_command(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("8 trials, 8 of them done before\n")
     assert json.loads(file.read_text())["rows"] == rows
     assert sorted(json.loads(as_json(d2l.load_sweep(kept))), key=str) == sorted(rows, key=str)
-    assert cli.main([*COMMAND, "--lr", "0.02", "--mode", "sequential", "--precision", "float32,tf32"]) == 1
+    assert cli.main([*COMMAND, "--lr", "0.02", "--mode", "sequential", "--allreduce", "ring,nccl"]) == 1
     assert "2 done, 2 failed" in capsys.readouterr().out
 
 
@@ -1003,7 +1003,7 @@ import d2lmgpu as d2l
 {imports}
 if __name__ == "__main__":
     trials = d2l.grid(devices=[1, 3], seed=[0, 1], lr=0.1, limit=300, num_epochs=1, init="he", environment="cpu")
-    trials.append({{"precision": "tf32"}})
+    trials.append({{"algorithm": "nccl"}})
     {start}
         rows = d2l.sweep(trials, executor, results="rows.json")
     here = d2l.sweep(trials, mode="sequential", progress=False)

@@ -40,7 +40,7 @@ def every_module():
     for settings in settings_in_order():
         for launch in record(*settings):
             key = launch.code, launch.options
-            oldest = tensor_cores.OLDEST.get(PRECISIONS[settings[-1]], 0)
+            oldest = tensor_cores.OLDEST if PRECISIONS[settings[-1]] else 0
             threads = functools.reduce(int.__mul__, map(int, launch.block))
             launches, before = found.get(key, (set(), 1000))
             launches.add((launch.name, threads, launch.shared_bytes))
