@@ -112,7 +112,9 @@ def test_recording_changes_nothing(make_gpus, rng, precision, optimizer):  # noq
         assert not any(d2l.to_host(array).any() for array in replica.flat_optimizer_state)
     state = [rng.random(array.shape).astype(np.float32) for array in runner.replicas[0].flat_optimizer_state]
     statistics = [rng.random(array.shape).astype(np.float32) for array in runner.replicas[0].statistics]
-    runner.set_state(params, state, [statistics] * 2, 7)
+    runner.set_state(
+        runner.state()[0] | {"kept": state, "statistics of 0": statistics, "statistics of 1": statistics}, 7
+    )
     runner.start_epoch(rng.permutation(11), 0.05)
     runner.launch(1)
     before = states()

@@ -12,7 +12,7 @@ import numpy as np
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import choose, trials
-from d2lmgpu.kernels.cuda import Program
+from d2lmgpu.kernels.cuda import ADDED, Program, add
 from d2lmgpu.training.graph_step import GraphStep
 
 from .recorder import Recorder
@@ -54,6 +54,16 @@ def record_plan(network, params, shape, N, precision="float32"):
 
         with np.errstate(all="ignore"):
             gpu.submit(launch).result()
+        return recorder.launches
+
+
+def record_additions():
+    """The kernels that add arrays in a collective, of each dtype."""
+    with recording(1) as recorder:
+        gpu = d2l.gpu(0)
+        for dtype in ADDED:
+            array = gpu.submit(gpu.empty, 1, dtype).result()
+            gpu.submit(add, array, array).result()
         return recorder.launches
 
 
