@@ -30,7 +30,7 @@ from d2lmgpu.devices.packages import optional
 from d2lmgpu.output import as_json, write_json
 
 PART = {"cpu": 10, "gpu": 1}  # a round is an epoch's whole minibatches over this
-TOLERANCE = {"float32": 1e-4, "tf32": 2e-3, "mixed": 2e-2}  # of losses; PyTorch's mixed precision is with bfloat16
+TOLERANCE = {"float32": 1e-4, "mixed": 2e-2}  # of losses; PyTorch's mixed precision is with bfloat16
 EXAMPLES = 60_000  # in an epoch
 GFLOP_PER_EPOCH = 640
 """Arithmetic of an epoch if every product is computed, of the second convolution 8 × 8 outputs."""
@@ -66,7 +66,6 @@ GPU = {
     "PyTorch CUDA graph": (PyTorch, {"environment": "gpu", "mode": "graph"}),
     "torch.compile": (PyTorch, {"environment": "gpu", "mode": "compile"}),
 }
-NO_TF32 = ("ours, without graphs",)  # which is then not computed
 GPU_RATIOS = [
     ("PyTorch eager", "ours, 1 device", 10.0),
     ("PyTorch CUDA graph", "ours, 1 device", 1.5),
@@ -95,8 +94,6 @@ def main():
         kinds = {name: (kind, settings | more) for name, (kind, settings) in kinds.items()}
         if d2l.num_gpus() > 1:
             kinds = {APART if name == SHARED else name: kind for name, kind in kinds.items()}
-        if options.precision == "tf32":
-            kinds = {name: kind for name, kind in kinds.items() if name not in NO_TF32}
     elif (options.batch, options.precision) != (BATCH, "float32"):
         parser.error("--batch and --precision are for --environment gpu")
     if options.before:

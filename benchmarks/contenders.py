@@ -71,8 +71,8 @@ class PyTorch:
 
         self.torch = torch
         torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-        torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True  # the fastest convolutions for these shapes
         self.mixed = precision == "mixed"
         self.device = "cuda" if environment == "gpu" else "cpu"

@@ -112,7 +112,8 @@ PLACES = {
     "graphs": as_graphs,
 }
 
-NOT_IN_GRAPHS = {"preprocess", "dropout", "squared error", "a loss of one's own", "soft labels", "zero-bubble"}
+NOT_IN_GRAPHS = {"preprocess", "dropout", "squared error", "a loss of one's own", "soft labels"}
+NOT_IN_GRAPHS |= {"batch norm, synchronised", *WAYS} - {"data"}
 """Settings and ways to split with which steps are launched kernel by kernel."""
 
 

@@ -1,14 +1,14 @@
 """Measures on real GPUs how many microseconds each kernel of a training step takes, and the whole step.
 
-    python benchmarks/measure_gpu.py --precision float32,tf32,mixed --batch 256,2048 --json measured.json
+    python benchmarks/measure_gpu.py --precision float32,mixed --batch 256,2048 --json measured.json
     python benchmarks/measure_gpu.py --cards 1,2 --json measured.json
 
 Each launch of a training step, on each card, is recorded `REPEATS` times in a row as a CUDA graph of its own, with the
 step's own arguments; those that read another card's memory do so here, too. Events around it give the time from one
-kernel to the next, none of them launched early as they are in a step. What an empty kernel takes is told beside it: so
-much of each time is the way from node to node. In a step kernels also run beside each other, so the step is measured as
-a whole, from the graph of one step and from that of several, and so are the parts of an epoch as the host sees them.
-Quoted are medians of `ROUNDS` with least and largest; the first rounds are warm-up.
+kernel to the next. What an empty kernel takes is told beside it: so much of each time is the way from node to node. In
+a step kernels also run beside each other, so the step is measured as a whole, from the graph of one step and from that
+of several, and so are the parts of an epoch as the host sees them. Quoted are medians of `ROUNDS` with least and
+largest; the first rounds are warm-up.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import numpy as np
 from compare_pytorch import git
 
 import d2lmgpu as d2l
-from d2lmgpu.kernels.cuda import capture, current_card, early
+from d2lmgpu.kernels.cuda import capture, current_card
 from d2lmgpu.networks import NETWORKS
 from d2lmgpu.output import write_json
 from d2lmgpu.training.graph_step import TOGETHER, GraphStep
@@ -149,14 +149,8 @@ def measure_step(network, batch, precision, cards):
     rows = first.submit(kernels).result()
     runner.start_epoch(order, 1e-6)
     whole = first.submit(step).result()
-    launching_early = {*early.cards}
-    early.cards.clear()
-    waiting = first.submit(runner.execution._record, runner._sizes(batch), 1).result()
-    early.cards.update(launching_early)
-    usual = first.submit(time_graph, first.stream, waiting, 1, again).result()
     nothing = first.submit(empty).result()
-    found = {"kernels": rows, "empty_kernel": nothing, "step": whole, "epoch": measure_epochs(runner, order)}
-    return found | {"step_without_early_launches": usual}
+    return {"kernels": rows, "empty_kernel": nothing, "step": whole, "epoch": measure_epochs(runner, order)}
 
 
 def measure_epochs(runner, order):
@@ -179,9 +173,7 @@ def measure_epochs(runner, order):
 
 def show(title, found):
     step = " and ".join(f"{value['median']:.1f} (graph of {name})" for name, value in found["step"].items())
-    usual = found["step_without_early_launches"]["median"]
-    print(f"\n{title}: {step} us a step, measured; {usual:.1f} if no kernel is launched before the one before it ends;")
-    print(f"empty kernel {found['empty_kernel']['median']:.2f} us")
+    print(f"\n{title}: {step} us a step, measured; empty kernel {found['empty_kernel']['median']:.2f} us")
     epoch = found["epoch"]
     print(
         "epoch, us: " + ", ".join(f"{name} {value['median']:.0f}" for name, value in epoch.items() if name != "steps")
@@ -195,7 +187,7 @@ def show(title, found):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="lenet", choices=sorted(NETWORKS))
-    parser.add_argument("--precision", default="float32", help="float32, tf32, mixed; several with commas")
+    parser.add_argument("--precision", default="float32", help="float32, mixed; several with commas")
     parser.add_argument("--batch", default="256", help="images of a minibatch; several with commas")
     parser.add_argument("--cards", default="1", help="how many share a minibatch; several with commas")
     parser.add_argument("--json", type=Path)

@@ -9,6 +9,7 @@ import itertools
 
 import numpy as np
 
+from .cluster import as_cluster
 from .collectives import allreduce
 from .devices import DeviceError, cpu, find_gpus, put, to_host
 from .devices.cpu import blas_works
@@ -16,7 +17,7 @@ from .devices.gpu import GPU
 from .devices.trials import all_again, trials, works
 from .kernels.cuda import PRECISIONS, graphs_work, tensor_cores
 from .networks import kernels_work
-from .parallel.graph_limits import in_one_graph
+from .parallel.graph_limits import why_not_one_graph
 
 LENGTH = 1003
 """The number of elements of the arrays that are summed."""
@@ -66,14 +67,14 @@ def _try_precisions(device):
     import cupy
 
     for precision, kind in PRECISIONS.items():
-        if kind is None or device.compute_capability >= tensor_cores.OLDEST[kind]:
+        if kind is None or device.compute_capability >= tensor_cores.OLDEST:
             kernels_work(str(device), cupy, precision)
 
 
 def _try_together(gpus):
     """Try what training on several GPUs needs: peer access and, if they have it, a graph over all of them."""
     with contextlib.suppress(DeviceError):  # if nothing works between two GPUs, their sum will show it
-        in_one_graph(gpus, "ring")
+        why_not_one_graph(as_cluster(gpus))
 
 
 def _try_sum(devices, algorithm):

@@ -40,7 +40,6 @@ DTYPES = {
     "unsigned short": np.uint16,
     "half": np.float16,
     "__half": np.float16,
-    "__nv_bfloat16": np.uint16,  # NumPy has no such type
 }
 SIGNATURE = re.compile(r'extern "C" __global__ void\b[^{;]*?(\w+)\(([^()]*)\)\s*\{')
 

@@ -141,15 +141,15 @@ template <class Look> static void together(const Shown& mine, int line, Look loo
     wait(AT_WARP_BARRIER, -line);
 }
 
-// d += a b: number k of a row is in word k / (numbers in a word) of eight, and there in a half.
-template <int NUMBERS, class Value>
-static void mma(float* d, const unsigned* a, const unsigned* b, int line, Value value) {
+// d += a b: number k of a row is in word k / 2 of eight, and there in a half.
+static void mma(float* d, const unsigned* a, const unsigned* b, int line) {
+    auto value = [](unsigned bits, int part) { return __half2float({(unsigned short)(bits >> 16 * part)}); };
     together({{a[0], a[1], a[2], a[3]}, {b[0], b[1]}}, line, [&] {
         int g = current % 32 / 4, t = current % 4;
         for (int e = 0; e < 4; ++e) {
             int row = g + e / 2 * 8, column = 2 * t + e % 2;
-            for (int k = 0; k < 8 * NUMBERS; ++k) {
-                int word = k / NUMBERS, part = k % NUMBERS;
+            for (int k = 0; k < 16; ++k) {
+                int word = k / 2, part = k % 2;
                 unsigned from_a = lane_shows(row % 8 * 4 + word % 4).a[word / 4 * 2 + row / 8];
                 unsigned from_b = lane_shows(column * 4 + word % 4).b[word / 4];
                 d[e] += value(from_a, part) * value(from_b, part);
@@ -182,15 +182,4 @@ void wait_until_groups_are(int left) {
     }
 }
 
-static inline float tf32_value(unsigned bits, int) { return float_of(bits & 0xffffe000); }
-static inline float float16_value(unsigned bits, int part) {
-    return __half2float({(unsigned short)(bits >> 16 * part)});
-}
-static inline float bfloat16_value(unsigned bits, int part) { return float_of(bits >> 16 * part << 16); }
-#define MMA(type, numbers) \
-    void mma_##type(float* d, const unsigned* a, const unsigned* b) { \
-        cuda_shim::mma<numbers>(d, a, b, __LINE__, type##_value); \
-    }
-MMA(tf32, 1)
-MMA(float16, 2)
-MMA(bfloat16, 2)
+void multiply(float* d, const unsigned* a, const unsigned* b) { cuda_shim::mma(d, a, b, __LINE__); }

@@ -9,7 +9,6 @@ static inline float float_of(unsigned bits) { float value; memcpy(&value, &bits,
 
 struct half { unsigned short bits; };
 typedef half __half;
-struct __nv_bfloat16 { unsigned short bits; };
 
 // To the nearest; of two equally near, to the even one. Infinite from 65520 on.
 static inline half __float2half(float value) {
@@ -28,24 +27,8 @@ static inline float __half2float(half value) {
     return value.bits >> 15 ? -size : size;
 }
 static inline float round_to_half(float value) { return __half2float(__float2half(value)); }
-static inline __nv_bfloat16 __float2bfloat16(float value) {
-    unsigned bits = bits_of(value);
-    if (value != value) return {0x7fff};
-    return {(unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
-}
-static inline float __bfloat162float(__nv_bfloat16 value) { return float_of((unsigned)value.bits << 16); }
-
-// To the nearest of 10 bits of fraction; of two equally near, away from zero.
-static inline unsigned round_tf32(float value) {
-    return value != value ? 0x7fffffff : (bits_of(value) + 0x1000) & 0xffffe000;
-}
-static inline unsigned round_float16(float low, float high) {
+static inline unsigned pack(float low, float high) {
     return __float2half(low).bits | (unsigned)__float2half(high).bits << 16;
 }
-static inline unsigned round_bfloat16(float low, float high) {
-    return __float2bfloat16(low).bits | (unsigned)__float2bfloat16(high).bits << 16;
-}
 
-void mma_tf32(float* d, const unsigned* a, const unsigned* b);
-void mma_float16(float* d, const unsigned* a, const unsigned* b);
-void mma_bfloat16(float* d, const unsigned* a, const unsigned* b);
+void multiply(float* d, const unsigned* a, const unsigned* b);

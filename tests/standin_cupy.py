@@ -8,10 +8,8 @@ recorded, and done when its graph is launched.
 
 import contextlib
 import ctypes
-import re
 import sys
 import types
-import weakref
 
 import cuda_on_cpu
 import numpy as np
@@ -24,10 +22,6 @@ from standin_memory import Block
 from standin_streams import Event, Stream, current_stream, elapsed_milliseconds, on_stream, stream_of
 
 from d2lmgpu.devices.workers import THREADS
-from d2lmgpu.kernels.cuda import early
-
-_at = weakref.WeakValueDictionary()
-"""By address, the arrays that somebody asked for theirs."""
 
 
 class ndarray:
@@ -76,7 +70,6 @@ class ndarray:
 
     @property
     def data(self):
-        _at[self.values.ctypes.data] = self
         return types.SimpleNamespace(ptr=self.values.ctypes.data)
 
     @property
@@ -335,7 +328,7 @@ class RawModule:
     def __init__(self, *, code, options):
         call("moduleLoad", current_stream().capture)
         self.module, self.card = cuda_on_cpu.RawModule(code=code, options=options), current_card()
-        self.code, self.options = code, options
+        self.options = options
 
     def get_function(self, name):
         call("moduleGetFunction", current_stream().capture)
@@ -358,47 +351,7 @@ class RawModule:
             work = (lambda: None) if garbled else lambda: kernel(grid, block, arrays)
             on_stream("launchKernel", work, [a for a, _ in pairs], writes)
 
-        waits = re.search(rf"\b{name}\([^{{;]*?\{{\s*wait_for_previous\(\);", self.code)
-        launch.kernel = Loaded(name, launch, kernel.parameters, bool(waits))
         return launch
-
-
-class Loaded:
-    """A kernel as the driver knows it."""
-
-    known = []
-
-    def __init__(self, name, launch, parameters, waits):
-        self.name, self.launch, self.parameters, self.waits = name, launch, parameters, waits
-        self.known.append(self)
-        self.ptr = len(self.known)
-
-
-class Driver:
-    """What the library calls in the driver by itself: launching a kernel early. ``launched``: which kernels."""
-
-    def __init__(self):
-        self.launched = []
-
-    def cuLaunchKernelEx(self, config, function, pointers, extra):
-        config, kernel = config._obj, Loaded.known[function.value - 1]
-        (attribute,) = config.attributes[: config.count]
-        assert (attribute.id, attribute.value[0], config.shared_bytes, extra) == (6, 1, 0, None)
-        assert config.stream == current_stream().ptr and kernel.waits
-        try:
-            call("launchKernelEx", current_stream().capture)
-        except CUDARuntimeError:
-            return 999
-        arguments = [_argument(parameter, at) for parameter, at in zip(kernel.parameters, pointers, strict=True)]
-        kernel.launch(tuple(config.grid), tuple(config.block), arguments)
-        self.launched.append(kernel.name)
-        return 0
-
-
-def _argument(parameter, at):
-    if parameter.is_pointer:
-        return _at[ctypes.c_void_p.from_address(at).value]
-    return parameter.dtype(np.ctypeslib.as_ctypes_type(parameter.dtype).from_address(at).value)
 
 
 class MemoryPool(standin_memory.Pool):
@@ -495,8 +448,6 @@ def install(monkeypatch, cards=2, **machine):
     )
     cupy.__getattr__ = _function_of_numpy
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    driver = Driver()
-    monkeypatch.setattr(early, "driver", lambda: driver)
     cupyx = types.ModuleType("cupyx")
     cupyx.empty_pinned = standin_memory.empty_pinned
     monkeypatch.setitem(sys.modules, "cupyx", cupyx)

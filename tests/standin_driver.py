@@ -32,7 +32,6 @@ MESSAGES = {
 
 LEGAL_IN_CAPTURE = {
     "launchKernel",
-    "launchKernelEx",
     "memcpyAsync device to device",
     "memsetAsync",
     "eventCreate",

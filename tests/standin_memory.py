@@ -10,11 +10,12 @@ pace, or gives memory back that is still in use. Here such mistakes are found:
 - CuPy gives it to the stream that took it as soon as that asks for memory: by then other streams must be done with it;
 - what is taken from a pool goes back to it, and the same stream gets it when it asks for as many bytes again: CUDA
   hears of neither. When nobody holds the pool any more, its memory is gone;
-- what is copied from the host's memory must not change before somebody waited for the copy. It need not be done when
-  the call returns: on machines whose GPUs can read all of the host's memory it is not.
+- what is copied from the host's memory must not change, nor be given back, before somebody waited for the copy. It
+  need not be done when the call returns: on machines whose GPUs can read all of the host's memory it is not.
 """
 
 import bisect
+import ctypes
 import weakref
 
 import numpy as np
@@ -26,7 +27,7 @@ _done = {}  # stream: count up to which the host program has waited for it
 _blocks = {}  # address: Block, of all memory that was taken and not given back
 _addresses = []  # the same addresses, sorted
 _given_back = {}  # stream: [(other stream, count)] who used what will be given to it next
-_copied = []  # (stream, count, the host's array, its bytes): copies from the host that nobody waited for yet
+_copied = []  # (stream, count, the host's array, weakly, its address, its bytes): copies that nobody waited for yet
 
 
 class RaceError(RuntimeError):
@@ -143,10 +144,12 @@ def wait_for(known):
     with lock:
         _done.update({s: max(c, _done.get(s, 0)) for s, c in known.items()})
         for copy in list(_copied):
-            stream, count, host, before = copy
+            stream, count, owner, start, before = copy
             if _done.get(stream, 0) >= count:
                 _copied.remove(copy)
-                if host.tobytes() != before:
+                if owner() is None:
+                    raise RaceError("the host's memory was given back before somebody waited for a copy of it")
+                if ctypes.string_at(start, len(before)) != before:
                     raise RaceError("the host's memory was changed before somebody waited for a copy of it")
 
 
@@ -180,8 +183,11 @@ def empty_pinned(shape, dtype):
 
 
 def copy_from_host(stream, host):
-    """Note that ``stream`` reads the host's array."""
-    _copied.append((stream, stream.count, host, host.tobytes()))
+    """Note that ``stream`` reads the host's array, which this does not keep."""
+    owner = host
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    _copied.append((stream, stream.count, weakref.ref(owner), host.ctypes.data, host.tobytes()))
 
 
 def block_at(start, stop):

@@ -115,7 +115,7 @@ class Nccl:
 
     def unique_id(self):
         _call("ncclGetUniqueId")
-        return (*np.random.default_rng().integers(-128, 128, 128).tolist(),)
+        return np.random.default_rng().bytes(128)
 
     def group_start(self):
         _call("ncclGroupStart")
@@ -216,6 +216,7 @@ def install_nccl(monkeypatch):
         def __init__(self, size, unique_id, rank):
             """All ranks wait for each other here, each on a card of its own."""
             _call("ncclCommInitRank")
+            assert isinstance(unique_id, bytes) and len(unique_id) == 128
             with standin_driver.lock:
                 clique = nccl.cliques.setdefault(unique_id, Clique(size))
                 assert size == clique.size

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 from conftest import REAL_GPU, assert_close
-from test_loads import BEFORE_NORM, five_steps
+from test_loads import five_steps
 from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.collectives import ALGORITHMS
 from d2lmgpu.devices import DeviceError, choose_devices, find_gpus, parse_devices
+from d2lmgpu.networks import LENET
 
 KINDS = {2: "gc", 3: "cgc", 5: "ggcgc", 8: "cgcgcggc"}
 
@@ -45,17 +46,15 @@ def test_allreduce(make_both, rng, algorithm, k):
             assert_close(array, expected, 1e-12)
 
 
-@pytest.mark.parametrize("name", ["lenet", "lenet-bn"])
-def test_k_devices_equal_one(make_both, monkeypatch, name):
+def test_k_devices_equal_one(make_both, monkeypatch):
     monkeypatch.setattr("test_loads.BATCHES", [7, 5, 1])
-    losses, replicas = five_steps(make_both(3), d2l.networks.NETWORKS[name], "momentum", [1, 2, 0.5], np.float64)
-    expected_losses, (expected,) = five_steps([d2l.cpu(5)], d2l.networks.NETWORKS[name], "momentum", None, np.float64)
+    losses, replicas = five_steps(make_both(3), LENET, "momentum", [1, 2, 0.5], np.float64)
+    expected_losses, (expected,) = five_steps([d2l.cpu(5)], LENET, "momentum", None, np.float64)
     assert losses == pytest.approx(expected_losses, rel=1e-11)
     for arrays in replicas:
-        for i, (array, first, alone) in enumerate(zip(arrays, replicas[0], expected, strict=True)):
-            if i not in BEFORE_NORM.get(name, ()):
-                assert_close(array, first, 1e-11)
-                assert_close(array, alone, 1e-11)
+        for array, first, alone in zip(arrays, replicas[0], expected, strict=True):
+            assert_close(array, first, 1e-11)
+            assert_close(array, alone, 1e-11)
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -23,10 +23,8 @@ from d2lmgpu.devices.trials import forget_trials, works
 SINGLE = {
     "a stream of its own",
     "the kernels",
-    "kernels with precision tf32",
     "kernels with precision mixed",
     "a CUDA graph",
-    "launching kernels early",
 }
 PAIR = {"peer access", "adding across", "a sum over both"}
 VIRTUAL = {("cpu", "BLAS on one thread"), ("cpu(0)", "the kernels"), ("cpu(0) and cpu(1)", "a sum over both")}
@@ -103,17 +101,15 @@ def test_one_card(machine, check):  # noqa: F811
     assert check() == dict.fromkeys(rows_of(("gpu(0)", SINGLE)) | VIRTUAL)
 
 
-TF32, MIXED = "kernels with precision tf32", "kernels with precision mixed"
-KERNELS = {"the kernels", TF32, MIXED}
+MIXED = "kernels with precision mixed"
+KERNELS = {"the kernels", MIXED}
 STAGED = {"peer access", "copies through the host", "a sum over both"}  # what is tried then
 EACH_GRAPH = rows_of(("gpu(0)", {"a CUDA graph"}), ("gpu(1)", {"a CUDA graph"}))
-EARLY = rows_of(*((f"gpu({i})", {"launching kernels early"}) for i in range(2)))
 BROKEN = {  # what does not work: the call to CUDA, what the table says does not, and of what it cannot speak
     "to begin a graph": ("streamBeginCapture", EACH_GRAPH | {SPAN}),
     "to make a graph": ("graphInstantiate", EACH_GRAPH | {SPAN}),
     "to make a graph of two cards": ("graphInstantiate over cards", {SPAN}),
     "to launch a graph": ("graphLaunch", EACH_GRAPH | {SPAN}),
-    "to launch a kernel early": ("launchKernelEx", EARLY),
     "to load kernels": (
         "moduleLoad",
         rows_of(*((f"gpu({i})", KERNELS | {"a CUDA graph"}) for i in range(2)), (BOTH, {"adding across"})),
@@ -129,11 +125,10 @@ def test_a_call_that_does_not_work(machine, nccl, check, what):  # noqa: F811
     call, expected = BROKEN[what]
     made = machine(2, broken=[call])
     found = check()
-    assert failures(found) == expected and found.keys() >= GOOD - ACROSS - EARLY
-    refused = "RuntimeError: cuLaunchKernelEx: error 999 of CUDA's driver"
+    assert failures(found) == expected and found.keys() >= GOOD - ACROSS
     unknown = "CUDARuntimeError: cudaErrorUnknown: unknown error"
     nccl = "DeviceError: allreduce 'nccl': NCCL_ERROR_UNHANDLED_CUDA_ERROR: unhandled cuda error; NCCL_DEBUG=WARN says"
-    why = {"launchKernelEx": refused, "ncclAllReduce": f"{nccl} more, and 'ring' needs no NCCL"}.get(call, unknown)
+    why = {"ncclAllReduce": f"{nccl} more, and 'ring' needs no NCCL"}.get(call, unknown)
     assert {found[row] for row in expected} == {why}
     made.broken.clear()
     assert check() == dict.fromkeys(GOOD)  # all is tried again
@@ -257,15 +252,15 @@ def test_sums_of_nccl_that_are_wrong(machine, nccl, check, monkeypatch):  # noqa
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("option, wrong", [("-DTYPE=-1", {"the kernels"}), ("-DTYPE=0", {TF32})])
-def test_kernels_that_compute_something_else(machine, nccl, check, monkeypatch, option, wrong):  # noqa: F811
+@pytest.mark.parametrize("half, wrong", [(False, {"the kernels"}), (True, {MIXED})])
+def test_kernels_that_compute_something_else(machine, nccl, check, monkeypatch, half, wrong):  # noqa: F811
     """On one of two cards."""
     machine(2)
     right = standin_cupy.RawModule.get_function
 
     def other(self, name):
         found = right(self, name)
-        is_it = name == "dense_forward" and option in self.options and self.card == 1
+        is_it = name == "dense_forward" and ("-DHALF_FACTORS=1" in self.options) == half and self.card == 1
         return (lambda *args: None) if is_it else found
 
     monkeypatch.setattr(standin_cupy.RawModule, "get_function", other)
@@ -290,7 +285,7 @@ def test_a_card_too_old(machine, check):  # noqa: F811
 def test_precisions_that_a_card_is_too_old_for_are_not_tried(machine, nccl, check):  # noqa: F811
     machine(2, capability=[(7, 0), (7, 5)], version=12090)
     found = check()
-    assert found == dict.fromkeys(GOOD - EARLY - {("gpu(0)", MIXED), ("gpu(0)", TF32), ("gpu(1)", TF32)})
+    assert found == dict.fromkeys(GOOD - {("gpu(0)", MIXED)})
 
 
 @pytest.mark.long

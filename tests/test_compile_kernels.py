@@ -42,10 +42,10 @@ def test_the_most_important_first():
     assert every_launch.in_order("ab", [1, 2, 3])[:4] == [("a", 1), ("a", 2), ("b", 1), ("a", 3)]
     settings = every_launch.settings_in_order()
     assert settings[0] == ("lenet", 1, 256, (1, 28, 28), "float32")
-    assert len(settings) == len(set(settings)) == 3 * 4 * 5 * 2 * 3
+    assert len(settings) == len(set(settings)) == 3 * 4 * 5 * 2 * 2
 
 
-@pytest.mark.parametrize("precision", ["float32", "tf32"])
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
 def test_launches_are_those_of_the_package(precision):
     found = every_launch.record("lenet", 0.5, 7, (1, 31, 17), precision)
     names = {launch.name for launch in found}
@@ -69,9 +69,7 @@ def test_every_module_once_and_for_what_can_run_it(monkeypatch):
     assert len({(m.code, m.options) for m in modules}) == len(modules)
     jobs = every_launch.jobs(modules, (75, 90, 121))
     assert jobs[0] == (modules[0], 90) and {arch for _, arch in jobs} == {75, 90}
-    tf32 = [m for m in modules if "-DTYPE=0" in m.options]
-    assert tf32 and all(arch >= 80 for m, arch in jobs if m in tf32)
-    assert {arch for m, arch in jobs if m not in tf32} == {75, 90}
+    assert any("-DHALF_FACTORS=1" in m.options for m in modules)
 
 
 @pytest.mark.parametrize("seconds", [0, 1000])
@@ -134,12 +132,11 @@ def test_the_table_has_all_launches():
     """Of each compiler; which they are, a script finds out in half a minute, so here only those of one network."""
     whole = json.loads(compile_kernels.TABLE.read_text())
     assert [version.split(".")[0] for version in whole] == ["12", "13"] and len({*map(len, whole.values())}) == 1
-    for precision in ("float32", "tf32", "mixed"):
+    for precision in ("float32", "mixed"):
         for launch in every_launch.record("lenet", 0.5, 7, (1, 31, 17), precision):
             key = compile_kernels.key_of(launch.name, math.prod(launch.block), launch.options)
             for table in whole.values():
-                oldest = 80 if precision == "tf32" and "TYPE=0" in key else 75
-                assert {*table[key]} == {str(arch) for arch in every_launch.ARCHITECTURES if arch >= oldest}, key
+                assert {*table[key]} == {str(arch) for arch in every_launch.ARCHITECTURES}, key
                 assert all(resident > 0 for _, _, resident in table[key].values())
 
 

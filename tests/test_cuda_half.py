@@ -252,7 +252,6 @@ def test_who_rounds():
         assert launches.transposed == (made == LENET_2)
         expected = forward, input_grad, set(), set(), weights
         assert tuple(map(macros_of, launches[:5])) == expected
-        for kind in (None, "tf32"):
-            assert not any(map(macros_of, choose.convolution(kind, made, 256, True, multiplied, 132)[:5]))
+        assert not any(map(macros_of, choose.convolution(None, made, 256, True, multiplied, 132)[:5]))
     (O, C, KH, KW), *_ = NETWORKS["Winograd"][1][2].shapes  # where it is tried above
     assert winograd.choose(cuda.Convolution(C, 12, 12, O, KH, KW, S=2, relu=True), 5)

@@ -28,10 +28,8 @@ SETTINGS = {
     "graphs on one card": {"k": 2, "cards": 1, "optimizer": "adam"},
     "the plan data on two cards": {"k": 2, "cards": 2, "graphs": False},
     "a pipeline": {"k": 2, "cards": 2, "split": "layers", "micro_batches": 2, "graphs": False},
-    "a pipeline in graphs": {"k": 2, "cards": 2, "split": "layers", "micro_batches": 2},
     "mixed, through the host": {"k": 3, "cards": 2, "peers": [], "precision": "mixed", "graphs": False},
-    "mixed, in pieces": {"k": 3, "cards": 2, "peers": [], "precision": "mixed"},
-    "overlap, in pieces": {"k": 2, "cards": 2, "peers": [], "overlap": True},
+    "overlap, through the host": {"k": 2, "cards": 2, "peers": [], "overlap": True},
 }
 
 

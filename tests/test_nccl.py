@@ -109,7 +109,7 @@ def test_ranks_that_are_not_distinct(calls, rank):
     def join(number, card):
         standin_driver.set_device(card)
         try:
-            nccl.NcclCommunicator(2, (7,), number)
+            nccl.NcclCommunicator(2, bytes(128), number)
         except (NcclError, threading.BrokenBarrierError) as error:
             errors.append(error)
 

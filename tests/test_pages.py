@@ -306,11 +306,11 @@ def test_the_tables_of_splits(script, name, results, monkeypatch):
         assert text == f"Not measured yet: `python benchmarks/{script}.py` does it."
 
 
-PRECISIONS = ("float32", "tf32", "mixed")
+PRECISIONS = ("float32", "mixed")
 
 
 def test_the_steps_measured_on_a_gpu():
-    table = rows(section("gpu.md", "## Measured speed"))[4:]  # after the comparison with PyTorch
+    table = rows(section("gpu.md", "## Measured speed"))[3:]  # after the comparison with PyTorch
     measured = json.loads(read(RESULTS / "gpu_measured.json"))["steps"]
     found = {(step["batch"], step["precision"]): step for step in measured}
     for row, batch in zip(table, (256, 2048), strict=True):
@@ -321,8 +321,8 @@ def test_the_steps_measured_on_a_gpu():
 
 
 def test_the_figures_beside_pytorch_on_a_gpu():
-    table = rows(section("gpu.md", "## Measured speed"))[:4]
-    files = ["gpu_pytorch_float32", "gpu_pytorch_tf32", "gpu_pytorch_mixed", "gpu_pytorch_2048"]
+    table = rows(section("gpu.md", "## Measured speed"))[:3]
+    files = ["gpu_pytorch_float32", "gpu_pytorch_mixed", "gpu_pytorch_2048"]
     assert len(table) == len(files)
     for row, file in zip(table, files, strict=True):
         assert f"{file}.json" in row[0]

@@ -284,12 +284,8 @@ def test_steps_are_those_of_the_settings(monkeypatch, small, name, other):
 
 
 def test_settings_that_cannot_be(small):
-    for settings, error, message in (
-        (d2l.Settings(batch_statistics="aggregated"), ValueError, "network 'lenet' has no batch norm"),
-        (d2l.Settings(precision="tf32"), d2l.DeviceError, "'tf32' needs GPUs"),
-    ):
-        with pytest.raises(error, match=message):
-            measure_scaling([d2l.cpu(0)], [1], settings=settings, data=small)
+    with pytest.raises(ValueError, match="network 'lenet' has no batch norm"):
+        measure_scaling([d2l.cpu(0)], [1], settings=d2l.Settings(batch_statistics="aggregated"), data=small)
 
 
 def test_other_images_and_classes(rng):

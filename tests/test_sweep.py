@@ -176,20 +176,20 @@ def test_each_on_all_devices(device_kind, make_devices, small):
 
 
 def test_trials_that_diverge_or_fail_leave_the_others(small, capsys):
-    settings = [{"lr": 0.1}, {"lr": 1e4}, {"lr": 0.1, "precision": "tf32"}, {"lr": 0.1, "seed": 1}]
+    settings = [{"lr": 0.1}, {"lr": 1e4}, {"lr": 0.1, "algorithm": "nccl"}, {"lr": 0.1, "seed": 1}]
     rows = d2l.sweep([QUICK | own for own in settings], mode="sequential", data=small)
     assert [row["status"] for row in rows] == ["done", "diverged", "failed", "done"]
     assert rows[1]["message"].startswith("diverged in epoch 1: ") and rows[1]["history"]["diverged"]
-    assert rows[2]["message"] == "DeviceError: precision 'tf32' needs GPUs; cpu(0) computes with float32 or mixed"
+    assert rows[2]["message"].startswith("DeviceError: allreduce 'nccl' needs at least two GPUs, not [cpu(0)]")
     assert rows[2]["history"] is None
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "4 trials" and lines[2].startswith("2/4: lr 10000, seed 0, precision float32: diverged in epoch")
-    assert lines[3] == f"3/4: lr 0.1, seed 0, precision tf32: failed: {rows[2]['message']}"
+    assert lines[0] == "4 trials" and lines[2].startswith("2/4: lr 10000, algorithm ring, seed 0: diverged in epoch")
+    assert lines[3] == f"3/4: lr 0.1, algorithm nccl, seed 0: failed: {rows[2]['message']}"
     summary = d2l.History.from_dict(rows[3]["history"]).summary()
-    assert lines[4] == f"4/4: lr 0.1, seed 1, precision float32: {summary}" and rows[3]["message"] is None
+    assert lines[4] == f"4/4: lr 0.1, algorithm ring, seed 1: {summary}" and rows[3]["message"] is None
     best = max((rows[0], rows[3]), key=lambda row: row["history"]["test_accuracy"][0])
     accuracy = best["history"]["test_accuracy"][0]
-    best = f"best: lr 0.1, seed {best['settings']['seed']}, precision float32: test acc {accuracy:.3f}"
+    best = f"best: lr 0.1, algorithm ring, seed {best['settings']['seed']}: test acc {accuracy:.3f}"
     assert lines[5:] == ["2 done, 1 diverged, 1 failed", best]
 
 
@@ -538,7 +538,7 @@ def test_the_command(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("8 trials, 8 of them done before\n")
     assert json.loads(file.read_text())["rows"] == rows
     assert sorted(json.loads(as_json(d2l.load_sweep(kept))), key=str) == sorted(rows, key=str)
-    assert cli.main([*COMMAND, "--lr", "0.02", "--mode", "sequential", "--precision", "float32,tf32"]) == 1
+    assert cli.main([*COMMAND, "--lr", "0.02", "--mode", "sequential", "--allreduce", "ring,nccl"]) == 1
     assert "2 done, 2 failed" in capsys.readouterr().out
 
 

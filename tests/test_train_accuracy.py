@@ -14,7 +14,7 @@ from d2lmgpu import cli
 from d2lmgpu.networks import NETWORKS, half_weights, in_half, init_params, logits_as_written
 from d2lmgpu.parallel.shards import shard_bounds
 from d2lmgpu.training.graph_step import GraphStep
-from d2lmgpu.training.plan_step import PlanStep
+from d2lmgpu.training.textbook_steps import TextbookSteps
 
 SIZES = [96, 37, 7, 1, 3]  # a full minibatch, ragged ones, fewer than 8 devices
 LOADS = {1: [1], 2: [1, 0], 3: [3, 0, 1], 5: [1, 2, 0, 1, 1], 8: [1, 2, 3, 0, 1, 1, 0, 2]}
@@ -98,7 +98,7 @@ def test_an_epoch_on_gpus(make_gpus, rng, monkeypatch, graphs, k, loads):  # noq
     """With a learning rate too small to change a bit, every epoch counts what the initial parameters get right."""
     data = tiny_data(rng)
     settings = {"num_epochs": 2, "batch_size": 4, "lr": 1e-30, "init": "he", "network": TINY_NETWORK, "progress": False}
-    runner, seen = (GraphStep if graphs else PlanStep), []
+    runner, seen = (GraphStep if graphs else TextbookSteps), []
     pause = runner.pause
     monkeypatch.setattr(runner, "pause", lambda self: seen.append(self) or pause(self))
     history, _ = d2l.train(make_gpus(k), data=data, graphs=graphs, loads=loads, **settings)

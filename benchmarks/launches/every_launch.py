@@ -9,7 +9,7 @@ from d2lmgpu.kernels.cuda import PRECISIONS, has_kernels, tensor_cores
 from d2lmgpu.networks.known import cnn_network, lenet_network
 from d2lmgpu.optimizers import OPTIMIZERS
 
-from .record import record_plan, record_step
+from .record import record_additions, record_plan, record_step
 
 NETWORKS = {
     "lenet": lenet_network,
@@ -40,7 +40,7 @@ def every_module():
     for settings in settings_in_order():
         for launch in record(*settings):
             key = launch.code, launch.options
-            oldest = tensor_cores.OLDEST.get(PRECISIONS[settings[-1]], 0)
+            oldest = tensor_cores.OLDEST if PRECISIONS[settings[-1]] else 0
             threads = functools.reduce(int.__mul__, map(int, launch.block))
             launches, before = found.get(key, (set(), 1000))
             launches.add((launch.name, threads, launch.shared_bytes))
@@ -69,6 +69,7 @@ def record(name, width, batch, shape, precision):
         usual = (width, batch, shape) == (WIDTHS[0], BATCHES[0], SHAPES[0])
         runs = [("sgd", 1, {}), *([(optimizer, 2, {}) for optimizer in OPTIMIZERS] if usual else [])]
         found = [record_step(network, batch, precision, k, how, shape=shape, **more) for how, k, more in runs]
+        found += [record_additions()] if usual else []
         return [launch for run in found for launch in run]
     if batch > AS_WRITTEN:
         return []

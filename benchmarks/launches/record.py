@@ -12,7 +12,7 @@ import numpy as np
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import choose, trials
-from d2lmgpu.kernels.cuda import Program, early
+from d2lmgpu.kernels.cuda import ADDED, Program, add
 from d2lmgpu.training.graph_step import GraphStep
 
 from .recorder import Recorder
@@ -35,7 +35,7 @@ def record_step(
         settings |= more
         step = GraphStep.of(X, y, params, devices, network, **settings)
         step.start_epoch(np.arange(batch_size), 0.1)
-        step.step()
+        step.launch(1)
         return recorder.captured
 
 
@@ -57,8 +57,14 @@ def record_plan(network, params, shape, N, precision="float32"):
         return recorder.launches
 
 
-def _launch_early(kernel, grid, block, arguments):
-    kernel(grid, block, arguments)
+def record_additions():
+    """The kernels that add arrays in a collective, of each dtype."""
+    with recording(1) as recorder:
+        gpu = d2l.gpu(0)
+        for dtype in ADDED:
+            array = gpu.submit(gpu.empty, 1, dtype).result()
+            gpu.submit(add, array, array).result()
+        return recorder.launches
 
 
 class _AllWorks(dict):
@@ -76,7 +82,6 @@ def recording(cards):
     devices = {key: choose._devices.pop(key) for key in list(choose._devices) if key[0] is choose.GPU}
     recorder = Recorder(cards)
     known, trials._trials = trials._trials, _AllWorks()
-    cards_before, launch, early.launch_early = {*early.cards}, early.launch_early, _launch_early
     sys.modules["cupy"], sys.modules["cupy.cuda"] = recorder.module, recorder.module.cuda
     try:
         yield recorder
@@ -84,9 +89,7 @@ def recording(cards):
         for key in [key for key in choose._devices if key[0] is choose.GPU]:
             choose._devices[key].synchronize()  # their threads import cupy, too
             del choose._devices[key]
-        trials._trials, early.launch_early = known, launch
-        early.cards.clear()
-        early.cards.update(cards_before)
+        trials._trials = known
         choose._devices.update(devices)
         for name in ("cupy", "cupy.cuda"):
             del sys.modules[name]

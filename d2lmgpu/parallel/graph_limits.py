@@ -14,14 +14,10 @@ from ..networks import compute, kernels_work
 def check_precision(precision, devices):
     """Raise ValueError for an unknown precision, and DeviceError if ``devices`` do not support it."""
     check_name("precision", precision, PRECISIONS)
-    kind = PRECISIONS[precision]
-    for device in devices if kind else ():
-        needed = tensor_cores.OLDEST[kind]
-        if device.kind != "gpu" and precision != "mixed":  # NumPy can round to float16
-            raise DeviceError(f"precision {precision!r} needs GPUs; {device} computes with float32 or mixed")
-        if device.kind == "gpu" and device.compute_capability < needed:
+    for device in devices if PRECISIONS[precision] else ():
+        if device.kind == "gpu" and device.compute_capability < tensor_cores.OLDEST:
             raise DeviceError(
-                f"precision {precision!r} needs compute capability {needed / 10}; {device} has "
+                f"precision {precision!r} needs compute capability {tensor_cores.OLDEST / 10}; {device} has "
                 f"{device.compute_capability / 10}"
             )
 
@@ -42,13 +38,20 @@ def can_be_graph(X, y, devices, network=networks.LENET, precision="float32"):
     )
 
 
-def in_one_graph(devices, algorithm):
-    """Whether a whole step can be one graph: on GPUs that can use each other's memory, with an allreduce of our own.
+def why_not_one_graph(everybody, algorithm="ring"):
+    """In words, why a whole step on the GPUs of this `Cluster` cannot be one graph; None if it can be.
 
-    Copies through the host and library calls cannot be recorded. Whether a graph can span the cards is tested once.
+    Messages, library calls and copies through the host cannot be recorded. Whether a graph can span the cards is
+    tested once.
     """
-    cards = {device.card for device in devices}
-    return algorithm not in LIBRARIES and are_connected(cards) and graphs_span(cards)
+    cards = {device.card for device in everybody.mine}
+    if everybody.size > 1:
+        return "its devices belong to several processes"
+    if algorithm in LIBRARIES:
+        return f"allreduce {algorithm!r} cannot be recorded; 'ring' can"
+    if not are_connected(cards):
+        return "its cards cannot use each other's memory"
+    return None if graphs_span(cards) else "no graph spans its cards"
 
 
 def are_bytes(y):

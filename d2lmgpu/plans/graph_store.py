@@ -12,27 +12,34 @@ write:
 
 import numpy as np
 
-from ..kernels.cuda import PRECISIONS, batch_norm, launch, optimize, run, tensor_cores
+from ..kernels.cuda import PRECISIONS, Branches, Program, batch_norm, launch, optimize, run, tensor_cores
 from ..kernels.cuda.stages import rounds_output
+from ..language.plan import COMPUTES
 from ..parallel import loss_scale
-from .graph_programs import GraphPrograms
+from .store import Store
 
 ALIGNED = 16
 """The alignment, in bytes, that sgd.cu needs."""
 
 
-class GraphStore(GraphPrograms):
-    """Like `GraphPrograms`, with the same arguments."""
+class GraphStore(Store):
+    """Like `Store`, but ``precision``, one of `PRECISIONS`, replaces the argument ``mixed``: kernels do the rounding.
+
+    Each micro-batch has a permanent program. It reads its examples where they were fetched to, and its results stay
+    where the kernels wrote them.
+    """
 
     def __init__(self, precision, *arguments):
         import cupy
 
+        self.precision_of_kernels, self.programs, self.totals = precision, {}, {}
+        self.scale, self.number, self.unused = cupy.ones(1, np.float32), *(cupy.zeros(1, np.int32) for _ in range(2))
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
         self.count, self.zero, self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(5))
-        self.flag = cupy.zeros(1, np.float32)  # overflow, summed over devices
         self.fetches = []  # for each micro-batch: its number, images, labels, how to launch, starts
-        super().__init__(precision, *arguments)
+        super().__init__(*arguments[:-1], False)
         self.scale.fill(loss_scale.FIRST_SCALE if self.kind else 1)
+        self.branches = Branches(self.device.stream)
         self.bookkeeping = self.branches.branch()
 
     @property
@@ -49,8 +56,7 @@ class GraphStore(GraphPrograms):
     def take_data(self, images, labels, fetched, steps, examples):
         """Prepare for epochs of ``steps`` steps and ``examples`` examples from a data set: uint8 arrays on the device.
 
-        ``fetched``: for each micro-batch that the device begins or ends, its number, its largest number of examples,
-        and whether its images are needed.
+        ``fetched``: for each of the device's micro-batches, its number and its largest number of examples.
         """
         import cupy
 
@@ -58,9 +64,9 @@ class GraphStore(GraphPrograms):
         self.rates, self.sizes = cupy.zeros(steps + 1, np.float32), cupy.zeros(steps + 1, np.float32)
         self.starts = cupy.zeros((len(fetched), steps + 2), np.int32)
         self.order, self.data = cupy.zeros(max(1, examples), np.int32), (images, labels)
-        for starts, (m, n, with_images) in zip(self.starts, fetched, strict=True):
-            x = cupy.zeros((n if with_images else 0, *images.shape[1:]), np.float32)
-            how = launch.gather(images.size // len(images) if with_images else 0, n)
+        for starts, (m, n) in zip(self.starts, fetched, strict=True):
+            x = cupy.zeros((n, *images.shape[1:]), np.float32)
+            how = launch.gather(images.size // len(images), n)
             self.fetches.append((m, x, cupy.zeros(n, np.int32), launch.rounding(how, out=half), starts))
             self.totals[m] = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
 
@@ -70,6 +76,7 @@ class GraphStore(GraphPrograms):
         self.starts.set(starts)
         self.rates.set(rates)
         self.sizes.set(sizes)
+        self.device.finish()  # the host's arrays may be gone as soon as this returns
         self.number.fill(done)
         for m, own in self.totals.items():
             for array, value in zip(own, totals.get(m, (0, 0)), strict=True):
@@ -106,11 +113,38 @@ class GraphStore(GraphPrograms):
 
     # In a step:
 
+    def do(self, action, *more):
+        """As in `Store`."""
+        super().do(action, *more)
+        if action.what in COMPUTES:
+            self.branches.join()
+
     def begin(self, minibatch):
-        """As in `GraphPrograms`. If no loss is computed, the step is counted here."""
+        """As in `Store`. The step is counted with the first loss; if no loss is computed, it is counted here."""
         super().begin(minibatch)
+        self.counts = any(minibatch.examples[m] for _, m in self.ways)
         if not self.counts:
             run(launch.count_step(), self.number, self.zero)
+
+    def _run_in_parts(self, s, m, x, params, layers, grads, ready, moments, draws, loss, dx):
+        key = m, len(x)
+        if key not in self.programs:
+            options = {"precision": self.precision_of_kernels, "scale": self.scale, "labels": self.minibatch.y[m]}
+            options |= {"x": x} if ready else {"x": x, "branches": self.branches}
+            self.programs[key] = Program(layers, params, x.shape[1:], len(x), **options)
+        program = self.programs[key]
+        program.step, self.counts = (self.number, False) if self.counts else (self.unused, False)
+        program.epoch_loss, program.epoch_correct = self.totals[m]
+        program.use_statistics(moments)
+        program.forward(params, x, self.minibatch.y[m])
+        program.backward(params, grads, ready)
+        self.branches.join()
+
+    def _moments_of_run(self, s, m):
+        key = "moments", m
+        if key not in self.programs:
+            self.programs[key] = super()._moments_of_run(s, m)
+        return self.programs[key]
 
     def fetch(self):
         """Fetch images and labels of the next step, in parallel with the work that follows."""
@@ -141,8 +175,7 @@ class GraphStore(GraphPrograms):
             super().track()
 
     def _track(self, mean, variance, moments):
-        if mean.size:
-            run(batch_norm.track(mean.size), moments, mean, variance)
+        run(batch_norm.track(mean.size), moments, mean, variance)
 
     def _optimize(self, params, grads, state, lr, batch_size):
         n = params.size

@@ -14,20 +14,14 @@ One thread records the work that `Step` submits for all devices (devices/recordi
 Values that change from step to step are in the devices' memory (graph_store.py).
 """
 
-import contextlib
 import functools
-import itertools
-from operator import setitem
 
 import numpy as np
 
-from ..cluster import unite
-from ..collectives import allreduce
-from ..devices import DeviceArray
 from ..devices.recording import GraphMemory, Recording
-from ..kernels.cuda import capture, finish_card, graphs_work
-from ..language.plan import COMPUTES, part_updated
-from ..language.ways import KEPT, WRITTEN
+from ..kernels.cuda import capture, finish_card
+from ..language.plan import COMPUTES
+from ..language.ways import INNER, SCRATCH
 from ..timing import paused
 from .execute import Execution
 from .graph_store import GraphStore
@@ -36,31 +30,22 @@ from .values import Minibatch
 
 
 class GraphExecution(Execution):
-    """Like `Execution`, with recorded steps, for GPUs of this process that can use each other's memory.
+    """Like `Execution`, with recorded steps: for a plan `data`, on GPUs of this process that use each other's memory.
 
     ``precision``: one of `kernels.cuda.PRECISIONS`; it does not change the plan's network. Raises RuntimeError if there
-    are not kernels for everything that the plan does with a stage.
+    are not kernels for all layers.
     """
 
-    kind_of_store = GraphStore
-
-    def __init__(self, plan, params, devices, optimizer="sgd", precision="float32", overlap=False, library=None):
-        self.make_store = functools.partial(self.kind_of_store, precision)
-        how = {"mixed": precision == "mixed", "overlap": overlap, "library": library}
+    def __init__(self, plan, params, devices, optimizer="sgd", precision="float32", overlap=False):
+        self.make_store = functools.partial(GraphStore, precision)
+        how = {"mixed": precision == "mixed", "overlap": overlap}
         super().__init__(plan, params, devices, optimizer, **how)
         self.streams = [queue for queue in self.queues if queue.kind == "gpu"]  # but not those of the host
         self.memory, self.minibatches = GraphMemory(self.streams), {}
         self.last_compute = max((n for n, action in self.actions if action.what in COMPUTES), default=0)
-        travels = {action.value for _, action in self.actions if action.what in ("receive", "collective")}
-        for i, store in self.store.items():
-            own = [compute for compute in self.computes if compute.device == i]
-            store.travels = travels
-            for (s, m), way in store.ways.items():
-                what = [c.what for c in own if (c.stage, c.micro_batch) == (s, m)]
-                if plan.stages[s].first == plan.stages[s].stop and {*what} == {"F", "B"}:  # a loss alone has a kernel
-                    store.ways[s, m] = KEPT
-                elif store.kernels is None or way == WRITTEN or len({*what}) < len(what) or "W" in what:
-                    raise RuntimeError(f"stage {s} of the plan {plan.name} is computed as it is written")
+        for store in self.stores:
+            if store.kernels is None or not {*store.ways.values()} <= {SCRATCH, INNER}:
+                raise RuntimeError(f"in the plan {plan.name}, kernels do not compute F and B of each stage at once")
 
     def take_data(self, data, sizes):
         """Prepare the devices for epochs. ``data``: for each device, images (M, C, H, W) and labels (M,), uint8.
@@ -69,9 +54,9 @@ class GraphExecution(Execution):
         """
         self.step_sizes = np.array(sizes, np.int64)
         for (i, store), (images, labels) in zip(self.store.items(), data, strict=True):
-            most, all_of_each = self.step_sizes.max(axis=0), self.step_sizes.sum(axis=0)
-            fetched = [(m, int(most[m]), begins) for m, begins in self.fetched(i)]
-            examples = int(sum(all_of_each[m] for m, *_ in fetched))
+            own = sorted(m for device, m in self.begins if device == i)
+            fetched = [(m, int(self.step_sizes[:, m].max())) for m in own]
+            examples = int(self.step_sizes[:, own].sum())
             store.device.submit(store.take_data, images, labels, fetched, len(sizes), examples).result()
 
     def begin_epoch(self, order, rates, done, totals):
@@ -88,21 +73,11 @@ class GraphExecution(Execution):
             store.device.submit(store.begin_epoch, *arrays, *columns, done, own).result()
 
     def totals(self):
-        """The loss and the correct answers of each micro-batch, summed over the epoch so far.
-
-        If there are several processes, all of them call this.
-        """
+        """The loss and the correct answers of each micro-batch, summed over the epoch so far."""
         totals = np.zeros((self.plan.micro_batches, 2))
         for m, i in self.holder.items():
-            if i in self.store:
-                totals[m] = self.store[i].device.submit(self.store[i].total, m).result()
-        unite(self.everybody, totals.reshape(-1))
+            totals[m] = self.store[i].device.submit(self.store[i].total, m).result()
         return totals.tolist()
-
-    def fetched(self, i):
-        """For each micro-batch that device i begins or ends: its number, and whether the device begins it."""
-        found = {m: False for device, m in self.ends if device == i}
-        return sorted((found | {m: True for device, m in self.begins if device == i}).items())
 
     def record(self, sizes, steps=1):
         """A graph of ``steps`` steps; ``sizes``: a tuple with the number of examples in each micro-batch.
@@ -111,31 +86,23 @@ class GraphExecution(Execution):
         without lasting effect, so that all kernels are compiled and loaded, and all memory is allocated. Raises CuPy's
         error if recording fails; the state of the devices is then unchanged.
         """
-        for device in self.devices:  # tests once whether kernels can be launched early
-            device.submit(graphs_work).result()
         return self.devices[0].submit(self._record, sizes, steps).result()
 
     def _record(self, sizes, steps):
-        with self.trying(lambda: self.issue(sizes)):
-            stream = self.devices[0].stream
-            graph = capture(stream, lambda: [self.issue(sizes) for _ in range(steps)])
-            graph.upload(stream)
-        return graph
-
-    @contextlib.contextmanager
-    def trying(self, issue):
-        """Try a step by calling ``issue()`` twice, and undo its changes; in the block, the step can be recorded."""
         with paused(self.streams), self.memory.in_use():
             on_each(self.stores, GraphStore.save)
             try:
                 for _ in range(2):  # then permanent arrays exist, and temporary arrays have found their memory
-                    issue()
+                    self.issue(sizes)
             finally:
                 on_each(self.stores, lambda store: finish_card())  # after an error, streams may not have been joined
                 on_each(self.stores, GraphStore.restore)
             for queue in self.streams:
                 queue.stream.synchronize()
-            yield
+            stream = self.devices[0].stream
+            graph = capture(stream, lambda: [self.issue(sizes) for _ in range(steps)])
+            graph.upload(stream)
+        return graph
 
     def issue(self, sizes):
         """Submit one step's work to the devices' streams, which fork from the first device's and join it again."""
@@ -160,8 +127,10 @@ class GraphExecution(Execution):
         return self.minibatches[sizes]
 
 
-class OnDevices(Step):
-    """A `Step` whose changing values are all stored on the devices."""
+class Recorder(Step):
+    """A step whose changing values are all on the devices; this thread does its work while the object is made."""
+
+    make_batch = Recording
 
     def _add(self, number, action):
         super()._add(number, action)
@@ -171,29 +140,11 @@ class OnDevices(Step):
                 self.kernels(store, store.track)
 
     def _agree(self):
-        """For mixed precision: tell the kernels whether all devices' gradients are finite."""
+        """For mixed precision: tell the kernels whether the gradients are finite; each device sees the same sums."""
         stores = self.execution.stores
         self._await_exchanges(self.execution.store)
         for store in stores:
             self.kernels(store, store.find_overflow)
-        plan = self.execution.plan
-        each = itertools.product(range(plan.k), range(len(plan.stages)))
-        is_partial = any(part_updated(plan, i, s) < 1 for i, s in each)  # otherwise each device sees every gradient
-        if plan.k > 1 and is_partial:
-            self._share_overflow(stores)
-
-
-class Recorder(OnDevices):
-    """A step whose work this thread does immediately, while the object is made."""
-
-    make_batch = Recording
-
-    def _share_overflow(self, stores):
-        for store in stores:
-            self.kernels(store, setitem, store.flag, ..., store.overflow)
-        allreduce([DeviceArray(store.flag, store.device) for store in stores], "naive", self.batch)
-        for store in stores:
-            self.kernels(store, setitem, store.overflow, ..., store.flag)
 
 
 def examples_of_epoch(order, sizes, numbers):

@@ -138,6 +138,7 @@ class StepAcross(Step):
 
     def _land(self, store, key, landing):
         store.exchanged(key).set(landing[0])
+        store.device.finish()  # the host's array is gone as soon as the task is done
 
 
 def _to_host(array, device):

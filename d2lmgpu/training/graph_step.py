@@ -21,20 +21,20 @@ TOGETHER = 8
 
 
 class GraphStep(PlanStep):
-    """Like `PlanStep`, but on GPUs of this process. ``X`` (M, C, H, W) and ``y`` (M,) are uint8.
+    """Like `PlanStep`, for data parallelism on GPUs of this process. ``X`` (M, C, H, W) and ``y`` (M,) are uint8.
 
     The constructor records the steps, which changes nothing on the devices, even if recording fails.
 
-    Raises RuntimeError for a plan with a stage that has no kernels, and whatever CuPy raises if recording fails.
+    Raises RuntimeError for a network with a layer that has no kernels, and whatever CuPy raises if recording fails.
     """
 
-    in_graphs = in_one_graph = True
-    kind_of_execution = GraphExecution
+    in_graphs = True
 
     def _execution(self, params, devices, loss):
         settings = self.settings
-        options = settings.precision, settings.overlap, self._library(devices)
-        return self.kind_of_execution(self.plan, params, devices, make_optimizer(settings), *options)
+        return GraphExecution(
+            self.plan, params, devices, make_optimizer(settings), settings.precision, settings.overlap
+        )
 
     def _get_ready(self, X, devices, batch_size):
         self.full, rest = divmod(epoch_size(len(X), batch_size, self.settings.drop_last), batch_size)
@@ -46,7 +46,7 @@ class GraphStep(PlanStep):
         self._launched = collections.deque()
         self._let_first_wait()
         self.graphs = {n: self.execution.record(self._sizes(n)) for n in sorted(set(self.counts))}
-        longer = self.full >= TOGETHER and self.in_one_graph
+        longer = self.full >= TOGETHER
         self.longer_graph = self.execution.record(self._sizes(batch_size), TOGETHER) if longer else None
 
     def _sizes(self, n):
@@ -105,6 +105,7 @@ class GraphStep(PlanStep):
         for store in self.execution.stores:
             for array, value in zip(store.scaling(), arrays, strict=True):
                 store.device.submit(array.set, value).result()
+            store.device.submit(store.device.finish).result()
 
     def _submit(self, graph, steps):
         sizes = self.counts[self.number : self.number + steps]

@@ -157,7 +157,7 @@ class Settings:
     )
     precision: str = setting(
         "float32",
-        "the precision of factors in products: mixed rounds them to float16, tf32 (on GPUs, in graphs) to 11 bits",
+        "the precision of factors in products: mixed rounds them to float16",
         tuple(PRECISIONS),
         same=True,
     )

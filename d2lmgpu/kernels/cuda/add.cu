@@ -9,8 +9,6 @@
 // of a round before it adds any.
 // Grid: any number of blocks. Block: 256.
 
-#include "early.cuh"
-
 #if LONG
 #define NUMBER long long
 #define VECTOR longlong2
@@ -29,7 +27,6 @@
 
 extern "C" __global__ void __launch_bounds__(256) add(NUMBER* dst, const NUMBER* src, int n)
 {
-    wait_for_previous();
     int thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
     int dst_offset = (unsigned long long)dst % 16 / sizeof(NUMBER);
     int src_offset = (unsigned long long)src % 16 / sizeof(NUMBER);

@@ -8,11 +8,9 @@ import numpy as np
 from ...devices.gpu import mark_of
 from ...devices.peers import copy_async
 from ...devices.trials import works
-from ...devices.workers import current_device
 from ...words import listed
-from . import early
 from .add import add
-from .run import current_card, recorded
+from .run import current_card
 
 LAUNCHES = 3
 """How many times the graph in the trial is launched."""
@@ -32,8 +30,7 @@ def capture(stream, issue):
     """
     stream.begin_capture()
     try:
-        with recorded():
-            issue()
+        issue()
     except BaseException:
         with contextlib.suppress(Exception):  # it may say that the recording is of no use, which is known
             stream.end_capture()  # otherwise all streams would go on recording, for ever
@@ -44,25 +41,9 @@ def capture(stream, issue):
 def graphs_work():
     """Whether a graph of two streams can be recorded on the current card and does what it should; tried once.
 
-    If so, it is also tried whether its kernels can be launched early. This is called on a device's thread.
+    This is called on a device's thread.
     """
-    card, instead = current_card(), "each kernel waits for the one before it to end"
-    if not works(f"gpu({card})", "a CUDA graph", "steps are launched kernel by kernel", lambda: _try_with(set())):
-        return False
-    is_new = current_device().compute_capability >= early.SINCE
-    if is_new and works(f"gpu({card})", "launching kernels early", instead, lambda: _try_with({card})):
-        early.cards.add(card)
-    return True
-
-
-def _try_with(cards):
-    """Try a graph; kernels are launched early on the current card only if it is in ``cards``, until the trial ends."""
-    early.cards.discard(current_card())
-    early.cards.update(cards)
-    try:
-        _try_graph()
-    finally:
-        early.cards.discard(current_card())
+    return works(f"gpu({current_card()})", "a CUDA graph", "steps are launched kernel by kernel", _try_graph)
 
 
 def _try_graph():
@@ -98,7 +79,7 @@ def _try_graph():
 def graphs_span(cards):
     """Whether one graph can span these cards, which use each other's memory, and does what it should; tried once."""
     cards = sorted(cards)
-    names, instead = listed(f"gpu({card})" for card in cards), "each card has graphs of its own"
+    names, instead = listed(f"gpu({card})" for card in cards), "steps on them are launched kernel by kernel"
     return len(cards) == 1 or works(names, "a CUDA graph over them", instead, lambda: _try_spanning(cards))
 
 

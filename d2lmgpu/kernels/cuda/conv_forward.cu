@@ -28,13 +28,11 @@
 #define PW ((W - KW + 1) / S)
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
 
-#include "early.cuh"
 #include "squares.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) conv_forward_v1(
     const float* x, const float* weight, const float* bias, float* y, unsigned short* mask, int N)
 {
-    wait_for_previous();
     int index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= N * O * PH * PW) return;
     int col = index % PW, row = index / PW % PH, o = index / (PW * PH) % O, n = index / (PW * PH * O);
@@ -60,7 +58,6 @@ extern "C" __global__ void __launch_bounds__(256) conv_forward_v1(
 extern "C" __global__ void __launch_bounds__(T * T) conv_forward_v2(
     const float* x, const float* weight, const float* bias, float* y, unsigned short* mask, int N)
 {
-    wait_for_previous();
     __shared__ float patch[PATCH_H][PATCH_W], kernel[KH * KW];
     int thread = threadIdx.y * T + threadIdx.x, o = blockIdx.y, n = blockIdx.z;
     int row0 = blockIdx.x / CEIL_DIV(PW, T) * T, col0 = blockIdx.x % CEIL_DIV(PW, T) * T;
@@ -107,7 +104,6 @@ extern "C" __global__ void __launch_bounds__(T * T) conv_forward_v2(
 extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_forward(
     const float* x, const float* weight, const float* bias, float* y, unsigned short* mask, int N)
 {
-    wait_for_previous();
     __shared__ float4 weight_s[CB * KH * KW * QUADS];  // [c, ki, kj][o]: a vector is the weights of 4 output channels
     __shared__ __align__(16) float x_s[CB * XH * XW];
     int n = blockIdx.x, o0 = blockIdx.y * OB;

@@ -24,7 +24,6 @@
 #define ZW (PW * S)
 #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
 
-#include "early.cuh"
 #include "half.cuh"
 
 // dz[n, o, i, j]; zero outside.
@@ -40,7 +39,6 @@ static __device__ __forceinline__ float unpool(
 extern "C" __global__ void __launch_bounds__(256) conv_input_grad_v1(
     const float* dy, const unsigned short* mask, const float* weight, float* dx, int N)
 {
-    wait_for_previous();
     int index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= N * C * H * W) return;
     int w = index % W, h = index / W % H, c = index / (W * H) % C, n = index / (W * H * C);
@@ -60,7 +58,6 @@ extern "C" __global__ void __launch_bounds__(256) conv_input_grad_v1(
 extern "C" __global__ void __launch_bounds__(T * T) conv_input_grad_v2(
     const float* dy, const unsigned short* mask, const float* weight, float* dx, int N)
 {
-    wait_for_previous();
     __shared__ float patch[PATCH_H][PATCH_W], kernel[KH * KW];
     int thread = threadIdx.y * T + threadIdx.x, c = blockIdx.y, n = blockIdx.z;
     int h0 = blockIdx.x / CEIL_DIV(W, T) * T, w0 = blockIdx.x % CEIL_DIV(W, T) * T;
@@ -98,7 +95,6 @@ extern "C" __global__ void __launch_bounds__(T * T) conv_input_grad_v2(
 extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_input_grad(
     const float* dy, const unsigned short* mask, const float* weight, float* dx, int N)
 {
-    wait_for_previous();
     __shared__ __align__(16) float shared[CHUNK > PLANES ? CHUNK : PLANES];
     float* weight_s = shared;                          // [o][c][ki, kj]
     float* dz_s = shared + OB * CB * VECTORS * 4;      // [o][i][j]

@@ -21,8 +21,6 @@
 //       multiplications: 17 us at one a clock, counted; 21 us predicted, as the block waits for each of its tiles.
 //   v3  for few input channels is in conv_weight_grad_strips.cu.
 
-#include "early.cuh"
-
 #define PH ((H - KH + 1) / S)
 #define PW ((W - KW + 1) / S)
 #define ZH (PH * S)  // rows and columns of dz
@@ -44,7 +42,6 @@ static __device__ __forceinline__ float unpool(
 extern "C" __global__ void __launch_bounds__(256) conv_weight_grad_v1(
     const float* x, const float* dy, const unsigned short* mask, float* dweight, float* dbias, int N)
 {
-    wait_for_previous();
     int index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= O * C * K + O) return;
     bool is_weight = index < O * C * K;  // the last O threads have a bias each
@@ -139,7 +136,6 @@ static __device__ __forceinline__ void stage_dz(float* dz_s, const float* dy,
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_weight_grad(
     const float* x, const float* dy, const unsigned short* mask, float* workspace, int N)
 {
-    wait_for_previous();
     __shared__ __align__(16) float x_s[SLOTS * CB * X_PLANE], dz_s[SLOTS * OB * DZ_PLANE];
     __shared__ float bias_s[THREADS];
     int o0 = blockIdx.y * OB, c0 = blockIdx.z * CB;
@@ -201,7 +197,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) conv_weight_grad
 extern "C" __global__ void __launch_bounds__(32 * PARTS) conv_weight_grad_sum(
     const float* workspace, float* dweight, float* dbias, int rows)
 {
-    wait_for_previous();
     __shared__ float parts[PARTS][33];
     int lane = threadIdx.x, part = threadIdx.y, column = blockIdx.x * 32 + lane;
     float sum = 0.0f;

@@ -16,8 +16,6 @@
 //
 // The sums of a block's strips meet in shared memory, and those of blocks in a workspace, always in the same order.
 
-#include "early.cuh"
-
 #define PH ((H - KH + 1) / S)
 #define PW ((W - KW + 1) / S)
 #define K (KH * KW)
@@ -114,7 +112,6 @@ static __device__ __forceinline__ void stage_squares(Square* squares, const floa
 extern "C" __global__ void __launch_bounds__(THREADS, 1) conv_weight_grad_strips(
     const float* x, const float* dy, const unsigned short* mask, float* workspace, int N)
 {
-    wait_for_previous();
     __shared__ __align__(16) float shared[SHARED];
     Square* squares = (Square*)(shared + X_FLOATS);
     int o = threadIdx.x % OB;

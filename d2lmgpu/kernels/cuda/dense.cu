@@ -5,8 +5,8 @@
 //   weight grad  dweight = x^T @ dz, dbias = 1^T @ dz
 //
 // Macros: D O; RELU 0 or 1; PRODUCT: 0 forward, 1 gradient of the input, 2 of the weights, the only one to be compiled;
-// TYPE: what factors are rounded to for tensor cores, as in mma.cuh, or -1 for float32; TM, TN, CHUNK and STAGES as in
-// factors.cuh; HALF_OUT of half.cuh, for dx. N is an argument.
+// TM, TN, CHUNK and STAGES as in factors.cuh; HALF_FACTORS (then on tensor cores) and HALF_OUT, for dx, as in half.cuh. N
+// is an argument.
 //
 // The ladder:
 //   v1  (forward only) one thread an output, two global loads a multiplication.
@@ -20,20 +20,18 @@
 //
 // Grid of v2: (tiles across, tiles down) of the result; of dweight with one more row, which is dbias. Block: 256.
 
-#include "early.cuh"
 #include "half.cuh"
 #include "factors.cuh"
-#if TYPE < 0
-#include "multiply_add.cuh"
-#else
+#ifdef HALF_FACTORS
 #include "tensor_cores.cuh"
+#else
+#include "multiply_add.cuh"
 #endif
 
 #if PRODUCT == 0
 extern "C" __global__ void __launch_bounds__(256) dense_forward_v1(
     const float* x, const float* weight, const float* bias, float* y, int N)
 {
-    wait_for_previous();
     int index = blockIdx.x * blockDim.x + threadIdx.x, n = index / O, o = index % O;
     if (n >= N) return;
     float sum = bias[o];
@@ -44,7 +42,6 @@ extern "C" __global__ void __launch_bounds__(256) dense_forward_v1(
 extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_forward(
     const float* x, const float* weight, const float* bias, float* y, int N)
 {
-    wait_for_previous();
     typedef Factor<TM, D, 1, false> Rows;
     typedef Factor<TN, 1, O, false> Columns;
     __shared__ __align__(16) float shared[STAGES * (Rows::ALL_FLOATS + Columns::ALL_FLOATS)];
@@ -65,7 +62,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_forward(
 extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_input_grad(
     const float* dy, const float* y, const float* weight, float* dx, int N)
 {
-    wait_for_previous();
     typedef Factor<TM, O, 1, RELU> Rows;
     typedef Factor<TN, O, 1, false> Columns;
     __shared__ __align__(16) float shared[STAGES * (Rows::ALL_FLOATS + Columns::ALL_FLOATS)];
@@ -85,7 +81,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_input_grad(
 extern "C" __global__ void __launch_bounds__(THREADS, 2) dense_weight_grad(
     const float* x, const float* dy, const float* y, float* dweight, float* dbias, int N)
 {
-    wait_for_previous();
     typedef Factor<TM, 1, D, false, true> Rows;
     typedef Factor<TN, 1, O, RELU> Columns;
     __shared__ __align__(16) float shared[STAGES * (Rows::ALL_FLOATS + Columns::ALL_FLOATS)];

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from .launch import SHARED_BYTES, Launch, ceil_div, macros
-from .tensor_cores import TYPES
 
 TILES = (32, 64, 32), (32, 32, 32), (16, 16, 64)
 """The rows and columns of a tile, and the steps of the sum at a time: large tiles need fewer loads."""
@@ -27,7 +26,7 @@ class DenseLaunches(NamedTuple):
 
 
 def dense(D, O, N, relu=False, kind=None):
-    """The `DenseLaunches`. ``kind``: one of `tensor_cores.TYPES`, to which factors are rounded, or None for float32."""
+    """The `DenseLaunches`. ``kind``: a value of `stages.PRECISIONS`, to which factors are rounded."""
     products = [
         ("dense_forward", (N, O), ((True, False), (False, False))),
         ("dense_input_grad", (N, D), ((True, relu), (True, False))),
@@ -35,7 +34,8 @@ def dense(D, O, N, relu=False, kind=None):
     ]
     launches = []
     for name, size, factors in products:
-        options = macros(D=D, O=O, RELU=relu, TYPE=TYPES.get(kind, -1), PRODUCT=len(launches))
+        options = macros(D=D, O=O, RELU=relu, PRODUCT=len(launches))
+        options += macros(HALF_FACTORS=True) if kind else ()
         tiles, grid = _tiles(*size, factors, TILES_OF_TENSOR_CORES if kind else TILES)
         launches.append(Launch("dense.cu", name, options + tiles, grid, (256,)))
     return DenseLaunches(*launches)

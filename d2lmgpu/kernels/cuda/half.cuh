@@ -2,12 +2,13 @@
 // networks/mixed.py. Who writes a number that is to be multiplied rounds it, once, and not all who read it.
 //
 // Macros, 1 or not there:
-//   HALF_OUT     what the kernel writes for the next layer, y or dx, is rounded
-//   HALF_WEIGHT  the weights that it reads are rounded, as they stay float32 where they are kept
+//   HALF_OUT      what the kernel writes for the next layer, y or dx, is rounded
+//   HALF_WEIGHT   the weights that it reads are rounded, as they stay float32 where they are kept
+//   HALF_FACTORS  all factors of its products are rounded where they are multiplied
 //
 // Without __CUDACC__ the tests' shim has round_to_half.
 
-#if defined(__CUDACC__) && (defined(HALF_OUT) || defined(HALF_WEIGHT))
+#if defined(__CUDACC__) && (defined(HALF_OUT) || defined(HALF_WEIGHT) || defined(HALF_FACTORS))
 // To the nearest; of two equally near, to the even one. Infinite from 65520 on.
 static __device__ __forceinline__ float round_to_half(float value)
 {
@@ -27,4 +28,10 @@ static __device__ __forceinline__ float round_to_half(float value)
 #define WEIGHT_OF(value) round_to_half(value)
 #else
 #define WEIGHT_OF(value) (value)
+#endif
+
+#ifdef HALF_FACTORS
+#define FACTOR_OF(value) round_to_half(value)
+#else
+#define FACTOR_OF(value) (value)
 #endif

@@ -14,56 +14,27 @@
 // Rows beyond count[0] are no examples: their losses, hits, dlogits and dx are 0.
 //
 // Macros: D; O = 1 to 32, as the logits are in registers; INPUT_GRAD 0 (dx is not wanted) or 1; ROWS, those of a block;
-// CHUNK, a multiple of 32: how many rows of weight are in shared memory at a time; TYPE: what factors of products are
-// rounded to, -1 for float32, else as in mma.cuh, so that the results are those of the kernels on tensor cores;
-// HALF_OUT of half.cuh, for logits and dx.
+// CHUNK, a multiple of 32: how many rows of weight are in shared memory at a time; HALF_FACTORS of half.cuh, so that the
+// results are those of the kernels on tensor cores; HALF_OUT of half.cuh, for logits and dx.
 // Grid: N / ROWS rounded up. Block: 32 * ROWS.
 
-#ifdef __CUDACC__
-#if TYPE == 1
-#include <cuda_fp16.h>
-#elif TYPE == 2
-#include <cuda_bf16.h>
-#endif
-#endif
-
-#include "early.cuh"
 #include "half.cuh"
 
 #define EACH (CHUNK / 32)               // inputs of a chunk that a lane has
 #define ROW (O | 1)                     // an odd row length avoids bank conflicts
 #define LAST ((D - 1) / CHUNK * CHUNK)  // where the last chunk begins
 
-static __device__ __forceinline__ float rounded(float value)
-{
-#if TYPE == 0  // to 10 bits of fraction, of two equally near away from zero; what is not a number stays so
-    unsigned bits;
-    memcpy(&bits, &value, 4);
-    if (value != value) return value;
-    bits = bits + 0x1000u & 0xFFFFE000u;
-    memcpy(&value, &bits, 4);
-    return value;
-#elif TYPE == 1
-    return __half2float(__float2half(value));
-#elif TYPE == 2
-    return __bfloat162float(__float2bfloat16(value));
-#else
-    return value;
-#endif
-}
-
 // Rows d0, d0 + 1, ... of weight into shared memory; zeros beyond the last.
 static __device__ __forceinline__ void fetch(const float* weight, int d0, float* weight_s)
 {
     for (int i = threadIdx.x; i < CHUNK * O; i += 32 * ROWS)
-        weight_s[i / O * ROW + i % O] = d0 + i / O < D ? rounded(weight[d0 * O + i]) : 0.0f;
+        weight_s[i / O * ROW + i % O] = d0 + i / O < D ? FACTOR_OF(weight[d0 * O + i]) : 0.0f;
 }
 
 extern "C" __global__ void __launch_bounds__(32 * ROWS, 1) head(
     const float* x, const float* weight, const float* bias, const int* labels, const int* count, const float* scale,
     float* logits, float* losses, int* hits, float* dlogits, float* dx, int N)
 {
-    wait_for_previous();
     __shared__ float weight_s[CHUNK * ROW];
     int lane = threadIdx.x % 32, n = blockIdx.x * ROWS + threadIdx.x / 32;
     bool there = n < N;
@@ -85,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS, 1) head(
         __syncthreads();
 #pragma unroll
         for (int e = 0; e < EACH; ++e) {
-            float input = rounded(inputs[e]);
+            float input = FACTOR_OF(inputs[e]);
 #pragma unroll
             for (int k = 0; k < O; ++k) z[k] += input * weight_s[(e * 32 + lane) * ROW + k];
         }
@@ -113,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(32 * ROWS, 1) head(
     for (int k = 0; k < O; ++k) {
         dz[k] = example ? times * (dz[k] * inverse - (k == label ? 1.0f : 0.0f)) : 0.0f;
         if (there && lane == k) logits[n * O + k] = z[k], dlogits[n * O + k] = dz[k];
-        dz[k] = rounded(dz[k]);
+        dz[k] = FACTOR_OF(dz[k]);
     }
     if (there && lane == 0) {
         losses[n] = example ? logf(sum) - (at_label - largest) : 0.0f;

@@ -5,7 +5,6 @@ import numpy as np
 from .launch import Launch, ceil_div, evenly, macros, rounding
 from .run import run
 from .stages import Dense
-from .tensor_cores import TYPES
 
 MOST_CLASSES = 32
 """The most classes: a thread has all logits of an image in its registers."""
@@ -21,10 +20,10 @@ def head(D, O, N, input_grad=True, kind=None):
     `can_be_head`.
     """
     each = evenly(ceil_div(D, 32), min(8, 96 // O))  # inputs of a thread at a time: more would need too many registers
-    sizes = macros(D=D, O=O, INPUT_GRAD=input_grad, ROWS=ROWS, CHUNK=32 * each)
-    options = sizes + macros(TYPE=-1 if kind is None else TYPES[kind])
+    options = macros(D=D, O=O, INPUT_GRAD=input_grad, ROWS=ROWS, CHUNK=32 * each)
+    options += macros(HALF_FACTORS=True) if kind else ()
     how = Launch("head.cu", "head", options, (ceil_div(N, ROWS),), (32 * ROWS,))
-    return rounding(how, out=kind == "float16")
+    return rounding(how, out=kind is not None)
 
 
 def can_be_head(stage):

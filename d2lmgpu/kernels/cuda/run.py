@@ -3,15 +3,11 @@
 The CUDA files are installed with the package.
 """
 
-import contextlib
-import functools
 import re
 import threading
 from importlib import resources
 
 import numpy as np
-
-from . import early
 
 _thread = threading.local()
 
@@ -22,25 +18,7 @@ def run(how, *arguments):
     key = (current_card(), how.file, how.options, how.name)
     if key not in kernels:
         kernels[key] = _module(how.file, how.options).get_function(how.name)
-    if _thread.__dict__.get("records") and key[0] in early.cards and _can_be_early(how.file):
-        early.launch_early(kernels[key], how.grid, how.block, arguments)
-    else:
-        kernels[key](how.grid, how.block, arguments)
-
-
-@contextlib.contextmanager
-def recorded():
-    """Within the block, this thread's launches become nodes of a graph."""
-    _thread.records = True
-    try:
-        yield
-    finally:
-        _thread.records = False
-
-
-@functools.cache
-def _can_be_early(file):
-    return early.HEADER in _text(file)
+    kernels[key](how.grid, how.block, arguments)
 
 
 def _module(file, options):
@@ -80,8 +58,5 @@ def read(name):
     Each ``#include "..."`` of a file in this folder is replaced by the file's text, because a compiler that is given
     text instead of a file does not know where to look.
     """
-    return re.sub(r'^#include "(.+)"$', lambda line: read(line[1]), _text(name), flags=re.MULTILINE)
-
-
-def _text(name):
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return re.sub(r'^#include "(.+)"$', lambda line: read(line[1]), text, flags=re.MULTILINE)

@@ -17,8 +17,8 @@ from . import choose, convolution, launch
 from .batch_norm import BatchNorm
 from .run import empty, run
 
-PRECISIONS = {"float32": None, "tf32": "tf32", "mixed": "float16"}
-"""What products' factors are rounded to: in tf32, those of dense layers; in mixed precision, as networks/mixed.py says.
+PRECISIONS = {"float32": None, "mixed": "float16"}
+"""What products' factors are rounded to: in mixed precision, as networks/mixed.py says.
 
 Sums and everything else are float32.
 """

@@ -1,7 +1,7 @@
 // Products of the factors of factors.cuh on tensor cores.
 //
-// Numbers are rounded, to what TYPE of mma.cuh says, when a lane takes them to its registers. So these kernels take the
-// place of those in float32, with the same arguments. For small gradients in float16 see mixed_precision.cu.
+// Numbers are rounded to float16 when a lane takes them to its registers. So these kernels take the place of those in
+// float32, with the same arguments. For small gradients see mixed_precision.cu.
 //
 // A block has 8 warps: TM / 16 times TN / 16 of them have 16 x 16 results each; PARTS share the steps of a chunk.
 
@@ -9,22 +9,19 @@
 
 struct Sums {
     static const int ROWS = TM / 16, COLUMNS = TN / 16, PARTS = 8 / (ROWS * COLUMNS);
-    static const int STEP = 8 * PER_WORD;  // of the sum, in one instruction
+    static const int STEP = 16;  // of the sum, in one instruction
     float sum[2][4] = {};
 
     static __device__ __forceinline__ int part() { return threadIdx.x / 32 % PARTS; }
     static __device__ __forceinline__ int row() { return threadIdx.x / 32 / PARTS % ROWS * 16; }
     static __device__ __forceinline__ int column() { return threadIdx.x / 32 / (PARTS * ROWS) * 16; }
 
-    // Four bytes of a register: element (i, k), and with 16 bits (i, k + 4). The order of steps within an instruction is
-    // ours to choose, as long as it is the same for both factors.
+    // A word: elements (i, k) and (i, k + 4). The order of steps within an instruction is ours to choose, as long as it
+    // is the same for both factors.
     template <class F>
     static __device__ __forceinline__ unsigned word(const float* shared, int i, int k)
     {
-        float value[PER_WORD];
-#pragma unroll
-        for (int p = 0; p < PER_WORD; ++p) value[p] = shared[F::place(i, k + 4 * p)];
-        return pack(value);
+        return pack(shared[F::place(i, k)], shared[F::place(i, k + 4)]);
     }
 
     template <class A, class B>

@@ -1,12 +1,9 @@
-"""Types with fewer bits than float32, in which tensor cores multiply."""
+"""What mixed precision needs of a GPU: tensor cores that multiply float16, and the kernels of mixed_precision.cu."""
 
 from .launch import Launch, ceil_div, macros
 
-TYPES = {"tf32": 0, "float16": 1, "bfloat16": 2}
-"""The type that factors are rounded to. float16 needs compute capability 7.5, the others 8.0."""
-
-OLDEST = {"tf32": 80, "float16": 75, "bfloat16": 80}
-"""The compute capability, times ten, from which on a type can be multiplied."""
+OLDEST = 75
+"""The compute capability, times ten, from which tensor cores multiply float16 as mma.cuh does."""
 
 
 def mixed_precision(name, n, interval=1):

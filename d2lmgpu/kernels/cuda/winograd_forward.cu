@@ -27,7 +27,6 @@
 // Grid: (groups of images, parts of O, regions of an image). Block: THREADS.
 
 #define DEPTH (RO > 8 && CB > 3 ? 3 : CB)  // registers are few
-#include "early.cuh"
 #include "async_copy.cuh"
 #include "winograd.cuh"
 #include "squares.cuh"
@@ -98,7 +97,6 @@ static __device__ __forceinline__ Bits window()
 extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_forward(
     const float* x, const float* u, const float* bias, float* y, unsigned short* mask, int N)
 {
-    wait_for_previous();
     __shared__ __align__(16) float shared[SUMMING > EXCHANGE ? SUMMING : EXCHANGE];
     __shared__ Bits lit[CB * TILES];  // of each tile and channel of a chunk: pixels of all chunks
     __shared__ bool without_bias;

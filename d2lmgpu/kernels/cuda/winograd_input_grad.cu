@@ -20,7 +20,6 @@
 // Grid: (groups of images, parts of C). Block: THREADS, at least CB * 16.
 
 #define DEPTH CB
-#include "early.cuh"
 #include "half.cuh"
 #include "winograd.cuh"
 
@@ -98,7 +97,6 @@ static __device__ __forceinline__ void store(const float* m_s, float* to, int h,
 extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_input_grad(
     const float* dy, const unsigned short* mask, const float* u, float* dx, int N)
 {
-    wait_for_previous();
     __shared__ __align__(16) float shared[2 * CB * PLANE > EXCHANGE ? 2 * CB * PLANE : EXCHANGE];
     int n0 = blockIdx.x * IMAGES, part = blockIdx.y;
     int tile = threadIdx.x % TILES, channel = threadIdx.x / TILES, inside = tile % (TR * TC);

@@ -21,7 +21,6 @@
 // channels, how many change hands at a time; RESIDENT: the blocks that a multiprocessor is to hold.
 // Grid: (groups, parts of O, parts of C). Block: POINTS * QO * QC, at least OB * TILES and 2 * CB * TILES.
 
-#include "early.cuh"
 #include "async_copy.cuh"
 #include "winograd.cuh"
 
@@ -113,7 +112,6 @@ static __device__ __forceinline__ void finish(const float* plane, float taps[KH]
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) winograd_weight_grad(
     const float* x, const float* dy, const unsigned short* mask, float* workspace, int N)
 {
-    wait_for_previous();
     __shared__ __align__(16) float shared[SUMMING > EXCHANGE ? SUMMING : EXCHANGE];
     float *bias_s = shared, *d_s = bias_s + CEIL_DIV(THREADS, 4) * 4;  // a number for each thread, to spare a register
     float *v_s = d_s + TILES * OB * PLANE, *x_s = v_s + TILES * CB * PLANE;
