@@ -577,24 +577,20 @@ def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, how, code):
     file = tmp_path / "rows.jsonl"
     command = [sys.executable, "-m", "d2lmgpu", *COMMAND, "--epochs", "1,5000", "--batch-size", "50"]
     mode = how if how == "sequential" else "simultaneous"
-    command += ["--lr", "0.02", "--results", str(file), "--curves", str(tmp_path / "curves.svg"), "--mode", mode]
+    command += ["--lr", "0.02", "--results", str(file), "--mode", mode]
     # the test runner may have been started with SIGINT ignored, which a child would inherit
     how_to = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler), "start_new_session": True}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how_to)
 
-    def one_is_done_and_the_other_has_begun():
-        if not (file.exists() and d2l.load_sweep(file)) or not (tmp_path / "curves.svg").exists():
-            return False
-        return "(running)" in (tmp_path / "curves.svg").read_text()
-
-    wait_for(one_is_done_and_the_other_has_begun)
+    wait_for(lambda: file.exists() and d2l.load_sweep(file))
+    time.sleep(2)  # the other has begun, though Ctrl-C is heard at any time
     children = psutil.Process(process.pid).children(recursive=True)
     assert len(children) >= (0 if how == "sequential" else 1)
     if how == "kill -9":
         process.kill()
     else:
         os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == code, err
     assert psutil.wait_procs(children, timeout=20)[1] == []
     (row,) = d2l.load_sweep(file)

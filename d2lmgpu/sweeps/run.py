@@ -1,5 +1,6 @@
 """Train many networks: send trials to executors, and keep each resulting row as soon as it arrives."""
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -58,8 +59,8 @@ def sweep(
     ended are "interrupted".
 
     Raises ValueError for trials that make no sense, or a file with other contents; DeviceError for devices that this
-    machine does not have; OSError if the file or the folder cannot be written, or no process can
-    be started.
+    machine does not have; OSError if the file or the folder cannot be written, or no process
+    can be started.
     """
     workers = None if workers is None else check_whole("workers", workers)
     check_name("mode", mode, MODES)
@@ -75,18 +76,17 @@ def sweep(
     if results is not None:
         check_path("results", results)
     models = [_model(keep_models, settings, checksums) for settings in trials]
-    with stop_on_interrupt() as stop:
-        known = {} if results is None else open_results(results, checksums)
-        rows = [_finished(settings, known, model) for settings, model in zip(trials, models, strict=True)]
-        to_do = {i: (trials[i], data, invert, models[i]) for i, row in enumerate(rows) if row is None}
-        record = Record(trials, rows, results, progress, watch)
-        if executor is not None:
-            _through([executor] * len(to_do), to_do, record, stop)
-        elif mode == "simultaneous":
-            cards = cards_of_workers(workers, [trials[i] for i in to_do])
-            _through(list(map(Worker, cards)), to_do, record, stop)
-        else:
-            _in_turn(to_do, record, stop)
+    known = {} if results is None else open_results(results, checksums)
+    rows = [_finished(settings, known, model) for settings, model in zip(trials, models, strict=True)]
+    to_do = {i: (trials[i], data, invert, models[i]) for i, row in enumerate(rows) if row is None}
+    record = Record(trials, rows, results, progress, watch)
+    if executor is not None:
+        _through([executor] * len(to_do), to_do, record)
+    elif mode == "simultaneous":
+        cards = cards_of_workers(workers, [trials[i] for i in to_do])
+        _through(list(map(Worker, cards)), to_do, record)
+    else:
+        _in_turn(to_do, record)
     return record.complete()
 
 
@@ -112,32 +112,34 @@ def _finished(settings, known, model):
     return row | {"settings": settings, "model": model} if row["status"] == "done" and os.path.exists(model) else None
 
 
-def _in_turn(to_do, record, stop):
+def _in_turn(to_do, record):
     """Do the trials here, one after another. ``to_do``: the arguments of `run_trial` by the trials' numbers."""
-    for i, given in to_do.items():
-        if not stop.requested:
+    with contextlib.suppress(KeyboardInterrupt):  # between trials; in one, `train` ends after its step
+        for i, given in to_do.items():
             record.end(i, run_trial(*given, functools.partial(record.runs, i)))
-            stop.wanted |= record.rows[i]["status"] == "interrupted"  # `train` handles Ctrl-C itself
+            if record.rows[i]["status"] == "interrupted":
+                break
 
 
-def _through(executors, to_do, record, stop):
+def _through(executors, to_do, record):
     """Let each executor do one trial at a time."""
     free, waiting, running = list(executors), list(to_do.items()), []
     try:
-        while (waiting or running) and not stop.requested:
-            while free and waiting:
-                (i, given), executor = waiting.pop(0), free.pop(0)
-                running.append((i, executor, executor.submit(run_trial, *given)))
-            time.sleep(LOOK)
-            for trial in list(running):
-                i, executor, future = trial
-                has_ended = future.done()
-                for history in executor.reports() if isinstance(executor, Worker) else ():
-                    record.runs(i, history)
-                if has_ended:
-                    running.remove(trial)
-                    free.append(executor)
-                    record.end(i, _row(future, record.trials[i]))
+        with stop_on_interrupt() as stop:
+            while (waiting or running) and not stop.requested:
+                while free and waiting:
+                    (i, given), executor = waiting.pop(0), free.pop(0)
+                    running.append((i, executor, executor.submit(run_trial, *given)))
+                time.sleep(LOOK)
+                for trial in list(running):
+                    i, executor, future = trial
+                    has_ended = future.done()
+                    for history in executor.reports() if isinstance(executor, Worker) else ():
+                        record.runs(i, history)
+                    if has_ended:
+                        running.remove(trial)
+                        free.append(executor)
+                        record.end(i, _row(future, record.trials[i]))
     finally:
         for *_, future in running:
             future.cancel()
