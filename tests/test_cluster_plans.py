@@ -204,7 +204,7 @@ def test_what_processes_cannot_do(data, monkeypatch):
         in_each((1, 1), lambda cluster: Execution(plan, params, cluster))
     monkeypatch.setattr(communicator, "LEAST_TAGS", 10)
     in_each((1, 1), lambda cluster: Execution(plan, params, cluster).step(X, y, 0.1))
-    with pytest.raises(ValueError, match="loads are for splits in which each"):
+    with pytest.raises(ValueError, match="loads are for training without a split"):
         in_each((1, 1), lambda cluster: train(cluster, data, split="layers", loads=[1, 2]))
 
 
@@ -212,7 +212,6 @@ SETTINGS = {
     "dropout": {"network": sequential((1, 28, 28), Flatten(), Dense(9), Dropout(0.4), Dense(7), ReLU(), Dense(10))},
     "loads": {"loads": [1, 0.4, 0]},
     "squared error": {"loss": "squared_error"},
-    "drift": {"check_every": 1},
 }
 
 
