@@ -4,11 +4,11 @@
 // Macros, 1 or not there:
 //   HALF_OUT      what the kernel writes for the next layer, y or dx, is rounded
 //   HALF_WEIGHT   the weights that it reads are rounded, as they stay float32 where they are kept
-//   HALF_FACTORS  all factors of its products are rounded where they are multiplied
+//   HALF_FACTORS  all factors of its products are rounded where they are multiplied; FACTOR_OF needs HALF_OUT, too
 //
 // Without __CUDACC__ the tests' shim has round_to_half.
 
-#if defined(__CUDACC__) && (defined(HALF_OUT) || defined(HALF_WEIGHT) || defined(HALF_FACTORS))
+#if defined(__CUDACC__) && (defined(HALF_OUT) || defined(HALF_WEIGHT))
 // To the nearest; of two equally near, to the even one. Infinite from 65520 on.
 static __device__ __forceinline__ float round_to_half(float value)
 {
