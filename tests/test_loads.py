@@ -179,7 +179,7 @@ def test_noise_is_no_finding(small, rng, monkeypatch, k):
 
 def test_equal_loads_are_told_as_such(small, capsys, monkeypatch):
     for found, told in (([0.5, 0.5], "loads: equal parts; "), ([0.25, 0.75], "loads: cpu(0) 0.25, cpu(1) 0.75\n")):
-        monkeypatch.setattr("d2lmgpu.training.runner.measure_loads", lambda *given, found=found: found)
+        monkeypatch.setattr("d2lmgpu.training.make_runner.measure_loads", lambda *given, found=found: found)
         history, _ = quick([d2l.cpu(0), d2l.cpu(1)], small, loads="auto", num_epochs=1, progress=True)
         assert capsys.readouterr().out.startswith(told) and history.loads == found
     quick([d2l.cpu(i) for i in range(20)], small, loads=[1] * 2 + [0] * 18, num_epochs=1, progress=True)
