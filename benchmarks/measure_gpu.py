@@ -48,7 +48,6 @@ class Noted:
             launches.append((name, current_card(), grid, block, arguments, kernel))
             kernel(grid, block, arguments)
 
-        launch.kernel = kernel.kernel
         return launch
 
 

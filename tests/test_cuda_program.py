@@ -326,9 +326,9 @@ def test_steps_in_one_launch_where_nobody_looks_in_between(make_gpus, rng, tmp_p
     assert (history.train_loss, history.train_accuracy) == (expected.train_loss, expected.train_accuracy)
 
 
-def interrupted_at_step(number):
-    """A function in place of `GraphStep.launch`, which is interrupted before the step of this number, from 1."""
-    launch, count = GraphStep.launch, itertools.count(1)
+def interrupted_at_step(number, runner=GraphStep):
+    """A function in place of ``runner.launch``, which is interrupted before the step of this number, from 1."""
+    launch, count = runner.launch, itertools.count(1)
 
     def counted(self, most):
         if next(count) == number:

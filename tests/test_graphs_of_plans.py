@@ -92,7 +92,7 @@ def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch, split
     whole = d2l.train(make_gpus(2), **given).history
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         runner = GraphStep if split == "data" else PlanStep
-        patch.setattr(runner, "launch", interrupted_at_step(6))  # of three an epoch
+        patch.setattr(runner, "launch", interrupted_at_step(6, runner))  # of three an epoch
         d2l.train(make_gpus(2), checkpoint=file, checkpoint_steps=2, **given)
     resumed = d2l.train(make_gpus(2), resume=file, **given).history
     assert resumed.final_parameters_sha256 == whole.final_parameters_sha256
