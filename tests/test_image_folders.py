@@ -63,7 +63,6 @@ def test_the_commands(folder, tmp_path, capsys, network):
     """Train with a checkpoint, go on from it, and predict: single pictures and the test set."""
     file, result = tmp_path / "trained", tmp_path / "result.json"
     command = [*TRAIN, "--data", str(folder), "--network", network, "--drop-last", "--json", str(result)]
-    command += ["--batch-statistics", "synchronised"] if network == "lenet-bn" else []
     assert cli.main([*command, "--epochs", "2", "--checkpoint", str(file)]) == 0
     history = json.loads(result.read_text())
     assert history["classes"] == CLASSES and history["drop_last"] and len(history["train_loss"]) == 2
