@@ -283,18 +283,6 @@ def test_in_graphs_nothing_is_updated_and_the_first_step_is_told(standin, too_la
     assert unchanged(runner.execution, params)
 
 
-def test_all_processes_are_told(machine, too_large):  # noqa: F811
-    machine(2)
-    X, y, params = too_large
-
-    def run(cluster):
-        with pytest.raises(SumError, match=SAID) as error:
-            d2l.train(cluster, init=params, sums="exact", **HOW, data=(X, y, X, y), split="layers")
-        return str(error.value)
-
-    assert len({*in_each((1, 1), run, kinds=["gpu", "gpu"])}) == 1
-
-
 HOW = {"network": NETWORK, "batch_size": 4, "lr": 0.1, "num_epochs": 1, "progress": False}
 
 
