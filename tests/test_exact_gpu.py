@@ -283,9 +283,6 @@ def test_in_graphs_nothing_is_updated_and_the_first_step_is_told(standin, too_la
     assert unchanged(runner.execution, params)
 
 
-HOW = {"network": NETWORK, "batch_size": 4, "lr": 0.1, "num_epochs": 1, "progress": False}
-
-
 @pytest.mark.parametrize("graphs", [True, False])
 def test_in_mixed_precision_it_halves_the_scale(standin, rng, monkeypatch, graphs):
     monkeypatch.setattr("d2lmgpu.parallel.loss_scale.FIRST_SCALE", 2.0**120)
