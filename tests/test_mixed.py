@@ -6,9 +6,9 @@ import references
 from conftest import assert_close, few, long
 from plan_steps import copies, execution_of, step
 from test_checkpoints import run_until
-from test_cuda_networks import NETWORKS as GRAPH_NETWORKS, assert_near
+from test_cuda_networks import BEFORE_NORM, NETWORKS as GRAPH_NETWORKS, assert_near
 from test_cuda_program import TINY_NETWORK
-from test_loads import BATCHES, BEFORE_NORM
+from test_loads import BATCHES
 from test_training import quick
 
 import d2lmgpu as d2l

@@ -55,7 +55,7 @@ def test_preparation_is_of_each_computation_of_each_device():
 @pytest.fixture
 def alone():
     """One stage: four micro-batches, each F and B, and an update; nine computations of a second."""
-    found = measuring._Alone(PLANS["data"](2, 1, network=SMALL), 3, "sgd", "float32", False)
+    found = measuring._Alone(PLANS["data"](2, 1, network=SMALL), 3, "sgd", "float32")
     assert [action.what for action in found.timed] == [*"FFFFBBBB", "update"]
     return found
 
