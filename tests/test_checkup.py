@@ -204,7 +204,9 @@ def test_a_graph_that_forgets_the_other_card(machine, nccl, check, rng, capsys):
     assert found[SPAN] == "RuntimeError: launched 3 times it gives 3.0 to 3.0 instead of 26"
     forget_trials()
     assert_trains(rng)
-    note = f"note: {SPAN[0]}: {SPAN[1]}: does not work here ({found[SPAN]}); steps on them are launched kernel by kernel"
+    note = (
+        f"note: {SPAN[0]}: {SPAN[1]}: does not work here ({found[SPAN]}); steps on them are launched kernel by kernel"
+    )
     assert note in capsys.readouterr().err.splitlines()
 
 

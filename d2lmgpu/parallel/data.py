@@ -1,11 +1,10 @@
 """`train_batch`, the textbook's name for one training step on all devices: a `Step` of what people give, checked."""
 
-from ..arguments import as_numpy, check_flag, check_list, check_name, check_number, shown
+from ..arguments import as_numpy, check_flag, check_list, check_number, shown
 from ..cluster import as_cluster
 from ..collectives import check_algorithm, find_algorithm
 from ..devices import DeviceArray, DeviceMismatchError
 from ..devices.errors import HOST
-from ..layers.exact import SUMS
 from ..networks import LENET
 from ..networks.checks import check_drawing, check_images, check_network, check_params, check_running, check_trainable
 from ..networks.losses import as_targets, find_loss
@@ -87,9 +86,8 @@ def _replicas(devices, device_params, network, optimizer, loss, statistics, sums
         statistics = [()] * len(devices)
     else:
         statistics = _on_each(devices, "the statistics", statistics, check_running, network)
-    check_name("sums", sums, SUMS)
-    computation = computation_for(network, sums=sums)
-    each = zip(devices, params, optimizer, statistics, strict=True)
+    granule_of(sums)  # an error if there are no such sums
+    computation, each = computation_for(network, sums=sums), zip(devices, params, optimizer, statistics, strict=True)
     return [Replica(*own, computation(own[0], network, loss, running)) for *own, running in each]
 
 
