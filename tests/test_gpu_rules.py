@@ -21,7 +21,8 @@ from d2lmgpu.kernels.cuda.passes import borrowed_program
 from d2lmgpu.parallel.graph_limits import why_not_one_graph
 from d2lmgpu.plans.graphs import Recorder
 from d2lmgpu.training.graph_step import GraphStep
-from d2lmgpu.training.plan_step import AHEAD, PlanStep
+from d2lmgpu.training.plan_step import PlanStep
+from d2lmgpu.training.runner import AHEAD
 
 pytestmark = pytest.mark.threads
 

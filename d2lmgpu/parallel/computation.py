@@ -38,12 +38,12 @@ class Computation:
         """The dtype of gradients, given that of the parameters."""
         return dtype
 
-    def loss_and_grads(self, X, y, params, grads, batch_size, draws):
+    def loss_and_grads(self, X, y, params, grads, batch_size, draws, scale=1):
         """Write ``grads``; return the loss and the number of right answers. Runs on the device, with plain arrays.
 
-        ``batch_size``: the number of examples on all devices together.
+        ``batch_size``: the number of examples on all devices together. ``scale``: a factor for the gradients.
         """
-        found = sums_and_grads(X, y, params, self.network, grads, self.loss, 1, draws, self.moments)
+        found = sums_and_grads(X, y, params, self.network, grads, self.loss, scale, draws, self.moments)
         return found.astype(X.dtype)
 
     def arrays(self):
@@ -80,9 +80,8 @@ class MixedComputation(Computation):
     def loss_and_grads(self, X, y, params, grads, batch_size, draws):
         """As in `Computation`."""
         with self.scale.quiet():
-            scale, params = self.scale.scale, half_weights(params)
-            found = sums_and_grads(X, y, params, self.network, grads, self.loss, scale, draws, self.moments)
-        return found.astype(X.dtype)
+            params, scale = half_weights(params), self.scale.scale
+            return super().loss_and_grads(X, y, params, grads, batch_size, draws, scale)
 
     def final(self, params, grads):
         """As in `Computation`."""

@@ -13,8 +13,9 @@ from ..language.sizes import examples_in_each
 from ..optimizers import make_optimizer
 from ..plans.graphs import GraphExecution
 from ..spans import span
-from .plan_step import AHEAD, PlanStep
+from .plan_step import PlanStep
 from .resume import START
+from .runner import AHEAD
 
 TOGETHER = 8
 """The number of steps in the longer graph, used when nothing is read in between: one call starts them all."""

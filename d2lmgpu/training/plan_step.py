@@ -1,24 +1,13 @@
-"""Training with a plan: its steps for the loop, and the loop's access to parameters and state.
-
-The host program is one step ahead: while the devices compute a step, it prepares the next minibatch and submits the
-next step, so that no device waits for it.
-
-    host      data 1 | submit 1 | data 2 | submit 2 | wait for 1 | data 3 | submit 3 | wait for 2 ...
-    devices               step 1 ................... step 2 ................... step 3
-
-On GPUs it may be several steps ahead. Reading one step's loss there means waiting for everything that was launched, so
-the losses of several steps are read at once.
-"""
+"""Training with a plan: its steps for the loop, and the loop's access to parameters and state."""
 
 import numpy as np
 
-from ..cluster import as_cluster
 from ..collectives import LIBRARIES
 from ..collectives.library import check_cards
 from ..data import epoch_size
-from ..devices import synchronize, to_host
+from ..devices import to_host
 from ..layers import Draws
-from ..networks import LENET, find_loss
+from ..networks import find_loss
 from ..networks.checks import is_random
 from ..networks.losses import as_targets
 from ..optimizers import make_optimizer
@@ -31,15 +20,12 @@ from .accuracy import TestSet
 from .copies import Copy, Whole, has_copies, warm_up
 from .plan_accuracy import SplitTestSet
 from .resume import START
-from .settings import Settings
+from .runner import AHEAD, StepsAhead
 from .splits import check_memory, limits_of, plan_of
 from .together import check_copies, make_stop
 
-AHEAD = 8
-"""How many steps may be under way at once if a device is a GPU."""
 
-
-class PlanStep:
+class PlanStep(StepsAhead):
     """The `Runner` of the plan for ``settings.split``; without a split, the plan "data". ``devices``: a `Cluster`.
 
     ``replicas``: a `Copy` for each device of this process if each has all parameters; otherwise one `Whole`.
@@ -88,31 +74,19 @@ class PlanStep:
         options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed")}
         self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, **options)
 
-    @classmethod
-    def of(cls, X, y, params, devices, network=LENET, **settings):
-        """The steps of `train` on ``devices``, a list or a `Cluster`; ``settings``: fields of `Settings`, by name."""
-        everybody = as_cluster(devices)
-        return cls(X, y, params, everybody, network, Settings(**settings).on(everybody))
-
     def start_epoch(self, order, rates, position=START):
         """As in `Runner`."""
         self.rates = np.broadcast_to(rates, self.steps).tolist()
         self.epoch, self.number = position.epoch, position.steps
         self.known = position.steps, sum(position.losses), position.correct or 0  # of the done steps
         self.queue.start_epoch(order, position.epoch, position.steps)
-        self._under_way = []
-
-    def so_far(self):
-        """As in `Runner`."""
-        done, loss, correct = self.known
-        examples = min(done * self.settings.batch_size, len(self.y))
-        return (loss / examples, correct / examples) if examples else (None, None)
+        self.under_way = []
 
     def launch(self, most):
         """As in `Runner`: submit one step, and wait while too many are under way."""
         examples = self.queue.size
         draws = Draws(self.settings.seed, self.epoch, self.number) if self.random else None
-        self._under_way.append(self._submit(examples, draws, self.rates[self.number]))
+        self.under_way.append(self._submit(examples, draws, self.rates[self.number]))
         self.number += 1
         self._wait(self.ahead)
         return [examples]
@@ -131,15 +105,9 @@ class PlanStep:
             placed[i] = minibatch
         return self.execution.submit_placed(placed, lr, self.stop.wanted)
 
-    def pause(self):
-        """As in `Runner`."""
-        self._wait(0)
-        synchronize(self.devices)
-        _, loss, correct = self.known
-        return [loss], correct
-
-    def close(self):
-        """As in `Runner`: each device does its steps' work in its own queue."""
+    def finish(self, step):
+        """As in `StepsAhead`."""
+        return self.execution.finish(step), self.execution.correct, any(self.execution.told)
 
     def copies(self):
         """As in `Runner`."""
@@ -192,17 +160,6 @@ class PlanStep:
     def check_copies(self, epoch, step):
         """As in `Runner`."""
         check_copies(self.copies(), self.execution.everybody, False, epoch, step)
-
-    def _wait(self, ahead):
-        """If more than ``ahead`` steps are under way, wait until only this many are; on GPUs, wait for all of them."""
-        if len(self._under_way) <= ahead:
-            return
-        while len(self._under_way) > (0 if self.on_gpu else ahead):
-            done, loss, correct = self.known
-            loss += self.execution.finish(self._under_way.pop(0))
-            self.known = done + 1, loss, correct + self.execution.correct
-            if any(self.execution.told):
-                self.stop.agree()
 
     def _examples(self, n):
         """How many of n examples each micro-batch has: equal parts of a device's share; None means equal parts of n."""

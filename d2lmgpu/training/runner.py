@@ -4,15 +4,21 @@
     plan_step.py        a plan                                  splits, micro-batches, overlap
     graph_step.py       one CUDA graph                          data parallelism on the GPUs of one process
 
-make_runner.py chooses one of them.
+make_runner.py chooses one of them. `StepsAhead` is what the first two have in common.
 """
 
 from typing import Protocol
 
+from ..cluster import as_cluster
+from ..devices import synchronize
 from ..monitor import Stop
+from ..networks import LENET
 from .accuracy import TestSet
 from .resume import START
 from .settings import Settings
+
+AHEAD = 8
+"""How many steps may be under way at once if a device is a GPU."""
 
 
 class Runner(Protocol):
@@ -73,3 +79,54 @@ class Runner(Protocol):
 
     def close(self):
         """The run is over; whatever the devices are given from now on comes after its steps."""
+
+
+class StepsAhead:
+    """What runners have in common whose steps are submitted one ahead of the devices.
+
+    The host program is one step ahead: while the devices compute a step, it prepares the next minibatch and submits the
+    next step, so that no device waits for it.
+
+        host      data 1 | submit 1 | data 2 | submit 2 | wait for 1 | data 3 | submit 3 | wait for 2 ...
+        devices               step 1 ................... step 2 ................... step 3
+
+    On GPUs it may be several steps ahead. Reading one step's loss there means waiting for everything that was launched,
+    so the losses of several steps are read at once.
+
+    ``under_way``: those that are not finished; ``known``: how many steps of the epoch are done, their loss, and the
+    number of right answers. ``finish(step)``, of each kind of runner, waits for a step, and returns its loss, its right
+    answers, and whether any process wants to stop.
+    """
+
+    @classmethod
+    def of(cls, X, y, params, devices, network=LENET, **settings):
+        """The steps of `train` on ``devices``, a list or a `Cluster`; ``settings``: fields of `Settings`, by name."""
+        everybody = as_cluster(devices)
+        return cls(X, y, params, everybody, network, Settings(**settings).on(everybody))
+
+    def pause(self):
+        """As in `Runner`."""
+        self._wait(0)
+        synchronize(self.devices)
+        _, loss, correct = self.known
+        return [loss], correct
+
+    def so_far(self):
+        """As in `Runner`."""
+        done, loss, correct = self.known
+        n = min(done * self.settings.batch_size, len(self.y))
+        return (loss / n, correct / n) if n else (None, None)
+
+    def close(self):
+        """As in `Runner`: each device does its steps' work in its own queue."""
+
+    def _wait(self, ahead):
+        """If more than ``ahead`` steps are under way, wait until only this many are; on GPUs, wait for all of them."""
+        if len(self.under_way) <= ahead:
+            return
+        while len(self.under_way) > (0 if self.on_gpu else ahead):
+            loss, right, told = self.finish(self.under_way.pop(0))
+            done, before, correct = self.known
+            self.known = done + 1, before + loss, correct + right
+            if told:
+                self.stop.agree()

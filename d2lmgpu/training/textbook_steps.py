@@ -1,22 +1,12 @@
-"""Training without a split: the steps of parallel/step.py, one ahead, and the run's state on the devices.
-
-The host program is one step ahead: while the devices compute a step, it prepares the next minibatch and submits the
-next step, so that no device waits for it.
-
-    host      data 1 | submit 1 | data 2 | submit 2 | wait for 1 | data 3 | submit 3 | wait for 2 ...
-    devices               step 1 ................... step 2 ................... step 3
-
-On GPUs it may be several steps ahead. Reading one step's loss there means waiting for everything that was launched, so
-the losses of several steps are read at once.
-"""
+"""Training without a split: the steps of parallel/step.py, one ahead, and the run's state on the devices."""
 
 import numpy as np
 
-from ..cluster import as_cluster, gather
+from ..cluster import gather
 from ..collectives import find_algorithm
 from ..data import epoch_size
-from ..devices import put, synchronize, to_host
-from ..networks import LENET, find_loss, init_statistics
+from ..devices import put, to_host
+from ..networks import find_loss, init_statistics
 from ..networks.checks import is_random
 from ..networks.losses import as_targets
 from ..optimizers import init_optimizer
@@ -26,19 +16,15 @@ from ..parallel.step import Replica, Step, split_batch
 from .accuracy import TestSet
 from .plan_accuracy import SplitTestSet
 from .resume import START
-from .settings import Settings
+from .runner import AHEAD, StepsAhead
 from .splits import check_memory, limits_of, plan_of
 from .together import check_copies, make_stop
 
-AHEAD = 8
-"""How many steps may be under way at once if a device is a GPU."""
 
-
-class TextbookSteps:
+class TextbookSteps(StepsAhead):
     """The `Runner` of steps as the textbook has them. ``everybody``: a `Cluster`.
 
-    ``replicas``: a `Replica` on each device of this process. ``known``: how many steps of the epoch are done, their
-    loss, and the number of right answers.
+    ``replicas``: a `Replica` on each device of this process.
 
     Raises DeviceMemoryError if a device's memory limit is too low.
     """
@@ -69,12 +55,6 @@ class TextbookSteps:
         computation = computation_for(self.network, settings.precision, settings.sums)(device, *how)
         return Replica(device, params, optimizer, computation)
 
-    @classmethod
-    def of(cls, X, y, params, devices, network=LENET, **settings):
-        """The steps of `train` on ``devices``, a list or a `Cluster`; ``settings``: fields of `Settings`, by name."""
-        everybody = as_cluster(devices)
-        return cls(X, y, params, everybody, network, Settings(**settings).on(everybody))
-
     def start_epoch(self, order, rates, position=START):
         """As in `Runner`."""
         self.rates, self.number = np.broadcast_to(rates, self.steps).tolist(), position.steps
@@ -99,29 +79,10 @@ class TextbookSteps:
         X, y = self.queue.next_whole()
         return split_batch(X, y, self.everybody, self.settings.loads, self.settings.sums)
 
-    def _wait(self, ahead):
-        """If more than ``ahead`` steps are under way, wait until only this many are; on GPUs, wait for all of them."""
-        if len(self.under_way) <= ahead:
-            return
-        while len(self.under_way) > (0 if self.on_gpu else ahead):
-            loss, right, told = self.under_way.pop(0).finish()
-            done, before, correct = self.known
-            self.known = done + 1, before + loss, correct + int(right)
-            if told:
-                self.stop.agree()
-
-    def pause(self):
-        """As in `Runner`."""
-        self._wait(0)
-        synchronize(self.devices)
-        _, loss, correct = self.known
-        return [loss], correct
-
-    def so_far(self):
-        """As in `Runner`."""
-        done, loss, correct = self.known
-        n = min(done * self.settings.batch_size, len(self.y))
-        return (loss / n, correct / n) if n else (None, None)
+    def finish(self, step):
+        """As in `StepsAhead`."""
+        loss, right, told = step.finish()
+        return loss, int(right), told
 
     def copies(self):
         """As in `Runner`."""
@@ -172,9 +133,6 @@ class TextbookSteps:
     def check_copies(self, epoch, step):
         """As in `Runner`."""
         check_copies(self.copies(), self.everybody, self.settings.batch_statistics != "local", epoch, step)
-
-    def close(self):
-        """As in `Runner`: each device does its steps' work in its own queue."""
 
 
 def _set(arrays, values):
