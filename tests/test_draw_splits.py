@@ -40,8 +40,6 @@ def test_who_computes_what():
     assert channels[0, 0] == {0: (0, 7), 1: (7, 14), 2: (14, 20)}
     assert channels[3, 0] == {0: (0, 4), 1: (4, 7), 2: (7, 10)}
     assert channels[4, 0] == {0: None, 1: None, 2: None}  # the loss
-    pairs = computed_by(PLANS["channel-pairs"](2))
-    assert pairs[1, 0] == {0: (0, 10), 1: (10, 20)} and pairs[2, 0] == {0: None, 1: None}  # rows: of the inputs
 
 
 def test_the_four_panels_of_the_textbook():

@@ -437,7 +437,7 @@ CALLS = {
     ),
     **{
         f"plans.{f.__name__}": (f, given(k=3, micro_batches=100, network=TINY))
-        for f in (plans.data, plans.zero1, plans.zero2, plans.zero3, plans.channels, plans.channel_pairs)
+        for f in (plans.data, plans.zero1, plans.zero2, plans.zero3, plans.channels)
     },
     **{
         f"plans.{f.__name__}": (f, given(k=2, micro_batches=3, network=CNN, costs=[1, 0, 0, 0, 2.5]))

@@ -25,12 +25,11 @@ def plans():
     for name in PLANS:
         for k, micro_batches in (1, 2), (2, 2), (3, 1), (3, 3):
             yield PLANS[name](k, micro_batches, network=NETWORK)
-    for name in ("channels", "channel-pairs"):  # more devices than the last layer has units
-        yield PLANS[name](4, 1, network=NETWORK)
+    yield PLANS["channels"](4, 1, network=NETWORK)  # more devices than the last layer has units
     for algorithm in ALGORITHMS:
         if algorithm != "none":
             yield PLANS["data"](3, 1, network=NETWORK, algorithm=algorithm)
-    for name in ("1f1b", "channels", "channel-pairs"):
+    for name in ("1f1b", "channels"):
         yield copies_of(name, 2, 2, 1, network=NETWORK)
 
 

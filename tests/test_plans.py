@@ -110,7 +110,7 @@ def test_many_devices_and_micro_batches(name):
     assert len(prove(PLANS[name](64, micro_batches, network=network), 4096).peak) == 64
 
 
-@pytest.mark.parametrize("name", long("zero2", "zero3", "channels", "channel-pairs"))
+@pytest.mark.parametrize("name", long("zero2", "zero3", "channels"))
 def test_many_micro_batches_of_all_stages(name):
     proof = prove(PLANS[name](64, 16), 4096)
     assert len(proof.peak) == 64 and sum(proof.between) >= 4 * 129_068

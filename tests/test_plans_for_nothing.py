@@ -45,13 +45,6 @@ def a_forward_for_nothing():
     return with_steps(plan, 0, plan.steps[0], plan.steps[0])
 
 
-def units_for_nothing():
-    """All units of y on both devices, of which each needs its own part alone."""
-    plan, gather = PLANS["channel-pairs"](2, 1, network=SMALL), PLANS["channels"](2, 1, network=SMALL)
-    step = gather.steps[about(gather, "y")[0]]
-    return with_steps(plan, 0, plan.steps[0], step)
-
-
 def copied_twice():
     plan = PLANS["layers"](2, 1, network=SMALL)
     number = about(plan, "y")[0]
@@ -62,7 +55,6 @@ WASTED = {
     gathered_for_nothing: "step 2: device 0 sends device 1 elements 0 to 5 of params of stage 0: what is there already",
     gathered_at_the_end: "step 15: params of stage 0 of device 0: nobody uses it",
     gradients_for_nothing: "step 2: grads of stage 0 of device 1: nobody uses it",
-    units_for_nothing: "step 2: y of stage 0, micro-batch 0 of device 0: nobody uses it",
     a_forward_for_nothing: (
         "step 2: device 0, F of stage 0, micro-batch 0: y of stage 0, micro-batch 0 is there already, and nobody has "
         "used it"

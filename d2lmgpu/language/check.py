@@ -21,8 +21,8 @@ def check_stages(stages, network):
     if [stage.first for stage in stages] != ends[:-1] or ends[-1] != len(network) or distinct != sorted(set(distinct)):
         raise ValueError(f"the stages {shown(stages)} do not make up the {len(network)} layers of the network")
     for number, stage in enumerate(stages):
-        if stage.split not in (None, "columns", "rows"):
-            raise ValueError(f"stage {number}: split is {shown(stage.split)}; choose from None, columns, rows")
+        if stage.split not in (None, "columns"):
+            raise ValueError(f"stage {number}: split is {shown(stage.split)}; choose from None, columns")
         if stage != stage_of(network, stage.first, stage.stop, stage.split):
             raise ValueError(f"stage {number} has other parameters than {stage}")
     splits_of(network, stages)

@@ -193,4 +193,4 @@ class _Memory:
             return sizes.kept(N), None
         if kind == "cache":
             return sizes.cache(N), ("y", s - 1, *m) if sizes.cache_has_x and s else None
-        return (sizes.y if kind == "y" else sizes.dy)(N), None
+        return (sizes.y if kind == "y" else sizes.whole)(N), None

@@ -28,15 +28,11 @@ device may hold only a part of the parameters between steps: then transfers brin
 last use.
 
 A stage may be *split* by its units, which are channels or a dense layer's outputs: the layout gives each device a part
-of the parameters, and the device computes with this part alone. Its y and dy are then incomplete:
-
-    "columns"  its y is a part, only its own units; its dy of the stage before is a share, that is, one summand;
-               B uses only the device's own part of dy (Megatron's column-parallel layers)
-    "rows"     its y is a share, made from the device's part of the y of the stage before; its dy of the stage before
-               is a part (Megatron's row-parallel layers)
-
-All other computations need whole values: transfers of y and dy, whose elements are units (of all examples of the
-micro-batch), gather parts and add shares. The last stage may have no layers, only the loss.
+of the parameters, and the device computes with this part alone (by "columns", as in Megatron's column-parallel layers).
+What it makes is then incomplete: its y is a part, only its own units; its dy of the stage before is a share, that is,
+one summand. B uses only the device's own part of dy. All other computations need whole values: transfers of y and dy,
+whose elements are units (of all examples of the micro-batch), gather parts and add shares. The last stage may have no
+layers, only the loss.
 
 Batch norm normalises over the images of a micro-batch. Its running statistics are each device's own: they follow the
 images of all the device's micro-batches when the step ends.
@@ -107,7 +103,7 @@ def uses_of(compute):
 class Stage(NamedTuple):
     """The network's layers ``first`` to ``stop`` - 1, whose parameters have ``params`` elements.
 
-    ``split``: None, "columns" or "rows".
+    ``split``: None or "columns".
     """
 
     first: int
