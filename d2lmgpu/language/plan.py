@@ -163,6 +163,13 @@ def all_of(stage):
     return 0, stage.params
 
 
+def computed_with(plan, device, s):
+    """The elements (start, stop) of a stage's parameters with which the device computes, or None if it has no part."""
+    if plan.stages[s].split is None:
+        return all_of(plan.stages[s])
+    return next((part.params for part in plan.layout[device] if part.stage == s), None)
+
+
 def part_updated(plan, device, s):
     """The fraction of a stage's elements that the device updates."""
     held = sum(part.state[1] - part.state[0] for part in plan.layout[device] if part.stage == s)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from .moves import Wrong
+from .plan import computed_with
 
 OLD, NEW = 1, 2
 """Parameters before and after the update."""
@@ -63,12 +64,11 @@ class Rules:
         yield ("params", s), self.pieces(grads, part.state), NEW
 
     def _own(self, device, s):
-        """The elements of the stage with which the device computes: all, or its own part if the stage is split."""
-        if self.splits[s] is None:
-            return 0, self.plan.stages[s].params
-        if s not in self.parts[device]:
+        """The elements of the stage with which the device computes."""
+        bounds = computed_with(self.plan, device, s)
+        if bounds is None:
             raise Wrong("the layout gives this device no part of this stage")
-        return self.parts[device][s].params
+        return bounds
 
     def _own_units(self, device, s):
         """The units of y (start, stop) that the device makes, and of dy those that it needs; None for all."""
