@@ -454,7 +454,7 @@ CALLS = {
     "plans.simulate in parts": (plans.simulate, given(plan=PLAN, costs=COSTS[0], batch_size=(3, 2))),
     "plans.prove in parts": (plans.prove, given(plan=PLAN, batch_size=(3, 2), kernels=True)),
     "plans.estimate_costs": (plans.estimate_costs, given(plan=PLAN, batch_size=200, speed=1024.0)),
-    "plans.draw": (plans.draw, given(plan=PLAN, network=SWITCH, costs=COSTS, messages=True, batch_size=200)),
+    "plans.draw": (plans.draw, given(plan=PLAN, network=SWITCH, costs=COSTS, batch_size=200)),
     "plans.draw_splits": (plans.draw_splits, given(plans={"data": PLAN}, batch_size=200)),
     "plans.execute": (
         plans.execute,

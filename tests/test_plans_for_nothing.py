@@ -63,12 +63,6 @@ WASTED = {
 }
 
 
-def half_updated():
-    plan = PLANS["zero1"](2, 1, network=SMALL)
-    update = next(n for n, step in enumerate(plan.steps) if Compute("update", 0, 0) in step)
-    return with_steps(plan, update, plan.steps[update], [Compute("F", 0, 0, 0)])
-
-
 def update_of_nothing():
     plan = PLANS["zero1"](5, 1, network=sequential((1, 1, 1), Flatten(), Dense(2)))
     return plan._replace(steps=[*plan.steps, [Compute("update", 4, 0)]])
@@ -80,22 +74,14 @@ def another_part_than_the_whole_has():
     return plan._replace(steps=plan.steps[:-1])
 
 
-def added_parameters():
-    plan = PLANS["zero1"](2, 1, network=SMALL)
-    (last,) = plan.steps[-1:]
-    return plan._replace(steps=[*plan.steps[:-1], [t._replace(op="add") for t in last]])
-
-
 def a_part_that_is_not_gathered():
     plan = PLANS["zero3"](2, 1, network=SMALL)
     return plan._replace(steps=[[plan.steps[0][0]], *plan.steps[1:]])
 
 
 WRONG = {
-    half_updated: "F of stage 0.*: params of stage 0, elements .*: they are updated already",
     update_of_nothing: "device 4, .*: the layout gives this device nothing of this stage to update",
     another_part_than_the_whole_has: "at the end: device 1, elements 0 to 17 of params of stage 0: not updated",
-    added_parameters: "at the end: device ., elements .* of params of stage 0: not updated",
     a_part_that_is_not_gathered: "step 2: device ., F of stage 0.*: params of stage 0, elements 5 to 9, are not there",
 }
 

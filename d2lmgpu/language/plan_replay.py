@@ -18,7 +18,7 @@ import itertools
 import numpy as np
 
 from .actions import Transfer, name_of
-from .check import Sizes
+from .check import size_of
 from .follow import diagnosis, follow
 from .memory import joined_values
 from .moves import Wrong
@@ -185,16 +185,13 @@ class PlanReplay(Rules, Replay):
 
 def _kind_of(value):
     """The group of values that are cut alike: a stage's params and grads, or its y and dy."""
-    names = {"params": "elements", "grads": "elements", "y": "units", "dy": "units"}
-    return names.get(value[0], value[0]), value[1]
+    return "units" if value[0] in ("y", "dy") else "elements", value[1]
 
 
 def _edges_of(plan, columns, parts, splits):
     """The elements or units at which values are cut, by `_kind_of`."""
-    sizes, edges = Sizes(plan), {}
-    for s in range(len(plan.stages)):
-        for value in ("params", s), ("y", s, 0):
-            edges[_kind_of(value)] = {0, sizes.of(value)}
+    values = [value for s in range(len(plan.stages)) for value in (("params", s), ("y", s, 0))]
+    edges = {_kind_of(value): {0, size_of(plan, value)} for value in values}
     for s, part in itertools.chain(*(own.items() for own in parts)):
         edges["elements", s] |= {*part.params, *part.state}
         if splits[s] is not None:
