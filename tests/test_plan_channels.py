@@ -39,12 +39,12 @@ def test_parts_are_numbered_unit_by_unit(network, k, rng):
         if split is None:
             continue
         weight, bias = (rng.normal(size=shape) for shape in shapes_of(stage, network))
-        flat = numbered([weight, bias], split, np)
+        flat = numbered([weight, bias], split)
         assert sorted(flat) == sorted([*weight.ravel(), *bias])
         parts, units = [split.part(k, i) for i in range(k)], []
         assert [start for start, _ in parts] == [0, *(stop for _, stop in parts[:-1])] and parts[-1][1] == stage.params
         for part in parts:
-            own = views(flat[slice(*part)], split, None)
+            own = views(flat[slice(*part)], split, [weight.shape, bias.shape])
             a, b = split.units_of(part)
             units.append(b - a)
             outputs = weight if weight.ndim == 4 else weight.T

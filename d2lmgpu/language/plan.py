@@ -76,11 +76,6 @@ class Compute(NamedTuple):
         """The value that gradients are added to."""
         return self.into or ("grads", self.stage)
 
-    @property
-    def adds_to(self):
-        """The value that the micro-batch's contribution is added to."""
-        return uses_of(self)[-1][0]
-
 
 def uses_of(compute):
     """Three tuples: the values that a computation reads, those that it creates, and those that it adds to.

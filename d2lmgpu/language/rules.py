@@ -23,8 +23,10 @@ class Rules:
             raise Wrong(f"{compute}: {wrong}") from None
 
     def _F(self, device, s, m, _):  # noqa: N802
-        self._use_input(device, s, m)
         start, stop = self._own(device, s)
+        self.use(device, ("params", s), (start, stop))
+        if s:
+            self.use(device, ("y", s - 1, m))
         has_none = start == stop and self.plan.stages[s].params > 0
         self._set_aside("cache", device, s, m, alone=has_none or s == len(self.plan.stages) - 1)
         if s < len(self.plan.stages) - 1:
@@ -35,7 +37,10 @@ class Rules:
         yield from self._W(device, s, m, grads)
 
     def _I(self, device, s, m, _):  # noqa: N802
-        self._use_handed_back(device, s, m)
+        self.use(device, ("params", s), self._own(device, s))
+        self._check_kept("cache", device, s, m)
+        if s < len(self.plan.stages) - 1:
+            self.use(device, ("dy", s, m), self._own_units(device, s))
         self._set_aside("delta", device, s, m, alone=True)
         if s:
             yield ("dy", s - 1, m), slice(None), self._share(device, s)
@@ -45,15 +50,11 @@ class Rules:
             self._check_kept(kind, device, s, m)
             self.kept_on_device.remove((kind, device, s, m))
         some = self.pieces(grads, self._own(device, s))
-        yield grads, some, self._added_to(grads, device, some, m)
-
-    def _added_to(self, value, device, some, m):
-        """The sums of these pieces with a micro-batch's contribution added."""
-        there = self.sums(value)[device, some]
+        there = self.sums(grads)[device, some]
         there = np.where(np.equal(there, None).astype(bool), 0, there)
         if (there & 1 << m).any():
             raise Wrong("the gradients contain this micro-batch's contribution already")
-        return there | 1 << m
+        yield grads, some, there | 1 << m
 
     def _update(self, device, s, m, grads):
         part = self.parts[device].get(s)
@@ -80,19 +81,6 @@ class Rules:
             return 1
         first, last = map(self.borders[s].index, self._own(device, s))
         return (1 << last) - (1 << first)
-
-    def _use_input(self, device, s, m):
-        """Read the parameters and what the stage before has handed on."""
-        self.use(device, ("params", s), self._own(device, s))
-        if s:
-            self.use(device, ("y", s - 1, m))
-
-    def _use_handed_back(self, device, s, m):
-        """Read the parameters, what forward has kept, and what the stage after has handed back."""
-        self.use(device, ("params", s), self._own(device, s))
-        self._check_kept("cache", device, s, m)
-        if s < len(self.plan.stages) - 1:
-            self.use(device, ("dy", s, m), self._own_units(device, s))
 
     def _set_aside(self, kind, device, s, m, alone):
         """Note that a cache or delta is made, ``alone`` or with a y, for which forward may be computed again."""

@@ -12,16 +12,17 @@ import itertools
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from .actions import chunk_bound
 from .plan import shapes_of
 
 
 class Split(NamedTuple):
-    """How a stage is split: into ``units`` of ``size`` elements. ``shapes``: the shapes of the whole parameters."""
+    """How a stage is split: into ``units`` of ``size`` elements."""
 
     units: int
     size: int
-    shapes: tuple
 
     def part(self, k, i):
         """The elements (start, stop) of part i of k; parts are as even as possible, and the last ones may be empty."""
@@ -44,15 +45,14 @@ def splits_of(network, stages):
         if stage.split is None:
             found.append(None)
             continue
-        layers = network[stage.first : stage.stop]
-        shapes = tuple(shapes_of(stage, network))
+        layers, shapes = network[stage.first : stage.stop], shapes_of(stage, network)
         with_weights = [has_weights(layer) for layer in layers if layer.shapes]
         if with_weights[:1] != [True] or any(with_weights[1:]) or any(shape[:1] != (units[s],) for shape in shapes[1:]):
             raise ValueError(
                 f"stage {s}: split by columns, it should have one convolution or dense layer; other layers with "
                 "parameters should come after it, with one for each of its outputs"
             )
-        found.append(Split(units[s], stage.params // units[s], shapes))
+        found.append(Split(units[s], stage.params // units[s]))
     return found
 
 
@@ -69,20 +69,20 @@ def units_of_outputs(network, stages):
     return found
 
 
-def numbered(arrays, split, xp):
-    """Join parameters, a list of plain arrays, into a flat array in the stage's order; ``xp`` is the arrays' module."""
+def numbered(arrays, split):
+    """Join parameters, a list of NumPy arrays, into a flat array in the stage's order."""
     if split is not None:
         tables = [array.T if array.ndim == 2 else array.reshape(len(array), -1) for array in arrays]
-        return xp.concatenate(tables, axis=1).reshape(-1)
-    return xp.concatenate([array.reshape(-1) for array in arrays])
+        return np.concatenate(tables, axis=1).reshape(-1)
+    return np.concatenate([array.reshape(-1) for array in arrays])
 
 
 def views(flat, split, shapes):
-    """Views of ``flat``, a stage's parameters or whole units of them, in the shapes that its layers take."""
+    """Views of ``flat`` as a stage's layers take it: all parameters, which have these ``shapes``, or whole units."""
     if split is None:
         return in_shapes(flat, shapes)
     table, found, start = flat.reshape(len(flat) // split.size, split.size), [], 0
-    for shape in split.shapes:
+    for shape in shapes:
         width = math.prod(shape) // split.units
         cut = table[:, start : start + width]
         start += width
