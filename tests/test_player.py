@@ -150,8 +150,6 @@ def test_a_notebook_plays_schedules_and_plans():
 @pytest.mark.parametrize(
     "what, options, said",
     [
-        (collectives.ring(3, 6), {"costs": {}}, "play of a schedule has no option 'costs'; use .*'title'"),
-        (PLANS["data"](2, 1, network=DENSE), {"title": "a"}, "play of a plan has no option 'title'; use .*'costs'"),
         (collectives.ring(3, 6), {"k": 2}, "names a device that is not among"),
         (collectives.ring, {}, "should be a list of steps"),
         (PLANS["data"](2, 1, network=DENSE)._replace(micro_batches=3), {}, "missing"),
