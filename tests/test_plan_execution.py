@@ -48,10 +48,15 @@ def start(dtype, network=LENET):
 
 
 def assert_gradients(name, k, micro_batches, devices, n, dtype, network=LENET):
-    X, y = batch(n, dtype, network)
-    params = start(dtype, network)
-    loss, grads = execute(PLANS[name](k, micro_batches, network=network), X, y, params, devices, 0.1, GRADIENTS)
-    expected_loss, expected = d2l.loss_and_grads(X, y, params, network=network)
+    check_gradients(PLANS[name](k, micro_batches, network=network), devices, n, dtype)
+
+
+def check_gradients(plan, devices, n, dtype=np.float64):
+    """The plan's loss and gradients for n examples are those of one device."""
+    X, y = batch(n, dtype, plan.network)
+    params = start(dtype, plan.network)
+    loss, grads = execute(plan, X, y, params, devices, 0.1, GRADIENTS)
+    expected_loss, expected = d2l.loss_and_grads(X, y, params, network=plan.network)
     assert loss == pytest.approx(float(expected_loss), rel=TOLERANCE[np.dtype(dtype)])
     for grad, alone in zip(grads, expected, strict=True):
         assert_close(grad, alone, TOLERANCE[np.dtype(dtype)])
@@ -65,16 +70,13 @@ def test_gradients_are_those_of_one_device(name, k, micro_batches, size, dtype):
     assert_gradients(name, k, micro_batches, [d2l.cpu(i) for i in range(k)], SIZES[size], dtype)
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", [*PIPELINES, "channels"])
 @pytest.mark.parametrize("copies, k, micro_batches", [(2, 2, 3), *long((2, 4, 2), (3, 2, 1), (1, 3, 2))])
-def test_copies_of_a_pipeline(name, copies, k, micro_batches):
+def test_copies(name, copies, k, micro_batches):
+    """Devices with the same part of the parameters exchange their gradients."""
     plan, devices = copies_of(name, copies, k, micro_batches), [d2l.cpu(i) for i in range(copies * k)]
     for n, dtype in (13, np.float64), (2, np.float32):
-        X, y = batch(n, dtype)
-        params = start(dtype)
-        _, grads = execute(plan, X, y, params, devices, 0.1, GRADIENTS)
-        for grad, alone in zip(grads, d2l.loss_and_grads(X, y, params)[1], strict=True):
-            assert_close(grad, alone, TOLERANCE[np.dtype(dtype)])
+        check_gradients(plan, devices, n, dtype)
     with d2l.record_transfers() as transfers:
         execute(plan, *batch(12, np.float32), start(np.float32), devices)
     between = [t for t in transfers if "host" not in (t.source, t.destination)]
