@@ -174,12 +174,6 @@ def test_parameters_after_five_steps(name, optimizer, network, size):
         assert_close(param, alone, 1e-10)
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_losses_in_float32(name):
-    losses, _ = trained(PLANS[name](3, 2), [d2l.cpu(i) for i in range(3)], "sgd", np.float32)
-    assert losses == pytest.approx(one_device(LENET, "sgd", np.float32)[0], rel=1e-4)
-
-
 class _PeakAccounting(MemoryAccounting):
     peak = 0
 
