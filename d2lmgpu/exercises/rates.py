@@ -47,9 +47,6 @@ class learning_rate(Exercise):
     hint = f"{SCALED}; {RISE}"
     raises = f"{RUN_IT}; warmup_steps may be 0: then there is no warm-up, and nothing to divide by"
 
-    def draw(self, rng):
-        return int(rng.integers(12)), round(rng.uniform(0.01, 1), 3), int(rng.integers(2, 10)), int(rng.integers(0, 8))
-
     def right(self, step, lr, k, warmup):
         return k * lr * (min(1, (step + 1) / warmup) if warmup else 1)
 

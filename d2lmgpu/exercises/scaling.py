@@ -83,10 +83,6 @@ class serial_fraction(Exercise):
     hint = ON_PAPER
     raises = "for one device every s fits (0 = s · 0), so leave it out"
 
-    def draw(self, rng):
-        counts = map(int, rng.choice(range(2, 65), 2, replace=False))
-        return _amdahl(*rng.uniform(0.01, 0.9, rng.integers(1, 3)).round(3).tolist(), counts=counts)
-
     def right(self, speedups):
         """The s of all numbers of devices; None if they differ, since it depends on the fit."""
         low, high = self.range(speedups)
