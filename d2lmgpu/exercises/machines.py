@@ -34,7 +34,6 @@ class my_examples(Exercise):
         yield (right[0], right[1] - 1), "the last example is missing", STOP
         yield self.right(n, counts, (rank + 1) % len(counts)), "the examples of the next rank", FIRST
         yield (before * (n // k), after * (n // k)), "the remainder goes to other devices", RAGGED
-        yield (before * n // k, after * n // k), "the remainder goes to other devices", RAGGED
 
 
 class culprits(Exercise):

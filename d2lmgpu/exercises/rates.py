@@ -58,7 +58,6 @@ class learning_rate(Exercise):
             yield 0.0, "a step with rate 0 changes nothing", RISE
             yield full * (step + 1) / (warmup + 1), "one step late", f"{RISE}; step warmup_steps - 1 has the full rate"
             yield lr + (full - lr) * step / warmup, "it rises from the rate of one device", GOYAL
-            yield lr + (full - lr) * part, "it rises from the rate of one device", GOYAL
         else:
             yield part * full, "it keeps rising", "after the warm-up the rate is constant"
         yield right / k, "one device's rate", SCALED

@@ -36,7 +36,6 @@ class speedup_and_efficiency(Exercise):
         yield {k: (first / s, ...) for k, s in seconds.items()}, "compare with seconds[1], which may not be the first"
         yield {k: (..., s) for k, (s, _) in right.items()}, WELL_SPENT
         yield {k: (..., 100 * e) for k, (_, e) in right.items()}, PER_CENT
-        yield {k: (..., 1 / e) for k, (_, e) in right.items()}, "the wrong way round: divide the speed-up by k"
 
 
 class weak_efficiency(speedup_and_efficiency):
@@ -104,7 +103,6 @@ class serial_fraction(Exercise):
         yield 1 - last / k, "that is 1 minus the efficiency; solve 1/S = s + (1 - s)/k for s"
         yield 1 / last - 1 / k, "1/S - 1/k is not yet s: divide it by 1 - 1/k"
         yield 100 * s, "return a fraction, not a percentage"
-        yield 0.0 if 1 in speedups else None, "for one device 1/S - 1/k is 0 for every s: leave it out"
 
 
 def _phases(milliseconds):

@@ -135,7 +135,6 @@ class combine_statistics(Exercise):
         part, (mean, variance) = n / n.sum(), right
         within = (part * v).sum()
         yield (m.mean(), ...), "the mean is the mean of the means", "weight each mean by the shard's count"
-        yield ((n * m).sum(), ...), "the mean is the sum of all", "divide by the number of all numbers"
         yield (mean, within), "the variance leaves out the differences between the means", BETWEEN
         unweighted = within + ((m - mean) ** 2).mean()
         yield (mean, unweighted), "the variance gives all shards' means equal weight", "weight shards by their counts"
