@@ -241,7 +241,7 @@ def test_what_was_there_is_kept_aside_at_each_replacement(tmp_path, cells, capsy
     file.write_text("# --- cut: kept by check ---\ndef cut(n, k): return 7\nown = 3")
     contents = []
     for i in range(4):
-        assert keep("cut", cells(f"def cut(n, k):\n    return {i}\n", f"cells{i}").cut, file)
+        assert keep("cut", cells(f"def cut(n, k):\n# --- mine ---\n    return {i}\n", f"cells{i}").cut, file)
         assert (f"(mine.py as it was: mine.py.before-{i})" in capsys.readouterr().out) == (i > 0)
         contents.append(file.read_bytes())
         names = runpy.run_path(str(file))

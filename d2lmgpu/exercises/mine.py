@@ -28,8 +28,8 @@ from ..output import keep_aside, write_file
 from .results import kind
 
 FILE = "mine.py"
-BLOCK = re.compile(r"^# --- (\w+): kept by check ---$(?:\n(?!# --- ).*)*\n# --- end of \1 ---$", re.MULTILINE)
-"""Matches an answer in the file, with the two lines that mark it, and no such line between. Group 1 is its name."""
+BLOCK = re.compile(r"^# --- (\w+): kept by check ---$(?:\n(?!# --- \w+: kept).*)*?\n# --- end of \1 ---$", re.MULTILINE)
+"""Matches an answer in the file with its two marks, and no other first mark between. Group 1 is its name."""
 
 MODULE = "mine"
 """The name of the module from which answers import what the file already contains."""
