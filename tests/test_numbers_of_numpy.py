@@ -356,10 +356,6 @@ CALLS = {
             devices=[2, 4],
         ),
     ),
-    "collectives.plot_predictions": (
-        collectives.plot_predictions,
-        given(measurements=measured(), predicted=np.full(6, 0.5)),
-    ),
     "collectives.ring_along": (
         lambda k, n, both_ways: collectives.ring_along(wiring.torus(4), both_ways)(k, n),
         given(k=4, n=200, both_ways=True),
