@@ -528,18 +528,6 @@ CALLS = {
             "data": (images(), labels()),
         },
     ),
-    "scaling.measure_compute": (
-        shrink(scaling.measure_compute),
-        lambda folder: {
-            "devices": two(),
-            "sizes": [2, 4],
-            "network": TINY,
-            "width": 1,
-            "steps": 1,
-            "repeats": 1,
-            "data": (images(), labels()),
-        },
-    ),
     "TensorBoard": (
         lambda histograms, folder: vars(d2l.TensorBoard(folder / "events", histograms))["_histograms"],
         lambda folder: {"histograms": True, "folder": folder},
