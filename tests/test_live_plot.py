@@ -1,4 +1,4 @@
-"""The live plot: on a stand-in for widgets and, where they are installed, on the real ones and in a real kernel."""
+"""The live plot, on a stand-in for widgets; test_stop_button.py has a real kernel, test_own_loop.py a real notebook."""
 
 import importlib.machinery
 import re
@@ -9,7 +9,6 @@ import types
 import numpy as np
 import pytest
 from test_documents import run_python
-from test_stop_button import environment
 from test_training import quick
 
 import d2lmgpu as d2l
@@ -184,15 +183,6 @@ def test_no_step_draws_before_it_is_time(shown, small, monkeypatch):
     assert within[8, 0] == 1 and within[8, 1] == pytest.approx(epochs[0, 1], rel=0.1)
 
 
-def test_one_live_plot_serves_several_runs(shown, small):
-    plot = d2l.LivePlot()
-    for run in (1, 2):
-        history, _ = quick([d2l.cpu(0)], small, callbacks=[Click(shown, at=2), plot], progress=run == 1)
-        assert history.interrupted["steps"] == 2
-        assert told(shown).startswith("stopped after 2 steps of epoch 1/2: ")
-        shown.clear()
-
-
 def test_an_error_ends_the_live_plot_too(shown, small):
     class Fail(d2l.Callback):
         def on_step(self, epoch, step, loss):
@@ -203,12 +193,6 @@ def test_an_error_ends_the_live_plot_too(shown, small):
     assert told(shown) == "0 epochs: "
 
 
-def test_a_run_that_diverges(shown, small):
-    with np.errstate(all="ignore"):
-        history, _ = quick([d2l.cpu(0)], small, lr=20, progress=True)
-    assert history.diverged and told(shown) == history.diverged
-
-
 def test_notes_are_printed_and_without_progress_nothing_is_shown(shown, small, capsys):
     settings = {"num_epochs": 1, "loads": [1, 0]}
     quick([d2l.cpu(0), d2l.cpu(1)], small, progress=True, **settings)
@@ -216,12 +200,6 @@ def test_notes_are_printed_and_without_progress_nothing_is_shown(shown, small, c
     assert told(shown).startswith("1 epoch: ")
     quick([d2l.cpu(0), d2l.cpu(1)], small, progress=False, **settings)
     assert capsys.readouterr().out == "" and len(shown) == 2
-
-
-def test_refused_settings_show_nothing(shown, small):
-    with pytest.raises(ValueError, match="batch_size"):
-        quick([d2l.cpu(0)], small, batch_size=0, progress=True)
-    assert not shown
 
 
 def test_without_widgets_there_are_lines(shown, small, monkeypatch, capsys):
@@ -250,17 +228,3 @@ def test_a_script_knows_nothing_of_notebooks():
     line, imported, error = run_python(SCRIPT).splitlines()
     assert line.startswith("epoch 1/1: loss ") and imported == "set()"
     assert error.startswith("LivePlot needs a notebook")
-
-
-def test_an_executed_notebook_keeps_a_line_and_a_picture(tmp_path, monkeypatch):
-    nbclient = pytest.importorskip("nbclient", reason="nbclient is missing (pip install -e '.[notebooks]')")
-    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install -e '.[notebooks]')")
-    from nbformat import v4
-
-    for name, value in environment(tmp_path).items():
-        monkeypatch.setenv(name, value)
-    notebook = v4.new_notebook(cells=[v4.new_code_cell(SCRIPT.replace("d2l.train", "_ = d2l.train"))])
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    line, picture, printed = notebook.cells[0].outputs
-    assert line.data["text/plain"].startswith("1 epoch: loss ") and list(line.data) == ["text/plain"]
-    assert picture.data["image/png"] and printed.name == "stdout" and "epoch" not in printed.text
