@@ -30,8 +30,7 @@ class Cuts:
 
     ``sources``, ``destinations``: the devices of each pair. ``ways``: the links between them, an array (pairs, hops).
     ``tree``: groups of devices, from single devices up to the group of all devices; each is a mask (k,). ``joins``: for
-    each group from number k on, the numbers of the two groups that were joined to form it. ``levels``: at the start and
-    after each joining, the label of each device's group, an array (k,).
+    each group from number k on, the numbers of the two groups that were joined to form it.
     """
 
     def __init__(self, network):
@@ -48,9 +47,9 @@ class Cuts:
         k = self.k
         wide = np.zeros((k, k))
         wide[self.sources, self.destinations] = self.slowest
-        wide, sizes, labels = wide + wide.T, np.ones(k), np.arange(k)
-        self.levels, self.tree, self.joins = [labels.copy()], [labels == i for i in range(k)], []
-        node = list(range(k))  # for each label, the number of its group in the tree
+        wide, sizes = wide + wide.T, np.ones(k)
+        self.tree, self.joins = [np.arange(k) == i for i in range(k)], []
+        node = list(range(k))  # for each row of ``wide``, the number of its group in the tree
         np.fill_diagonal(wide, -1)
         for _ in range(k - 1):
             average = np.where(wide < 0, -1, wide / (sizes[:, None] * sizes))
@@ -60,11 +59,9 @@ class Cuts:
             wide[a, a] = -1
             wide[b], wide[:, b] = -1, -1
             sizes[a] += sizes[b]
-            labels[labels == b] = a
             self.joins.append((node[a], node[b]))
-            node[a] = len(self.tree)
-            self.levels.append(labels.copy())
-            self.tree.append(labels == a)
+            self.tree.append(self.tree[node[a]] | self.tree[node[b]])
+            node[a] = len(self.tree) - 1
 
     @functools.cached_property
     def mirror(self):
@@ -153,9 +150,10 @@ def bound(network, n, itemsize=4):
     if cuts.k == 1 or not n:
         return network.startup
     nbytes, seconds = n * itemsize, []
-    for labels in cuts.levels[:-1]:
-        groups = len(np.unique(labels))
-        seconds.append(2 * (groups - 1) * nbytes / cuts.between(labels))
+    labels = np.arange(cuts.k)  # of each device's group, as groups are joined
+    for number, group in enumerate(cuts.tree[cuts.k :], cuts.k):
+        seconds.append(2 * (len(np.unique(labels)) - 1) * nbytes / cuts.between(labels))
+        labels[group] = number
     for group in cuts.tree[:-1]:
         seconds += [nbytes / cuts.into(group), nbytes / cuts.into(~group)]
     latency = network.latency(cuts.sources, cuts.destinations)
