@@ -1,10 +1,8 @@
-"""The live plot, on a stand-in for widgets; test_stop_button.py has a real kernel, test_own_loop.py a real notebook."""
+"""The live plot, without a page; test_stop_button.py has a real kernel, test_own_loop.py a real notebook."""
 
-import importlib.machinery
 import re
 import sys
 import threading
-import types
 
 import numpy as np
 import pytest
@@ -50,56 +48,18 @@ class Shown:
         self.last = content
 
 
-class Widget:
-    """What the live plot uses of a widget."""
-
-    def __init__(self, content=None, **settings):
-        self.children = self.value = content
-        self.comm, self.handlers = types.SimpleNamespace(), []
-        vars(self).update(settings)
-
-    def on_click(self, handler):
-        self.handlers.append(handler)
-
-    def click(self):
-        for handler in self.handlers:
-            handler(self)
-
-    def close(self):
-        self.comm = None
-
-
-class Image:
-    def __init__(self, data, width, height):
-        self.data = data
-
-
-@pytest.fixture(params=["standin", "ipywidgets"])
-def shown(request, monkeypatch):
+@pytest.fixture
+def shown(monkeypatch):
     """A notebook without a page: the list of what is displayed."""
+    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install -e '.[notebooks]')")
     displayed = []
 
     def display(content, display_id):
         displayed.append(Shown(content))
         return displayed[-1]
 
-    if request.param == "ipywidgets":
-        pytest.importorskip("ipywidgets", reason="ipywidgets is not installed (pip install -e '.[notebooks]')")
-        import IPython
-
-        monkeypatch.setattr(IPython, "get_ipython", ZMQInteractiveShell)
-        monkeypatch.setattr("IPython.display.display", display)
-        return displayed
-    stand_ins = {
-        "IPython": {"get_ipython": ZMQInteractiveShell, "version_info": (9, 0, 0)},  # matplotlib asks for the version
-        "IPython.display": {"display": display, "Image": Image},
-        "ipywidgets": {"Button": Widget, "HBox": Widget, "Label": Widget},
-    }
-    for name, content in stand_ins.items():
-        module = types.ModuleType(name)
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        vars(module).update(content)
-        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr("IPython.get_ipython", ZMQInteractiveShell)
+    monkeypatch.setattr("IPython.display.display", display)
     return displayed
 
 

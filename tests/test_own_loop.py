@@ -1,4 +1,4 @@
-"""For loops of one's own: the Timer, and the Animator in a terminal, in a stand-in for a notebook and in a real one."""
+"""For loops of one's own: the Timer, and the Animator in a terminal, in a notebook without a page and in a real one."""
 
 import numpy as np
 import pytest
