@@ -336,10 +336,10 @@ CALLS = {
     "collectives.all_gather": (collectives.all_gather, given(k=7, n=200)),
     "collectives.reduce_scatter": (collectives.reduce_scatter, given(k=7, n=200)),
     "collectives.hierarchical groups": (collectives.hierarchical, given(k=4, n=200, groups=[[0, 1], [2, 3]])),
-    "collectives.bound": (collectives.bound, given(network=SWITCH, n=200, goal="broadcast", itemsize=8, root=1)),
+    "collectives.bound": (collectives.bound, given(network=SWITCH, n=200, itemsize=8)),
     "collectives.simulate": (
         collectives.simulate,
-        given(schedule=SCHEDULE, network=SWITCH, itemsize=200, goal="broadcast", root=1),
+        given(schedule=SCHEDULE, network=SWITCH, itemsize=200),
     ),
     "collectives.draw_bytes": (collectives.draw_bytes, given(schedule=SCHEDULE, k=3, itemsize=100)),
     "collectives.draw_steps": (collectives.draw_steps, given(schedule=SCHEDULE, k=3, n=12, columns=2)),
@@ -356,10 +356,6 @@ CALLS = {
             devices=[2, 4],
         ),
     ),
-    "collectives.plot_predictions": (
-        collectives.plot_predictions,
-        given(measurements=measured(), predicted=np.full(6, 0.5)),
-    ),
     "collectives.ring_along": (
         lambda k, n, both_ways: collectives.ring_along(wiring.torus(4), both_ways)(k, n),
         given(k=4, n=200, both_ways=True),
@@ -372,7 +368,7 @@ CALLS = {
         ),
         lambda folder: {"folder": folder, "schedule": SCHEDULE, "k": 3, "n": 12, "network": SWITCH, "itemsize": 8},
     ),
-    "collectives.invent": (collectives.invent, given(network=SWITCH, n=200, goal="broadcast", itemsize=8, root=1)),
+    "collectives.invent": (collectives.invent, given(network=SWITCH, n=200, itemsize=8)),
     "collectives.invented": (lambda k, n: collectives.invented(SWITCH)(k, n), given(k=3, n=200)),
     "collectives.measure": (
         shrink(collectives.measure),
@@ -529,18 +525,6 @@ CALLS = {
             "repeats": 1,
             "width": 1,
             "network": TINY,
-            "data": (images(), labels()),
-        },
-    ),
-    "scaling.measure_compute": (
-        shrink(scaling.measure_compute),
-        lambda folder: {
-            "devices": two(),
-            "sizes": [2, 4],
-            "network": TINY,
-            "width": 1,
-            "steps": 1,
-            "repeats": 1,
             "data": (images(), labels()),
         },
     ),

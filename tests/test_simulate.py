@@ -11,7 +11,6 @@ from d2lmgpu.collectives import (
     Measurement,
     Transfer,
     fit_virtual_devices,
-    plot_predictions,
     predict,
     simulate,
     virtual_devices,
@@ -157,21 +156,6 @@ def test_constants_are_found_again(gamma):
     assert found == pytest.approx(truth, rel=1e-6, abs=1e-16)
     rows = fake_measurements(truth, 2, [2**18])
     np.testing.assert_allclose(predict(rows, ALGORITHMS, virtual_devices(found, 2)), [row.seconds for row in rows])
-
-
-def test_predictions_are_drawn_beside_measurements():
-    truth = {"startup": 2e-5, "occupancy": 3e-6, "beta": 1e-10, "gamma": 0.0}
-    rows = fake_measurements(truth, 2, [4096, 2**20])
-    measured = np.array([row.seconds for row in rows])
-    off = np.array([1.5 if row.algorithm == "ring" else 1.1 for row in rows])
-    figure = plot_predictions(rows, measured * off)
-    assert [axes.get_title() for axes in figure.axes] == ["2 devices", "4 devices"]
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert labels == ["naive 10%", "ring 50% (above 25%)", "recursive_doubling 10%"]
-    assert figure.get_suptitle() == "Median error 10% (grey: within 25%)"
-    for axes in figure.axes:  # where both are equal: as far as there is something to see, and hardly farther
-        ends = axes.lines[0].get_xdata()
-        assert measured.min() / 2 < ends[0] < measured.min() and measured.max() < ends[1] < measured.max() * 2
 
 
 def test_a_message_between_machines_takes_the_cards_of_both():
