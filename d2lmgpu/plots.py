@@ -7,7 +7,7 @@ import numpy as np
 
 from .arguments import shown
 from .figures import BLUE, COLOURS, LONGEST, ORANGE, Name, figure_of, name_ticks
-from .layers.labels import answers
+from .layers.loss import answers
 from .timing import rows_of
 from .words import listed, several
 
