@@ -15,7 +15,7 @@ from .devices import DeviceError, cpu, find_gpus, put, to_host
 from .devices.cpu import blas_works
 from .devices.gpu import GPU
 from .devices.trials import all_again, trials, works
-from .kernels.cuda import PRECISIONS, graphs_work, tensor_cores
+from .kernels.cuda import PRECISIONS, TENSOR_CORES, graphs_work
 from .networks import kernels_work
 from .parallel.graph_limits import why_not_one_graph
 
@@ -67,7 +67,7 @@ def _try_precisions(device):
     import cupy
 
     for precision, kind in PRECISIONS.items():
-        if kind is None or device.compute_capability >= tensor_cores.OLDEST:
+        if kind is None or device.compute_capability >= TENSOR_CORES:
             kernels_work(str(device), cupy, precision)
 
 

@@ -244,7 +244,7 @@ def forget_gpus():
             queue._workers._in_line.put(queue)
     forget_trials()
     packages._failed.clear()
-    sys.modules["d2lmgpu.kernels.cuda.run"]._thread.__dict__.clear()  # kernels that this thread has compiled
+    sys.modules["d2lmgpu.kernels.cuda.launch"]._thread.__dict__.clear()  # kernels that this thread has compiled
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,13 +1,10 @@
-"""Compiles CUDA code for every architecture that the compiler at hand knows: nvcc, or NVRTC, which CuPy uses.
+"""Compiles CUDA code for every architecture that nvcc knows; CI also compiles with NVRTC, as CuPy does (.ci/run).
 
-Neither needs a GPU. Warnings, and registers spilled to memory, are errors.
+This needs no GPU. Warnings, and registers spilled to memory, are errors.
 """
 
-import ctypes
-import importlib.util
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -19,20 +16,8 @@ def compile_for_gpus(code, options, first, folder):
 
     ``folder`` is for temporary files. Skips the test where there is no compiler.
     """
-    if shutil.which("nvcc"):
-        return _nvcc(code, options, first, folder)
-    library = find_nvrtc()
-    if library is None:
-        pytest.skip("compiling for GPUs needs nvcc or NVRTC (pip install nvidia-cuda-nvrtc nvidia-cuda-runtime)")
-    headers = [path for path in (library.parents[1] / "include", Path("/usr/local/cuda/include")) if path.exists()]
-    if "#include <" in code and not headers:
-        pytest.skip("these kernels need CUDA's headers (pip install nvidia-cuda-runtime)")
-    for builtins in library.parent.glob("libnvrtc-builtins.so.*"):  # NVRTC opens it by name: let it be there already
-        ctypes.CDLL(str(builtins))
-    return _nvrtc(ctypes.CDLL(str(library)), code, [*options, *(f"-I{path}" for path in headers)], first)
-
-
-def _nvcc(code, options, first, folder):
+    if not shutil.which("nvcc"):
+        pytest.skip("compiling for GPUs needs nvcc")
     answer = subprocess.run(["nvcc", "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout
     known = [int(name.removeprefix("compute_")) for name in answer.split()]
     targets = [arch for arch in known if first <= arch < 90]
@@ -48,36 +33,3 @@ def _nvcc(code, options, first, folder):
         [*command, "-o", "kernels.fatbin", "kernels.cu"], cwd=folder, capture_output=True, text=True
     )
     return result.stderr if result.returncode else ""
-
-
-def find_nvrtc():
-    """The path of NVRTC's library as PyPI's packages install it, or None."""
-    spec = importlib.util.find_spec("nvidia")
-    folders = [Path(folder) for folder in spec.submodule_search_locations] if spec else []
-    return next((path for folder in folders for path in sorted(folder.glob("*/lib/libnvrtc.so.*"))), None)
-
-
-def _nvrtc(nvrtc, code, options, first):
-    def ask(function, program):
-        size = ctypes.c_size_t()
-        getattr(nvrtc, f"{function}Size")(program, ctypes.byref(size))
-        answer = ctypes.create_string_buffer(size.value)
-        getattr(nvrtc, function)(program, answer)
-        return answer.value.decode()
-
-    count = ctypes.c_int()
-    nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count))
-    known = (ctypes.c_int * count.value)()
-    nvrtc.nvrtcGetSupportedArchs(known)
-    for arch in known:
-        if not first <= arch <= 90:
-            continue
-        program = ctypes.c_void_p()
-        nvrtc.nvrtcCreateProgram(ctypes.byref(program), code.encode(), b"kernels.cu", 0, None, None)
-        texts = [text.encode() for text in (*OPTIONS, f"-arch=sm_{arch}", *options)]
-        failed = nvrtc.nvrtcCompileProgram(program, len(texts), (ctypes.c_char_p * len(texts))(*texts))
-        log = ask("nvrtcGetProgramLog", program)
-        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-        if failed or log:
-            return f"for sm_{arch}: {log}"
-    return ""

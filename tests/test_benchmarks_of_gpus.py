@@ -35,7 +35,7 @@ def test_each_kernel_of_a_step(script, tmp_path, monkeypatch, capsys, cards):
     """On two cards each has half of the images, and only the kernels of an allreduce more."""
     module, file = script, tmp_path / "measured.json"
     monkeypatch.setitem(module.NETWORKS, "tiny", TINY_NETWORK)
-    run = sys.modules["d2lmgpu.kernels.cuda.run"]
+    run = sys.modules["d2lmgpu.kernels.cuda.launch"]
     monkeypatch.setattr(run, "_module", run._module)  # the script leaves another there
     assert module.main(["--network", "tiny", "--batch", "8", "--cards", str(cards), "--json", str(file)]) == 0
     (step,) = json.loads(file.read_text())["steps"]

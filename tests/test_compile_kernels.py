@@ -72,48 +72,6 @@ def test_every_module_once_and_for_what_can_run_it(monkeypatch):
     assert any("-DHALF_FACTORS=1" in m.options for m in modules)
 
 
-@pytest.mark.parametrize("seconds", [0, 1000])
-def test_only_as_many_as_the_time_allows(monkeypatch, seconds):
-    class Pool:  # in this process
-        def __init__(self, processes):
-            self.done = compile_kernels.concurrent.futures.Future
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *exception):
-            pass
-
-        def submit(self, function, *arguments):
-            future = self.done()
-            future.set_result(function(*arguments))
-            return future
-
-    def compile_one(code, options, launches, arch):
-        return {f"k {code}": [arch, 0, 1]}, ["bad"] if arch == 80 else []
-
-    monkeypatch.setattr(compile_kernels.concurrent.futures, "ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(compile_kernels, "compile_one", compile_one)
-    work = [
-        (every_launch.Module(str(i), (), 0, frozenset({("k", 32, 0)})), arch) for i in range(9) for arch in (80, 90)
-    ]
-    table, faults, done = compile_kernels.compile_all(work, seconds, 2)
-    if seconds:
-        assert done == 18 and len(table) == 9 and table["k 3"] == {"80": [80, 0, 1], "90": [90, 0, 1]}
-        assert list(faults) == ["bad"] and len(faults["bad"]) == 9
-    else:
-        assert done == 0 and not table
-
-
-def test_another_word_is_another_sample():
-    work = list(range(500))
-    one, other = compile_kernels.sample(work, "one"), compile_kernels.sample(work, "other")
-    always = compile_kernels.ALWAYS
-    assert one[:always] == other[:always] == work[:always]
-    assert sorted(one) == sorted(other) == work and one == compile_kernels.sample(work, "one")
-    assert len({*one[always:100]} & {*other[always:100]}) < 30  # 8, if by chance
-
-
 def test_tables_are_compared():
     kept = {"a": {"80": [32, 0, 8], "90": [32, 0, 8]}, "gone": {"90": [1, 2, 3]}, "not compiled": {"90": [1, 2, 3]}}
     same = {"a": {"90": [32, 0, 8]}}
@@ -138,24 +96,3 @@ def test_the_table_has_all_launches():
             for table in whole.values():
                 assert {*table[key]} == {str(arch) for arch in every_launch.ARCHITECTURES}, key
                 assert all(resident > 0 for _, _, resident in table[key].values())
-
-
-def test_a_table_is_written_whole(capsys):
-    with pytest.raises(SystemExit) as end:
-        compile_kernels.main(["--write", "--seconds", "9"])
-    assert end.value.code == 2 and "leave out --seconds" in capsys.readouterr().err
-
-
-def test_the_table_can_be_read_line_by_line():
-    whole = {
-        "13.5": {"b": {"90": [1, 2, 3]}, "a": {"90": [1, 2, 3], "80": [4, 5, 6]}},
-        "12.9": {"a": {"75": [7, 8, 9]}},
-    }
-    text = compile_kernels.dump(whole)
-    assert json.loads(text) == whole
-    assert '  "a": {"80": [4, 5, 6], "90": [1, 2, 3]},\n' in text
-
-
-def test_a_launchs_key_says_what_it_is():
-    options = "-std=c++17", "-DC=1", "-DRELU=1"
-    assert compile_kernels.key_of("conv", 128, options) == "conv<128> C=1 RELU=1"

@@ -9,7 +9,7 @@ from conftest import TOLERANCE, assert_close, traced_memory
 import d2lmgpu as d2l
 from d2lmgpu import layers
 from d2lmgpu.kernels import cpu
-from d2lmgpu.kernels.cpu import products
+from d2lmgpu.kernels.cpu import convolution as products
 from d2lmgpu.kernels.cpu.convolution import Convolution
 from d2lmgpu.kernels.cpu.program import MOST_IDLE, Program, borrowed_programs
 from d2lmgpu.kernels.cpu.stages import AsWritten
@@ -17,16 +17,19 @@ from d2lmgpu.kernels.cpu.winograd_convolution import WinogradConvolution
 from d2lmgpu.layers import winograd
 from d2lmgpu.networks import (
     LENET,
+    BatchNorm,
     Conv2d,
     Dense,
     Flatten,
     Layer,
+    ReLU,
     init_params,
     logits_as_written,
     loss_and_grads,
     loss_and_grads_as_written,
     sequential,
 )
+from d2lmgpu.networks.plain import backward, forward
 
 
 def conv(O, C, kh, kw):
@@ -169,6 +172,23 @@ def test_as_the_layers(rng, name, N, dtype):
         assert_close(grad, value, tolerance)
     again_loss, again = loss_and_grads(X, y, params, network)
     assert again_loss == loss and all(np.array_equal(a, b) for a, b in zip(again, grads, strict=True))
+
+
+@pytest.mark.parametrize("N", [40, 130])  # in one part and in three, which wait for each other at batch norm
+def test_layers_before_the_last_forward_and_later_back(rng, N):
+    network = sequential((2, 9, 8), Conv2d(4, 3), BatchNorm(), ReLU(), Flatten(), Dense(6))
+    params, X, dy = (
+        init_params(2, init="he", network=network, dtype=float),
+        rng.random((N, 2, 9, 8)),
+        rng.random((N, 6)),
+    )
+    there = cpu.Pass(network, params, X.shape[1:], X.dtype, N, True, False, None, {})
+    grads = [np.empty_like(param) for param in params]
+    y, dx = there.forward(X, params), there.backward(params, grads, dy)
+    expected, caches = forward(network, X, params, moments=there.moments)
+    expected_dx, values = backward(network, dy, caches, input_grad=True)
+    for found, value in zip((y.T, np.moveaxis(dx, -1, 0), *grads), (expected, expected_dx, *values), strict=True):
+        np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

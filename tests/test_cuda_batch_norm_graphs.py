@@ -9,7 +9,6 @@ from test_cuda_program import interrupted_at_step, make_gpus  # noqa: F401
 import d2lmgpu as d2l
 from d2lmgpu.networks import Network, init_params
 from d2lmgpu.parallel.graph_limits import can_be_graph
-from d2lmgpu.plans.graphs import Recorder
 from d2lmgpu.training.graph_step import GraphStep
 
 pytestmark = pytest.mark.threads
@@ -47,25 +46,6 @@ def test_as_step_by_step(make_gpus, rng, k, loads):  # noqa: F811
     run = d2l.train(make_gpus(k), **given)
     assert run.history.phases["step"] > 0 == run.history.phases["forward"]
     same(run, d2l.train([d2l.cpu(i) for i in range(k)], **given), 2e-5)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("algorithm", ["naive", "tree"])
-def test_other_algorithms(make_gpus, rng, algorithm):  # noqa: F811
-    given = settings(rng, algorithm=algorithm, network=AS_IN_LENET, lr=0.01)
-    run = d2l.train(make_gpus(3), **given)
-    assert run.history.phases["step"] > 0
-    same(run, d2l.train([d2l.cpu(i) for i in range(3)], **given), 2e-5)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("precision", ["float32", "mixed"])
-@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
-def test_other_optimizers(make_gpus, rng, optimizer, precision):  # noqa: F811
-    given = settings(rng, optimizer=optimizer, precision=precision, lr=0.01)
-    run = d2l.train(make_gpus(2), **given)
-    assert run.history.phases["step"] > 0
-    same(run, d2l.train([d2l.cpu(i) for i in range(2)], **given), 2e-5 if precision == "float32" else 5e-3)
 
 
 def test_every_device_keeps_the_statistics_of_its_images(make_gpus, rng):  # noqa: F811
@@ -125,17 +105,6 @@ def test_recording_changes_nothing(make_gpus, rng, precision, optimizer):  # noq
     assert states() != before
 
 
-def test_several_steps_in_one_launch(make_gpus, rng, monkeypatch):  # noqa: F811
-    """Two at once: as one by one, bit for bit."""
-    given = settings(rng)
-    expected = d2l.train(make_gpus(2), **given)
-    monkeypatch.setattr("d2lmgpu.training.graph_step.TOGETHER", 2)
-    run = d2l.train(make_gpus(2), **given)
-    assert run.history.final_parameters_sha256 == expected.history.final_parameters_sha256
-    for one, other in zip(run.statistics, expected.statistics, strict=True):
-        assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
-
-
 def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch):  # noqa: F811
     """In the middle of an epoch, with the running statistics, bit for bit."""
     given = settings(rng, optimizer="adam", lr=0.01)
@@ -148,28 +117,3 @@ def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch):  # n
     assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256
     for one, other in zip(resumed.statistics, whole.statistics, strict=True):
         assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
-
-
-@pytest.mark.long
-def test_a_step_that_fails_is_launched_by_hand(standin, rng, monkeypatch, capsys):
-    """When it is tried, with work under way on branches, or when it is recorded."""
-    given = settings(rng)
-    expected, add = d2l.train([d2l.cpu(i) for i in range(2)], **given), Recorder._add_collective
-    for while_captured in (False, True):
-        count = [0]
-
-        def fail(self, *event, while_captured=while_captured, count=count):
-            add(self, *event)
-            count[0] += self.execution.devices[0].stream.is_capturing() == while_captured
-            if count[0] == 1:
-                raise RuntimeError("no more")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Recorder, "_add_collective", fail)
-            run = d2l.train([d2l.gpu(i) for i in range(2)], **given)
-        assert run.history.phases["step"] == 0
-        same(run, expected, 2e-5)
-        assert "the step cannot be a CUDA graph (no more)" in capsys.readouterr().err
-    run = d2l.train([d2l.gpu(i) for i in range(2)], **given)
-    assert run.history.phases["step"] > 0
-    same(run, expected, 2e-5)

@@ -5,19 +5,18 @@ import pytest
 from conftest import few, long
 from cuda_machines import normal, rounded, unwritten
 from test_cpu_kernels import AVERAGE, FLATTEN, MAX, RELU, conv, dense, norm
-from test_cuda_kernels import CONVOLUTIONS, LENET_1, LENET_2, conv_arrays, conv_id, forward_ladder, input_grad_ladder
+from test_cuda_kernels import CONVOLUTIONS, conv_arrays, conv_id, forward_ladder, input_grad_ladder
 from test_cuda_networks import assert_near
 from test_cuda_program import make_gpus  # noqa: F401
 from test_cuda_winograd import CASES, arrays
 
 import d2lmgpu as d2l
 from d2lmgpu.kernels import cuda
-from d2lmgpu.kernels.cuda import batch_norm, choose, launch, winograd
+from d2lmgpu.kernels.cuda import batch_norm, launch, winograd
 from d2lmgpu.kernels.cuda.batch_norm import BatchNorm, Norm
-from d2lmgpu.kernels.cuda.dense import dense as dense_launches
-from d2lmgpu.kernels.cuda.head import Head
+from d2lmgpu.kernels.cuda.dense import Dense, Head, dense as dense_launches
 from d2lmgpu.kernels.cuda.launch import rounding
-from d2lmgpu.kernels.cuda.stages import Convolution, Dense
+from d2lmgpu.kernels.cuda.stages import Convolution
 from d2lmgpu.layers import zero_moments
 from d2lmgpu.networks import Network, channels, half_weights, in_half, init_params
 from d2lmgpu.networks.losses import CROSS_ENTROPY
@@ -231,27 +230,3 @@ def check_stages(program):
             assert stage.dx is None or not is_rounded(stage.dx)
     assert isinstance(program.stages[-1], Head) == is_rounded(program.logits)  # else they are rounded as they are read
     assert isinstance(program.stages[-1], Head) != is_rounded(program.dlogits)
-
-
-def macros_of(how):
-    return {option for option in how.options if option.startswith("-DHALF")} if how else None
-
-
-def test_who_rounds():
-    """Of a convolution and its gradients: that of the weights reads what others have rounded."""
-    OUT, WEIGHT = "-DHALF_OUT=1", "-DHALF_WEIGHT=1"
-    large = LENET_2._replace(H=33, W=33)  # more tiles than the gradient of the input by Winograd's method takes
-    for made, multiplied, forward, input_grad, weights in [
-        (LENET_1, False, {WEIGHT}, {OUT, WEIGHT}, None),
-        (LENET_1, True, {OUT, WEIGHT}, {OUT, WEIGHT}, None),
-        (LENET_2, False, set(), {OUT}, {WEIGHT}),
-        (LENET_2, True, {OUT}, {OUT}, {WEIGHT}),
-        (large, True, {OUT}, {OUT, WEIGHT}, {WEIGHT}),
-    ]:
-        launches = choose.convolution("float16", made, 256, True, multiplied, 132)
-        assert launches.transposed == (made == LENET_2)
-        expected = forward, input_grad, set(), set(), weights
-        assert tuple(map(macros_of, launches[:5])) == expected
-        assert not any(map(macros_of, choose.convolution(None, made, 256, True, multiplied, 132)[:5]))
-    (O, C, KH, KW), *_ = NETWORKS["Winograd"][1][2].shapes  # where it is tried above
-    assert winograd.choose(cuda.Convolution(C, 12, 12, O, KH, KW, S=2, relu=True), 5)

@@ -12,19 +12,18 @@ from cuda_compilers import compile_for_gpus
 from cuda_machines import SOURCES, TOLERANCE, close, normal, rounded, unwritten
 
 from d2lmgpu.kernels.cuda import (
+    TENSOR_CORES,
     Convolution,
     batch_norm,
     choose,
     convolution,
     launch,
     read,
-    tensor_cores,
     winograd,
 )
-from d2lmgpu.kernels.cuda.dense import dense
-from d2lmgpu.kernels.cuda.head import head
+from d2lmgpu.kernels.cuda.dense import dense, head
 from d2lmgpu.kernels.cuda.launch import ceil_div
-from d2lmgpu.layers.labels import right_answers
+from d2lmgpu.layers.loss import right_answers
 
 pytestmark = pytest.mark.threads
 
@@ -69,7 +68,7 @@ def compilations():
         launches += [winograd.weights(how, True), winograd.conv_forward(how)]
         launches += [winograd.conv_input_grad(how), winograd.conv_weight_grad(how)]
     launches += dense(800, 128, 256, relu=True, kind="float16")
-    launches += [tensor_cores.mixed_precision("check_finite", 100)]
+    launches += [launch.mixed_precision("check_finite", 100)]
     launches += [*choose.convolution("float16", LENET_2, 256, True, True, 132)[:2], launch.rounding(launch.relu(100))]
     launches += choose.convolution("float16", LENET_1, 256, True, True, 132)[:2]
     return sorted({(step.file, step.options) for step in launches})
@@ -80,7 +79,7 @@ def test_every_file_is_compiled_here():
 
 
 def first_architecture(file, options):
-    return tensor_cores.OLDEST if "-DHALF_FACTORS=1" in options else 70
+    return TENSOR_CORES if "-DHALF_FACTORS=1" in options else 70
 
 
 @pytest.mark.parametrize(
@@ -141,15 +140,6 @@ def conv_arrays(rng, N, conv):
     return x, weight, bias, y, mask, dy
 
 
-def test_tiles_are_cut_for_few_images_only():
-    """Where whole images leave no multiprocessor idle, `conv_weight_grad` takes whole images."""
-    for O in (20, 50, 100):
-        conv = LENET_1._replace(O=O)
-        for N in (1, 7, 33, 65, 66, 131, 132, 500):
-            launch = convolution.conv_weight_grad(conv, N, multiprocessors=132)
-            assert (f"-DROWS={conv.PH}" in launch.options) == (N * launch.grid[1] >= 132)
-
-
 @pytest.mark.parametrize("N, conv", few(CONVOLUTIONS, CONVOLUTIONS[1], CONVOLUTIONS[3]), ids=conv_id)
 def test_conv_forward(machine, rng, N, conv):
     x, weight, bias, y_expected, mask_expected, _ = conv_arrays(rng, N, conv)
@@ -199,9 +189,8 @@ def test_conv_grads(machine, rng, N, conv):
     ],
 )
 def test_shapes_that_the_kernels_do_not_take(change, message):
-    for make in (convolution.conv_forward, convolution.conv_input_grad, convolution.conv_weight_grad):
-        with pytest.raises(ValueError, match=message):
-            make(LENET_2._replace(**change), 256)
+    with pytest.raises(ValueError, match=message):
+        choose.convolution(None, LENET_2._replace(**change), 256, True, False, 132)
 
 
 @pytest.mark.parametrize("max_pool", [False, True])
@@ -299,7 +288,7 @@ NOT_FINITE[[0, 1, 2, 2, 2, 3, 4, 4, 4, 5], [0, 1, 0, 1, 2, 0, 0, 1, 2, 1]] = [np
 @pytest.mark.parametrize("label", range(3))
 @pytest.mark.parametrize("by_head", [False, True])
 def test_what_is_not_finite_is_never_right(machine, label, by_head):
-    """As layers/labels.py counts: of these rows only the last one says a class."""
+    """As layers/loss.py counts: of these rows only the last one says a class."""
     one, scale, zero = np.ones(1, np.int32), np.ones(1, np.float32), np.zeros((1, 1), np.float32)
     right = 0
     for logits in NOT_FINITE:

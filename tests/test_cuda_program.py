@@ -251,22 +251,6 @@ def test_captured_steps(make_gpus, rng, k, algorithm):
                 assert_close(actual, param, 1e-5)
 
 
-@pytest.mark.long
-def test_train_takes_graphs_where_it_can(make_gpus, rng):
-    """`train` itself, with graphs and without: the same but for rounding."""
-    X, y = rng.integers(0, 256, (12, 1, 28, 28)).astype(np.uint8), rng.integers(0, 10, 12).astype(np.uint8)
-    data = X[:10], y[:10], X[10:], y[10:]
-    runs = [
-        d2l.train(make_gpus(2), 4, 0.1, 1, "ring", init="he", data=data, progress=False, graphs=graphs)
-        for graphs in (True, False)
-    ]
-    assert runs[0].history.phases["step"] > 0 == runs[0].history.phases["forward"]
-    assert runs[1].history.phases["step"] == 0 < runs[1].history.phases["forward"]
-    assert runs[0].history.train_loss == pytest.approx(runs[1].history.train_loss, rel=1e-5)
-    for one, other in zip(runs[0].params, runs[1].params, strict=True):
-        assert_close(one, other, 1e-5)
-
-
 @pytest.mark.parametrize(
     "precision, k, nodes, longest", [("float32", 1, 16, 9), *long(("mixed", 1, 18, 11)), ("float32", 2, 36, 11)]
 )
@@ -283,20 +267,6 @@ def test_few_kernels_wait_for_one_another(standin, rng, precision, k, nodes, lon
     runner.launch(1)
     runner.pause()
     assert (len(runner.graphs[2].work), runner.graphs[2].depth) == (nodes, longest)
-
-
-@pytest.mark.parametrize(
-    "algorithm, steps", [("ring", 6), ("recursive_doubling", 4), ("halving_doubling", 4), ("tree", 4)]
-)
-def test_captured_exchanges_take_no_more_steps_than_their_schedules(standin, algorithm, steps):
-    """Four devices, whose transfers of one step wait for nobody's of the same step. A staged message is two nodes."""
-    X, y = np.zeros((4, 1, 9, 8), np.uint8), np.zeros(4, np.uint8)
-    depths = []
-    for k in (1, 4):
-        devices = [d2l.gpu(i) for i in range(k)]
-        runner = GraphStep.of(X, y, init_params(network=TINY), devices, TINY_NETWORK, batch_size=4, algorithm=algorithm)
-        depths.append(runner.graphs[4].depth)
-    assert depths[1] - depths[0] == steps
 
 
 @pytest.mark.parametrize(
@@ -424,31 +394,6 @@ def test_what_cannot_be_captured(standin, rng):
     assert not can_be_graph(X, y, devices, network)
     with pytest.raises(RuntimeError, match="kernels do not compute F and B"):
         GraphStep.of(X, y, init_params(network=network), devices, Network(network, (2, 6, 6), 4), batch_size=2)
-
-
-@pytest.mark.parametrize("k", [2, *long(1)])
-def test_captured_steps_on_tensor_cores(make_gpus, rng, k):
-    """As in float64 but for the rounding of factors to 10 bits."""
-    X, y = rng.integers(0, 256, (6, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 6).astype(np.uint8)
-    params = [p + rng.normal(0, 0.1, p.shape).astype(np.float32) for p in init_params(1, init="he", network=TINY)]
-    devices = make_gpus(k)
-    runner = GraphStep.of(X, y, params, devices, TINY_NETWORK, batch_size=4, precision="mixed")
-    device_params = [replica.params for replica in runner.replicas]
-    expected = [p.astype(float) for p in params]
-    order = rng.permutation(6)
-    runner.start_epoch(order, 0.05)
-    assert [runner.launch(1)[0] for _ in range(runner.steps)] == [4, 2]
-    total, expected_total = sum(runner.pause()[0]), 0.0
-    for start in (0, 4):
-        chosen = order[start : start + 4]
-        loss, grads = loss_and_grads_as_written(X[chosen] / 255.0, y[chosen], expected, TINY)
-        expected_total += float(loss)
-        for param, grad in zip(expected, grads, strict=True):
-            param -= 0.05 / len(chosen) * grad
-    assert total == pytest.approx(expected_total, rel=5e-3) and total != pytest.approx(expected_total, rel=1e-7)
-    for actual, other, before, param in zip(device_params[0], device_params[-1], params, expected, strict=True):
-        assert d2l.to_host(actual).tobytes() == d2l.to_host(other).tobytes()
-        assert_close(d2l.to_host(actual) - before, param - before, 2e-2)
 
 
 @pytest.mark.long

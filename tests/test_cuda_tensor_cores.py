@@ -10,7 +10,7 @@ from conftest import long
 from cuda_machines import SOURCES, OnGPU, close, normal, rounded, unwritten
 
 from d2lmgpu.devices import find_gpus
-from d2lmgpu.kernels.cuda import read, tensor_cores
+from d2lmgpu.kernels.cuda import TENSOR_CORES, launch, read
 from d2lmgpu.kernels.cuda.dense import dense
 from d2lmgpu.kernels.cuda.launch import Launch
 
@@ -32,7 +32,7 @@ def kind(machine):
     if isinstance(machine, OnGPU):
         import cupy
 
-        if int(cupy.cuda.Device().compute_capability) < tensor_cores.OLDEST:
+        if int(cupy.cuda.Device().compute_capability) < TENSOR_CORES:
             pytest.skip(f"this GPU, {find_gpus()}, has no tensor cores for float16")
     return "float16"
 
@@ -81,7 +81,7 @@ def test_dense(machine, kind, rng, N, D, O, relu):
 
 
 def run(machine, name, n, *args):
-    machine.run(tensor_cores.mixed_precision(name, n, interval=2), *args)
+    machine.run(launch.mixed_precision(name, n, interval=2), *args)
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])

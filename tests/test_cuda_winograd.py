@@ -129,39 +129,11 @@ def test_gradients_of_weights_of_any_number_of_images(machine, rng, N, changes, 
         close(dbias, expected[1])
 
 
-@pytest.mark.parametrize("multiprocessors", [20, *long(1)])
-def test_in_fewer_and_more_parts(machine, rng, multiprocessors):
-    """A thread with many channels, and with few: as many images as there may be, and a GPU of another size."""
-    conv, N = LENET_2._replace(C=26), 2
-    how = winograd.choose(conv, N, multiprocessors)
-    x, weight, bias = arrays(rng, N, conv)
-    y, mask, u_back = forward(machine, how, x, weight, bias)
-    y_expected, mask_expected = references.conv_relu_pool(x, weight, bias, conv.S, conv.max_pool, conv.relu)
-    close(y, y_expected, tolerance(conv, (4, 4)))
-    dy, dx = normal(rng, *y.shape), unwritten(*x.shape)
-    machine.run(winograd.conv_input_grad(how), dy, mask, u_back, dx, np.int32(N))
-    plain = unwritten(*x.shape)
-    machine.run(convolution.conv_input_grad(conv, N), dy, mask_expected, weight, plain, np.int32(N))
-    close(dx, plain, tolerance(conv, (4, 4), transposed=True))
-
-
 def test_without_gradient_of_the_input_nothing_is_written_for_it(machine, rng):
     how = Winograd(LENET_2, 4, 4, 1)
     x, weight, bias = arrays(rng, 1, LENET_2)
     y, _, _ = forward(machine, how, x, weight, bias, input_grad=False)
     close(y, references.conv_relu_pool(x, weight, bias, 2, False, True)[0], tolerance(LENET_2, (4, 4)))
-
-
-def test_a_black_tile_gives_exactly_the_bias(machine, rng):
-    """So that ReLU's gradient at a bias of 0 is that of the layers."""
-    x, weight, _ = arrays(rng, 1, LENET_2)
-    x[..., :8, :8] = 0
-    for bias in (np.zeros(50, np.float32), normal(rng, 50)):
-        y, mask, _ = forward(machine, Winograd(LENET_2, 4, 4, 1), x, weight, bias)
-        positive = bias > 0
-        for row, column in np.ndindex(2, 2):
-            np.testing.assert_array_equal(y[0, :, row, column], np.where(positive, bias, 0))
-            np.testing.assert_array_equal(mask[0, :, row, column], np.where(positive, 15, 0))
 
 
 @pytest.mark.parametrize("C", [3, 20])

@@ -112,51 +112,6 @@ def test_softmax_cross_entropy_takes_any_logits():
     np.testing.assert_allclose(d2l.softmax_cross_entropy_grad(cache)[1], [1 / 3, 1 / 3, -2 / 3], rtol=1e-6)
 
 
-def numeric_gradient(function, x, direction, step=1e-5):
-    return (function(x + step * direction) - function(x - step * direction)) / (2 * step)
-
-
-@pytest.mark.parametrize("argument", ["x", "weight", "bias"])
-@pytest.mark.parametrize(
-    "layer, shapes", [("conv2d", [(2, 3, 6, 5), (4, 3, 3, 2), (4,)]), ("dense", [(3, 6), (6, 4), (4,)])]
-)
-def test_gradients_by_finite_differences(rng, layer, shapes, argument):
-    """The change of Σ y·v along a random direction, against the gradient's product with it."""
-    values = dict(zip(["x", "weight", "bias"], (rng.normal(size=s) for s in shapes), strict=True))
-    y, cache = getattr(d2l, layer)(**values)
-    v, direction = rng.normal(size=y.shape), rng.normal(size=values[argument].shape)
-    grads = dict(zip(values, getattr(d2l, f"{layer}_grad")(v, cache), strict=True))
-
-    def projected(value):
-        return (getattr(d2l, layer)(**{**values, argument: value})[0] * v).sum()
-
-    expected = numeric_gradient(projected, values[argument], direction)
-    assert (grads[argument] * direction).sum() == pytest.approx(expected, rel=1e-8)
-
-
-@pytest.mark.parametrize("layer", ["relu", "avg_pool2d", "max_pool2d", "flatten"])
-def test_gradients_of_layers_without_parameters(rng, layer):
-    x = rng.normal(size=(2, 3, 5, 4))
-    y, cache = getattr(d2l, layer)(x)
-    v, direction = rng.normal(size=y.shape), rng.normal(size=x.shape)
-    expected = numeric_gradient(lambda x: (getattr(d2l, layer)(x)[0] * v).sum(), x, direction)
-    assert (getattr(d2l, f"{layer}_grad")(v, cache) * direction).sum() == pytest.approx(expected, rel=1e-7)
-
-
-@pytest.mark.parametrize("index", range(8))
-def test_lenet_gradient_by_finite_differences(rng, index):
-    params = d2l.init_params(seed=1, scale=0.2, dtype=np.float64)
-    X, y = rng.random((3, 1, 28, 28)), rng.integers(0, 10, 3)
-    direction = rng.normal(size=params[index].shape)
-
-    def loss(value):
-        return d2l.loss_and_grads(X, y, [value if i == index else p for i, p in enumerate(params)])[0]
-
-    expected = numeric_gradient(loss, params[index], direction, step=1e-7)
-    _, grads = d2l.loss_and_grads(X, y, params)
-    assert (grads[index] * direction).sum() == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     "X, y, message",
     [

@@ -205,20 +205,13 @@ def in_place(outputs, y):
     ("pair", "message"),
     [
         ((lambda outputs, y: 1.0, huber_grad), "forward returned 1.0; it should return the loss and a cache for grad"),
-        (
-            (lambda outputs, y: (outputs, y), huber_grad),
-            "forward returned an array .*; it should be a number: the loss",
-        ),
         ((lambda outputs, y: (np.nan, y), huber_grad), "forward returned nan; it should be finite"),
         ((lambda outputs, y: (1 / 0, y), huber_grad), "forward failed: .*division by zero"),
         ((mean, lambda d: 2 * d), "the loss should be summed over examples"),
         ((in_place, lambda d: 2 * d), "forward changed its outputs in place; it should work on a copy"),
         ((squares, lambda d: d), "grad gives .* for output [012] of example [012], but the numerical derivative"),
-        ((squares, lambda d: -2 * d), "grad should return the gradient"),
         ((squares, lambda d: 2 * d[0]), r"grad returned an array .*; it should be an array of floats \(3, 3\)"),
-        ((squares, lambda d: None), "grad returned None"),
         ((squares, lambda d: d * np.inf), "grad returned numbers that are not finite"),
-        ((squares, lambda d: d[99]), "grad failed: IndexError"),
     ],
 )
 def test_losses_that_are_none(pair, message):
@@ -246,21 +239,11 @@ def test_losses_that_nobody_knows(loss):
             "sums from 1.5 to 1.5; for cross_entropy they should be probabilities",
         ),
         ("cross_entropy", np.eye(10, 3) * 3 - 1, "the least is -1, with sums"),
-        ("cross_entropy", np.full((10, 3), 0.25), "sums from 0.75 to 0.75; for cross_entropy they should"),
         ("cross_entropy", np.concatenate([np.eye(3)[[0] * 9], [[0, 0, 1.002]]]), "sums from 1 to 1; for cross_entropy"),
-        ("cross_entropy", np.concatenate([np.eye(3)[[0] * 9], [[0, 0, 0.998]]]), "sums from 0.998 to 1; for cross_ent"),
-        ("cross_entropy", np.zeros((10, 3)), "sums from 0 to 0; for cross_entropy"),
         ("cross_entropy", np.full((10, 4), 0.25), r"targets of shape \(10, 4\); .* or floats of shape \(10, 3\)"),
-        (
-            "squared_error",
-            np.zeros((10, 3), int),
-            r"of shape \(10,\), one for each image, or floats of shape \(10, 3\)",
-        ),
         ("squared_error", np.full((10, 3), np.nan), "not all finite"),
-        ("squared_error", np.zeros((10, 3, 1)), r"targets of shape \(10, 3, 1\)"),
         ("squared_error", np.zeros((9, 3)), "10 images and 9 targets"),
         ("squared_error", np.full(10, 3), "labels from 3 to 3; they should be whole numbers from 0 to 2"),
-        ("squared_error", np.full(10, 0.5), r"labels of type float64; .* or floats of shape \(10, 3\)"),
     ],
 )
 def test_targets_that_are_none(loss, y, message):

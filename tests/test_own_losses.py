@@ -12,7 +12,6 @@ import d2lmgpu as d2l
 from d2lmgpu.checkpoints import CheckpointError
 from d2lmgpu.monitor import Callback
 from d2lmgpu.networks import Dense, Flatten, ReLU, sequential
-from d2lmgpu.sweeps import MEASURES
 
 SHAPE, OUTPUTS = (1, 4, 5), 3
 NETWORK = sequential(SHAPE, Flatten(), Dense(16), ReLU(), Dense(OUTPUTS))
@@ -56,29 +55,6 @@ def test_numbers_are_learned(numbers):
             assert_close(one, other, 1e-3)
     assert "test loss" in repr(runs[0]) and json.dumps(history.as_dict())
     assert d2l.History.from_dict(history.as_dict()) == history
-
-
-def test_numbers_by_hand(numbers):
-    """An epoch of one step, in float64, with the loss as its documentation says it."""
-    X, y, *_ = numbers
-    start = d2l.init_params(0, init="he", network=NETWORK)
-    run = train(3, numbers, num_epochs=1, batch_size=100)
-    assert run.history.train_loss[0] == pytest.approx(((outputs(start, X) - y) ** 2).mean(), rel=1e-5)
-    bias = -0.05 * 2 / OUTPUTS * (outputs(start, X) - y).mean(axis=0)
-    assert_close(run.params[3], bias, 1e-4)
-
-
-def test_what_is_said(numbers, capsys):
-    train(2, numbers, num_epochs=1, progress=True)
-    assert "test loss " in capsys.readouterr().out
-
-
-def test_plots_of_a_loss(numbers, tmp_path):
-    history, _ = train(1, numbers, callbacks=[d2l.TensorBoard(tmp_path)])
-    axes, _ = d2l.plot_history(history).axes
-    assert axes.get_ylabel() == "test loss per example"
-    np.testing.assert_array_equal(axes.lines[0].get_ydata(), history.test_loss)
-    assert any(b"loss/test" in file.read_bytes() for file in tmp_path.iterdir())
 
 
 def test_soft_labels_equal_labels(small):
@@ -169,18 +145,6 @@ def test_ready_losses_are_loaded(numbers, tmp_path):
     assert evaluated == pytest.approx(run.history.test_loss[-1], rel=1e-6)
 
 
-@pytest.mark.long  # the stand-in is slow
-def test_on_gpus(standin, numbers, monkeypatch):
-    """Without graphs, as the layers are written; the trial before is done there, too."""
-    monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
-    data = numbers[0][:20], numbers[1][:20, :, None], numbers[2], numbers[3][:, :, None]
-    settings = {"network": NETWORK, "loss": HUBER, "batch_size": 7, "num_epochs": 2}
-    gpus, alone = quick([d2l.gpu(0), d2l.gpu(1)], data, **settings), quick(cpus(1), data, **settings)
-    assert gpus.history.test_loss == pytest.approx(alone.history.test_loss, rel=1e-4)
-    for one, other in zip(gpus.params, alone.params, strict=True):
-        assert_close(one, other, 1e-3)
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_loss_that_diverges(numbers):
     """Nobody knows what guessing gives: a large loss is none that diverged, but one that is no number is."""
@@ -188,24 +152,3 @@ def test_a_loss_that_diverges(numbers):
     assert train(1, (X, y + 100, *rest), num_epochs=4, lr=1e-5).history.diverged is None
     history, _ = train(1, (X, y + 1e30, *rest), lr=1e3)
     assert history.diverged.startswith("diverged in epoch 1: the training loss is ")
-
-
-def test_a_sweep_over_losses(small, numbers):
-    names = ["cross_entropy", "squared_error"]
-    trials = d2l.grid(loss=names, num_epochs=1, lr=0.05, init="he")
-    rows = d2l.sweep(trials, mode="sequential", data=small, progress=False)
-    assert [row["history"]["loss"] for row in rows] == names and all(row["status"] == "done" for row in rows)
-    X = np.zeros((10, 1, 28, 28), np.uint8)
-    y = np.linspace(0, 1, 20).reshape(10, 2)
-    rows = d2l.sweep(trials[1:], mode="sequential", data=(X, y, X, y), progress=True)
-    found = {name: measure(rows[0]["history"]) for name, measure in MEASURES.items()}
-    assert found["best accuracy"] is found["last accuracy"] is None and found["test loss"] >= 0
-    with pytest.raises(ValueError, match="targets"):
-        d2l.sweep(trials[:1], mode="sequential", data=(X, y[:, :, None], X, y[:, :, None]), progress=False)
-
-
-def test_in_mixed_precision(numbers):
-    one, three = (train(k, numbers, precision="mixed") for k in (1, 3))
-    full = train(1, numbers)
-    assert one.history.test_loss == pytest.approx(three.history.test_loss, rel=1e-2)
-    assert one.history.test_loss == pytest.approx(full.history.test_loss, rel=5e-2)

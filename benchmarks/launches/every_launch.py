@@ -5,7 +5,7 @@ import itertools
 from typing import NamedTuple
 
 import d2lmgpu as d2l
-from d2lmgpu.kernels.cuda import PRECISIONS, has_kernels, tensor_cores
+from d2lmgpu.kernels.cuda import PRECISIONS, TENSOR_CORES, has_kernels
 from d2lmgpu.networks.known import cnn_network, lenet_network
 from d2lmgpu.optimizers import OPTIMIZERS
 
@@ -40,7 +40,7 @@ def every_module():
     for settings in settings_in_order():
         for launch in record(*settings):
             key = launch.code, launch.options
-            oldest = tensor_cores.OLDEST if PRECISIONS[settings[-1]] else 0
+            oldest = TENSOR_CORES if PRECISIONS[settings[-1]] else 0
             threads = functools.reduce(int.__mul__, map(int, launch.block))
             launches, before = found.get(key, (set(), 1000))
             launches.add((launch.name, threads, launch.shared_bytes))

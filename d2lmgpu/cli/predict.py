@@ -14,7 +14,7 @@ from ..devices.trials import tell
 from ..fashion_mnist import CLASSES, load_fashion_mnist
 from ..idx import find_idx
 from ..images import load_image_data, load_image_folder
-from ..layers.labels import answers
+from ..layers.loss import answers
 from ..output import check_plot
 from ..plots import plot_confusion
 from ..training import confusion_matrix, load_model

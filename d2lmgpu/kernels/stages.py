@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 
 from ..devices import array_module
+from ..layers import zero_moments
 from ..layers.functions import output_shapes
 
 
@@ -26,7 +27,7 @@ class Stages:
         for layer, (C, *_) in zip(network, shapes, strict=True):
             if layer.channels not in (0, C):  # arrays would be broadcast: a kernel reads whatever lies there
                 raise ValueError(f"batch norm of {layer.channels} channels cannot take images of {C}")
-        self.stages, self.owners = [], []
+        self.x, self.stages, self.owners = x, [], []
         i = first = 0
         while i < len(network):
             is_wanted = input_grad or any(layer.shapes for layer in network[:i])
@@ -35,8 +36,12 @@ class Stages:
             self.stages += stages
             self.owners += [slice(first, first)] * (len(stages) - 1) + [slice(first, first + count)]
             x, i, first = stages[-1].y, i + taken, first + count
-        self.norms = [stage for stage in self.stages if hasattr(stage, "measure")]
+        self.norms = [stage for stage in self.stages if hasattr(stage, "statistics")]
         self.written = [stage for stage in self.stages if isinstance(stage, WrittenLayer)]
+
+    def new_moments(self):
+        """New arrays for the moments of batch norm layers."""
+        return zero_moments([norm.channels for norm in self.norms], array_module(self.x))
 
     def use_statistics(self, moments=(), statistics=()):
         """Set where batch norm layers have their moments, or the list of each layer's mean and variance."""
@@ -120,9 +125,3 @@ def with_shapes(layers, params):
         shapes = tuple(next(rest).shape for _ in layer.shapes)
         found.append(layer._replace(shapes=shapes, channels=shapes[0][0] if layer.channels else 0))
     return tuple(found)
-
-
-def norm_channels(layers, params):
-    """The number of channels of each batch norm layer of ``layers``, with these ``params``, which may be parts."""
-    pairs = zip(layers, with_shapes(layers, params), strict=True)
-    return [own.channels for layer, own in pairs if layer.channels]

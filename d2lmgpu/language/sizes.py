@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..layers import batch_norm, conv2d, dense, dropout, flatten, functions, half, max_pool2d, relu
+from ..layers import batch_norm, conv2d, dense, dropout, flatten, functions, max_pool2d, relu
 from ..layers.winograd import choose_tile
 from .actions import chunk_bound
 from .plan import shapes_of
@@ -131,7 +131,7 @@ def _kept(layers, shapes, itemsize, is_last):
             y = 0  # the same memory as x
         squares = 0 if function in (dense, batch_norm) else y * size**2  # what ReLU and pooling take
         numbers += inside + y + (squares if pool == "max" else 0)
-        flags += (squares if rectified and pool != "max" else 0) + (2 * y if function is half else 0)
+        flags += squares if rectified and pool != "max" else 0
         once += itemsize * matrices + (SUMS * x[0] if function is batch_norm else 0)
         in_tiles = matrices > 0
     outputs = math.prod(shapes[-1]) if is_last else 0

@@ -9,7 +9,6 @@ from .batch_norm import (
     batch_norm as batch_norm,
     batch_norm_fixed as batch_norm_fixed,
     batch_norm_grad as batch_norm_grad,
-    batch_norm_sums as batch_norm_sums,
     mean_and_variance as mean_and_variance,
     track_statistics as track_statistics,
     zero_moments as zero_moments,
@@ -26,8 +25,9 @@ from .elementwise import (
     relu_grad as relu_grad,
     rounded_to_half as rounded_to_half,
 )
-from .labels import check_labels as check_labels, check_targets as check_targets
 from .loss import (
+    check_labels as check_labels,
+    check_targets as check_targets,
     softmax_cross_entropy as softmax_cross_entropy,
     softmax_cross_entropy_grad as softmax_cross_entropy_grad,
     squared_error as squared_error,

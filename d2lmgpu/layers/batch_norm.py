@@ -5,10 +5,9 @@
 It is the only layer in which images affect each other: mean and variance are taken over all images and over all
 positions of a channel. When devices share a minibatch, these are each device's own images.
 
-    batch_moments(x)            → moments (3, C) → batch_norm(x, weight, bias, moments)
-    batch_norm_sums(dy, cache)  → sums (2, C), of which batch_norm_grad(dy, cache) takes the means
+    batch_moments(x) → moments (3, C) → batch_norm(x, weight, bias, moments)
 
-The sums are float64, so that the variance, a difference of large sums, stays accurate. A dense layer's outputs (N, C)
+Their sums are float64, so that the variance, a difference of large sums, stays accurate. A dense layer's outputs (N, C)
 count as images with one position.
 """
 
@@ -67,22 +66,16 @@ def batch_norm(x, weight, bias, moments=None):
 
 
 @on_device
-def batch_norm_sums(dy, cache):
-    """``dy`` like y → float64 (2, C): each channel's sums of dy and of dy · x̂, the gradients of bias and weight."""
-    x_hat, axes = cache[0], _axes(dy)
-    return array_module(dy).stack([dy.sum(axes, dtype=np.float64), (dy * x_hat).sum(axes, dtype=np.float64)])
-
-
-@on_device
 def batch_norm_grad(dy, cache, input_grad=True):
     """``dy`` like y → dx like x, dweight (C,), dbias (C,); dx is None with ``input_grad=False``."""
-    sums = batch_norm_sums(dy, cache)
     x_hat, weight, factor, moments = cache
+    xp, axes = array_module(dy), _axes(dy)
+    sums = xp.stack([dy.sum(axes, dtype=np.float64), (dy * x_hat).sum(axes, dtype=np.float64)])
     dbias, dweight = sums.astype(dy.dtype)
     if not input_grad:
         return None, dweight, dbias
     # y also depends on x through mean and variance: this removes the components of dy along 1 and along x̂.
-    along_one, along_x = (sums / array_module(dy).maximum(moments[0], 1)).astype(dy.dtype)
+    along_one, along_x = (sums / xp.maximum(moments[0], 1)).astype(dy.dtype)
     dx = _wide(weight * factor, dy) * (dy - _wide(along_one, dy) - x_hat * _wide(along_x, dy))
     return dx, dweight, dbias
 

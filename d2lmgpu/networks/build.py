@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, ParamSpec
 import numpy as np
 
 from .. import layers
-from ..arguments import check_array, check_list, check_number, check_whole, perhaps_meant, plain, shown
+from ..arguments import check_array, check_list, check_number, check_whole, plain, shown
 from ..devices.errors import message_of
 from ..words import several
 
@@ -163,13 +163,9 @@ def _misfit(recipe, shape, why):
     name = getattr(recipe, "__name__", shown(recipe))
     if isinstance(recipe, Recipe):
         return f"does not take images of shape {shape}: {why}"
-    if name in RECIPES and recipe is RECIPES[name]:
-        needed = [name for name, value in inspect.signature(recipe).parameters.items() if value.default is value.empty]
-        return f"is {name}; write {name}({', '.join(needed)})"
-    meant = perhaps_meant(recipe, RECIPES) if isinstance(recipe, str) else ""
     return (
         f"is {name}, of type {type(recipe).__name__}: with images of shape {shape}, {why}; give recipes, one by one, "
-        f"such as Dense(10), or a function of a shape that returns a Layer{meant}"
+        "such as Dense(10), or a function of a shape that returns a Layer"
     )
 
 

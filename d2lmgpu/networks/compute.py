@@ -102,24 +102,17 @@ def sums_and_grads(X, y, params, network, grads, loss, scale=1.0, draws=None, mo
         for array in [*grads, *moments]:
             array.fill(0)
         return array_module(X).zeros(2, X.dtype)
-    kernels = _kernels_for(X, params)
+    kernels = kernels_for(X, params)
     if kernels is None:
         return sums_as_written(X, y, params, network, grads, loss, scale, draws, moments)
     how = {"moments": moments, "scale": scale, "draws": draws, "loss": loss.for_kernels(y)}
-    return kernels.module.in_parts(X, y, params, network, grads, **how)
+    return kernels.in_parts(X, y, params, network, grads, **how)
 
 
 def kernels_for(X, params):
     """The module of kernels/ that computes with these plain arrays; None if the layers compute as they are written."""
-    kernels = _kernels_for(X, params)
-    return kernels and kernels.module
-
-
-def _kernels_for(X, params):
-    """The `Kernels` for these plain arrays, or None."""
     kind = "cpu" if array_module(X) is np else "gpu"
     kernels = KERNELS.get(kind) if kind == "cpu" or USE_CUDA_KERNELS else None
     if kernels and all(array.dtype in kernels.dtypes and array.dtype == X.dtype for array in (X, *params)):
-        if kernels.work():
-            return kernels
+        return kernels.module if kernels.work() else None
     return None

@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 
-from ..arguments import check_list, shown
+from ..arguments import shown
+from ..devices.errors import message_of
 from ..layers.functions import function_of, output_shapes
 from .build import RECIPES, Recipe, sequential
 
@@ -24,20 +25,12 @@ def described(network):
 
 def restored(description):
     """The `Network` with this description. Raises ValueError for a description that `described` did not make."""
-    if not isinstance(description, dict) or set(description) != {"input_shape", "layers"}:
-        raise ValueError(f"{shown(description)} is not a description of a network, with input_shape and layers")
-    layers = check_list("the network's layers", description["layers"], of="layers, [name, arguments]")
-    return sequential(description["input_shape"], *(_recipe(layer) for layer in layers))
-
-
-def _recipe(layer):
-    name, arguments = check_list("a layer of the network", layer, of="a name and its arguments", length=2)
-    if not isinstance(name, str) or name not in RECIPES:
-        raise ValueError(f"layer {shown(name)} is unknown; this version has {', '.join(RECIPES)}")
     try:
-        return RECIPES[name](**arguments)
-    except TypeError:
-        raise ValueError(f"layer {name} has no arguments {shown(arguments)}") from None
+        shape = description["input_shape"]
+        recipes = [RECIPES[name](**arguments) for name, arguments in description["layers"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{shown(description)} is not a description of a network: {message_of(error)}") from error
+    return sequential(shape, *recipes)
 
 
 def layer_rows(network):

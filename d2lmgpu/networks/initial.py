@@ -1,6 +1,5 @@
 """The initial values for training: random parameters, and running statistics."""
 
-import contextlib
 import math
 from typing import Any
 
@@ -21,12 +20,13 @@ def init_params(seed=0, scale=0.01, init="normal", dtype: Any = np.float32, netw
     et al. 2015): normally distributed weights with standard deviation √(2 / inputs of a unit), so that activations keep
     their size from layer to layer; ``scale`` is ignored. Biases are zero, and batch norm's weights are one.
 
-    Raises ValueError for an unknown ``init``, and for an invalid seed, scale, dtype or network.
+    Raises ValueError for an unknown ``init``, and for an invalid seed, scale or network, and for a dtype not of floats.
     """
     check_name("init", init, INITS)
     seed, scale = check_seed(seed), check_number("scale", scale, least=0)
     check_layers(network)
-    dtype = check_dtype(dtype)
+    if np.dtype(dtype).kind != "f":
+        raise ValueError(f"dtype is {shown(dtype)}; it should be a floating-point type, such as np.float32")
     rng = np.random.default_rng(seed)
     params = []
     for layer in network:
@@ -45,11 +45,3 @@ def init_statistics(network=LENET, dtype: Any = np.float32):
     """The running mean and variance of each batch norm layer, in one list: host arrays of zeros and of ones."""
     check_layers(network)
     return [array for C in channels(network) for array in (np.zeros(C, dtype), np.ones(C, dtype))]
-
-
-def check_dtype(dtype):
-    """The ``dtype`` as a NumPy dtype. Raises ValueError if it is not a floating-point type."""
-    with contextlib.suppress(TypeError, ValueError, OverflowError):
-        if dtype is not None and np.dtype(dtype).kind == "f":
-            return np.dtype(dtype)
-    raise ValueError(f"dtype is {shown(dtype)}; it should be a floating-point type, such as np.float32")

@@ -13,7 +13,7 @@ from ..layers.batch_norm import batch_moments, batch_norm, batch_norm_fixed
 from ..layers.convolution import conv2d, conv2d_grad
 from ..layers.dense import dense, dense_grad
 from ..layers.functions import function_of
-from ..layers.labels import with_right_answers
+from ..layers.loss import with_right_answers
 from ..spans import span
 from .build import channels
 from .known import LENET

@@ -7,7 +7,7 @@ from ..arguments import check_name
 from ..collectives import LIBRARIES
 from ..collectives.execute import are_connected
 from ..devices import DeviceError
-from ..kernels.cuda import PRECISIONS, current_card, graphs_span, graphs_work, has_kernels, tensor_cores
+from ..kernels.cuda import PRECISIONS, TENSOR_CORES, current_card, graphs_span, graphs_work, has_kernels
 from ..networks import compute, kernels_work
 
 
@@ -15,9 +15,9 @@ def check_precision(precision, devices):
     """Raise ValueError for an unknown precision, and DeviceError if ``devices`` do not support it."""
     check_name("precision", precision, PRECISIONS)
     for device in devices if PRECISIONS[precision] else ():
-        if device.kind == "gpu" and device.compute_capability < tensor_cores.OLDEST:
+        if device.kind == "gpu" and device.compute_capability < TENSOR_CORES:
             raise DeviceError(
-                f"precision {precision!r} needs compute capability {tensor_cores.OLDEST / 10}; {device} has "
+                f"precision {precision!r} needs compute capability {TENSOR_CORES / 10}; {device} has "
                 f"{device.compute_capability / 10}"
             )
 

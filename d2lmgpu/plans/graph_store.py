@@ -12,7 +12,7 @@ write:
 
 import numpy as np
 
-from ..kernels.cuda import PRECISIONS, Branches, Program, batch_norm, launch, optimize, run, tensor_cores
+from ..kernels.cuda import PRECISIONS, Branches, Program, batch_norm, launch, optimize, run
 from ..kernels.cuda.stages import rounds_output
 from ..language.plan import COMPUTES
 from ..parallel import loss_scale
@@ -156,7 +156,7 @@ class GraphStore(Store):
     def find_overflow(self):
         """Note whether any final gradient is not finite."""
         for grads in self._all_final():
-            how = tensor_cores.mixed_precision("check_finite", grads.size)
+            how = launch.mixed_precision("check_finite", grads.size)
             run(how, grads, self.overflow, np.int32(grads.size))
 
     def clear(self):
@@ -164,7 +164,7 @@ class GraphStore(Store):
         if self.optimizer.name == "adam":
             run(launch.count_step(), self.taken, self.overflow)
         if self.kind:
-            how = tensor_cores.mixed_precision("update_scale", 1, loss_scale.INTERVAL)
+            how = launch.mixed_precision("update_scale", 1, loss_scale.INTERVAL)
             run(how, self.scale, self.overflow, self.good_steps)
         self.forget()
         self.branches.join()

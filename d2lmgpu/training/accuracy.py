@@ -10,7 +10,7 @@ from ..data import to_float
 from ..devices import array_module, put, to_host
 from ..layers import check_labels
 from ..layers.exact import ExactSums, slices_of_granules
-from ..layers.labels import right_answers
+from ..layers.loss import right_answers
 from ..networks import CROSS_ENTROPY, LENET, channels, find_loss, logits
 from ..networks.losses import as_targets, on_host
 from ..parallel import get_params, split_batch

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arguments import check_function, shown
 from ..devices import array_module
-from ..layers.labels import answers
+from ..layers.loss import answers
 from ..networks.losses import as_targets
 from ..networks.try_loss import called, number
 

@@ -26,6 +26,7 @@ class BatchNorm:
 
     def __init__(self, x, size, kind, relu, input_grad):
         C, *sides, _ = x.shape
+        self.channels = C
         self.x, self.y = x, np.empty(pooled_shape(x, size), x.dtype)
         self.moments, self.sums = np.zeros((3, C)), np.zeros((2, C))
         self.whole = self.whole_sums = self.statistics = None
@@ -85,7 +86,7 @@ class BatchNorm:
             if self.ragged:
                 self.dz[block] = 0  # for what is in no square
             np.multiply(squares.z, self.x.dtype.type(squares.scale), out=self.dz_places[:, :, block])
-            work, dz = self._centred(block, self.mean[block]), self.dz[block]
+            work, dz = self._centred(block), self.dz[block]
             np.multiply(work, dz, out=work)
             self.sums[0, block] = _sums(dz)
             self.sums[1, block] = _sums(work) * self.factor[block].reshape(-1)
@@ -96,7 +97,7 @@ class BatchNorm:
             return
         along_one, along_x = map(self._wide, (self.whole_sums / self.whole[0]).astype(dy.dtype))
         for block in self.blocks:
-            work, dx = self._centred(block, self.mean[block]), self.dx[block]
+            work, dx = self._centred(block), self.dx[block]
             np.multiply(work, along_x[block] * self.factor[block], out=work)
             np.subtract(dx, work, out=dx)
             np.subtract(dx, along_one[block], out=dx)
@@ -106,9 +107,8 @@ class BatchNorm:
         np.copyto(grads[0], self.sums[1])
         np.copyto(grads[1], self.sums[0])
 
-    def _centred(self, block, mean):
-        work = self.work[: block.stop - block.start]
-        return np.subtract(self.x[block], mean, out=work)
+    def _centred(self, block):
+        return np.subtract(self.x[block], self.mean[block], out=self.work[: block.stop - block.start])
 
     def _wide(self, values):
         return values.reshape(-1, *(1 for _ in self.x.shape[1:]))

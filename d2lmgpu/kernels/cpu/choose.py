@@ -1,11 +1,11 @@
 """Choose which stage does which layers of a network."""
 
-from ...layers import batch_norm, conv2d, dense, flatten, half
+from ...layers import batch_norm, conv2d, dense, flatten
 from ...layers.functions import function_of, relu_and_pool
 from ...layers.winograd import choose_tile
 from .batch_norm import BatchNorm
 from .convolution import Convolution
-from .stages import AsWritten, Dense, Flatten, Frame, Half, Pooling
+from .stages import AsWritten, Dense, Flatten, Frame, Pooling
 from .winograd_convolution import WinogradConvolution
 
 
@@ -19,8 +19,6 @@ def make_stages(layers, x, shapes, input_grad):
     function, options = function_of(first)
     if function is flatten:
         return [Flatten(x)], 1
-    if function is half:
-        return [Half(x)], 1
     own = function in (conv2d, batch_norm, dense)
     what, fused = relu_and_pool(layers[own:])
     if function is dense:

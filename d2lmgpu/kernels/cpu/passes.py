@@ -10,7 +10,6 @@ does both for a part of the images at a time, in one program.
 
 import numpy as np
 
-from ...layers import zero_moments
 from .program import Program, backward_together, forward_together, parts_of, rounds_of
 from .scratch import scratch, shared_scratch
 
@@ -38,7 +37,7 @@ class Pass:
                 adds = len(sizes) > 1
                 program.more = [scratch(param.shape, dtype) for param in params] if adds else None
             self.programs.append(program)
-        self.moments = zero_moments([len(norm.x) for norm in self.programs[0].norms])
+        self.moments = self.programs[0].new_moments()
         self.rounds = rounds_of(self.programs, N, self.moments)  # parts wait for each other at batch norm
 
     def forward(self, X, params, y=None, draws=None):
@@ -50,7 +49,8 @@ class Pass:
         Y = None if self.with_loss else np.empty((*self.programs[0].logits.shape[:-1], len(X)), X.dtype)
         sums = 0
         for assigned in self.rounds:
-            self._load(assigned, params)
+            for program, _ in assigned:
+                program.load(params)
             sums = sums + forward_together(assigned, X, y, self.moments, draws)
             for program, part in assigned:
                 if not self.with_loss:
@@ -67,15 +67,11 @@ class Pass:
         N, *shape = self.shape
         dx = np.empty((*shape, N), self.programs[0].x.dtype) if self.input_grad else None
         for assigned in reversed(self.rounds):  # the last one is still in the cache
-            self._load(assigned, params)
-            for program, part in assigned if not self.with_loss else ():
-                program.handed_back = np.moveaxis(dy[part], 0, -1)
+            for program, part in assigned:
+                program.load(params)
+                program.handed_back = None if self.with_loss else np.moveaxis(dy[part], 0, -1)
             add, scale = assigned is not self.rounds[-1], scale if self.with_loss else 1
             backward_together(assigned, self.moments, scale, grads, add=add, dx=dx)
             for program, _ in assigned:
                 program.unload()
         return dx
-
-    def _load(self, assigned, params):
-        for program, _ in assigned:
-            program.load(params)

@@ -15,11 +15,11 @@ import math
 
 import numpy as np
 
-from ...layers import batch_norm, zero_moments
+from ...layers import batch_norm
 from ...layers.functions import EACH_BY_ITSELF, function_of, output_shapes
-from ...layers.labels import right_answers
+from ...layers.loss import right_answers
 from ...spans import span
-from ..stages import Idle, Stages, norm_channels
+from ..stages import Idle, Stages
 from .choose import make_stages
 from .stages import OtherLoss, SoftmaxCrossEntropy
 
@@ -40,19 +40,7 @@ MOST_IDLE = 12
 _idle = Idle(MOST_IDLE)  # lists of programs
 
 
-def in_parts(
-    X,
-    y,
-    params,
-    network,
-    grads,
-    ready=None,
-    moments=(),
-    scale=1.0,
-    draws=None,
-    loss=None,
-    dx=None,
-):
+def in_parts(X, y, params, network, grads, ready=None, moments=(), scale=1.0, draws=None, loss=None, dx=None):
     """Loss and gradients, as in networks/plain.py; the moments of batch norm's inputs are written to ``moments``.
 
     ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,). The cross-entropy is summed over
@@ -79,8 +67,8 @@ def outputs(X, params, network, statistics=()):
 
     ``statistics``: the mean and variance of each batch norm layer, in one list.
     """
-    moments = () if statistics else zero_moments(norm_channels(network, params))
     with borrowed_programs(network, params, X, statistics) as programs:
+        moments = () if statistics else programs[0].new_moments()
         Y = np.empty((len(X), *programs[0].logits.shape[:-1]), X.dtype)
         for assigned in rounds_of(programs, len(X), moments):
             forward_together(assigned, X, None, moments)
@@ -106,16 +94,16 @@ def forward_together(assigned, X, y, moments, draws=None):
     an array of two, the summed loss and how many images have their label as the largest logit; 0 without labels ``y``.
     """
     with span("forward"):
-        programs = [program for program, _ in assigned]
-        for program, part in assigned:
-            program.begin(X[part], draws and draws.after(part.start))
-        for i, whole in enumerate(moments):
-            for program in programs:
-                program.forward_to(i)
-            whole[...] = sum(program.norms[i].moments for program in programs)
-            for program in programs:
-                program.norms[i].whole = whole
-        return sum(program.forward_to_the_end(None if y is None else y[part]) for program, part in assigned)
+        for i in range(len(assigned[0][0].norms) + 1):
+            for program, part in assigned:
+                if i == 0:
+                    program.begin(X[part], draws and draws.after(part.start))
+                program.forward(i)
+            for whole in moments[i : i + 1]:
+                whole[...] = sum(program.norms[i].moments for program, _ in assigned)
+                for program, _ in assigned:
+                    program.norms[i].whole = whole
+        return 0 if y is None else sum(program.sums(y[part]) for program, part in assigned)
 
 
 def backward_together(assigned, moments, scale, grads, ready=None, add=False, dx=None):
@@ -124,24 +112,18 @@ def backward_together(assigned, moments, scale, grads, ready=None, add=False, dx
     ``add``: whether to add those of the first part as well. ``dx`` (..., N): where to write the gradient of X, or None.
     """
     with span("backward"):
-        programs = [program for program, _ in assigned]
-        for program in programs:
-            program.begin_backward(scale)
-
-        def back(program, i=None):
-            is_last = program is programs[-1]
-            program.backward_to(i, grads, add or program is not programs[0], ready if is_last else None)
-
-        for i in reversed(range(len(moments))):
-            for program in programs:
-                back(program, i)
-            whole_sums = sum(program.norms[i].sums for program in programs)
-            for program in programs:
-                program.norms[i].whole_sums = whole_sums
-        for program, part in assigned:
-            back(program)
-            if dx is not None:  # at once: programs may share scratch arrays
-                dx[..., part] = program.stages[0].dx[..., : program.m]
+        for i in reversed(range(len(moments) + 1)):
+            for program, part in assigned:
+                if i == len(moments):
+                    program.begin_backward(scale)  # only now: programs may share scratch arrays
+                is_last = program is assigned[-1][0]
+                program.backward(i, grads, add or program is not assigned[0][0], ready if is_last else None)
+                if i == 0 and dx is not None:
+                    dx[..., part] = program.stages[0].dx[..., : program.m]
+            if i:
+                whole_sums = sum(program.norms[i - 1].sums for program, _ in assigned)
+                for program, _ in assigned:
+                    program.norms[i - 1].whole_sums = whole_sums
 
 
 @contextlib.contextmanager
@@ -200,8 +182,8 @@ class Program(Stages):
 
     def __init__(self, network, params, shape, dtype, n, input_grad=False):
         self.n = n
-        self.x = np.empty((*shape, n), dtype)
-        super().__init__(network, params, self.x, shape, make_stages, input_grad)
+        super().__init__(network, params, np.empty((*shape, n), dtype), shape, make_stages, input_grad)
+        self.cuts = [0, *map(self.stages.index, self.norms), len(self.stages)]
         self.more = [np.empty_like(param) for param in params] if self.norms else None  # gradients to be added
         self.logits, self.cross_entropy, self.handed_back = self.stages[-1].y, None, None
 
@@ -226,26 +208,23 @@ class Program(Stages):
 
     def begin(self, X, draws=None):
         """Take up to n images. Without ``draws``, nothing is random."""
-        self.m, self.next = len(X), 0
+        self.m = len(X)
         np.copyto(self.x[..., : self.m], X.transpose(*range(1, X.ndim), 0))
-        if self.m < self.n:
-            self.x[..., self.m :] = 0
+        self.x[..., self.m :] = 0
         self.use_draws(draws)
 
-    def forward_to(self, i):
-        """Go forward to batch norm layer i, and measure the moments of its input."""
-        stop = self.stages.index(self.norms[i])
-        for stage in self.stages[self.next : stop]:
-            stage.forward()
-        self.norms[i].measure()
-        self.next = stop
+    def forward(self, i):
+        """Go forward from batch norm layer i - 1, or the first stage, to layer i, and measure the moments of its input.
 
-    def forward_to_the_end(self, y):
-        """Go forward through the other stages; return an array of two as in `forward_together`, or 0 without ``y``."""
-        for stage in self.stages[self.next :]:
+        Behind the last of these layers, go to the end.
+        """
+        for stage in self.stages[self.cuts[i] : self.cuts[i + 1]]:
             stage.forward()
-        if y is None:
-            return 0
+        if i < len(self.norms) and self.norms[i].statistics is None:
+            self.norms[i].measure()
+
+    def sums(self, y):
+        """An array of two, as in `forward_together`."""
         return np.array([self.loss.forward(y), right_answers(self.logits[:, : self.m].T, y)])
 
     def begin_backward(self, scale):
@@ -256,16 +235,15 @@ class Program(Stages):
         dy[..., self.m :] = 0
         if scale != 1:
             np.multiply(dy, dy.dtype.type(scale), out=dy)
-        self.next = len(self.stages)
 
-    def backward_to(self, i, grads, add, ready):
-        """Go back to batch norm layer i, and measure its sums; or, if i is None, back to the first stage.
+    def backward(self, i, grads, add, ready):
+        """Go back to batch norm layer i - 1, and measure its sums; or, if i is 0, to the first stage.
 
         With ``grads``, the sums of gradients are written there, from the last stage to the first, or added to what is
         there.
         """
-        stop = 0 if i is None else self.stages.index(self.norms[i]) + 1
-        for stage, owned in reversed([*zip(self.stages, self.owners, strict=True)][stop : self.next]):
+        start, stop = self.cuts[i] + (i > 0), self.cuts[i + 1] + 1  # layer i itself goes back now that it has all sums
+        for stage, owned in reversed([*zip(self.stages, self.owners, strict=True)][start:stop]):
             stage.backward(self.dy)
             self.dy = stage.dx
             if grads is not None and owned.start < owned.stop:
@@ -277,6 +255,5 @@ class Program(Stages):
                     ready(owned.start)
             if self.dy is None:
                 break
-        self.next = stop
-        if i is not None:
-            self.norms[i].measure_back(self.dy)
+        if i:
+            self.norms[i - 1].measure_back(self.dy)

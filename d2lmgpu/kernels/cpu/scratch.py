@@ -49,3 +49,23 @@ def shared_scratch(paper):
         yield
     finally:
         _thread.paper = None
+
+
+class RunningSum:
+    """A sum over micro-batches, the ``total``. The first term is written there directly."""
+
+    def __init__(self, shape, dtype):
+        self.total = scratch(shape, dtype)
+        self._other = scratch(shape, dtype)
+        self.begin()
+
+    def begin(self):
+        """Forget the sum."""
+        self._is_first = True
+
+    def add(self, function, *arguments):
+        """Add the result of ``function(*arguments, out=...)``."""
+        function(*arguments, out=self.total if self._is_first else self._other)
+        if not self._is_first:
+            np.add(self.total, self._other, out=self.total)
+        self._is_first = False

@@ -8,8 +8,7 @@ program forgets them. Images are last in every array.
 import numpy as np
 
 from ..stages import WrittenLayer
-from .products import RunningSum
-from .scratch import scratch
+from .scratch import RunningSum, scratch
 from .squares import Squares, places_of, pooled_shape
 
 
@@ -98,26 +97,6 @@ class Frame:
 
     def backward(self, dy):
         self.dx = dy[self.inside]
-
-
-class Half:
-    """x of any shape → y, rounded to float16; on the way back, dy is rounded in place."""
-
-    def __init__(self, x):
-        self.x, self.y = x, np.empty_like(x)
-        self.small = np.empty(x.shape, np.float16)
-
-    def forward(self):
-        self._round(self.x, self.y)
-
-    def backward(self, dy):
-        self._round(dy, dy)
-        self.dx = dy
-
-    def _round(self, source, target):
-        with np.errstate(over="ignore"):
-            np.copyto(self.small, source, casting="same_kind")
-        np.copyto(target, self.small)
 
 
 class AsWritten(WrittenLayer):

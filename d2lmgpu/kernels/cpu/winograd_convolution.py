@@ -1,7 +1,7 @@
 """A convolution with the ReLU and pooling that follow it, as one stage: by Winograd's method.
 
     pixels     (H, W, C, n)           of x, sorted so that sides come first
-      ↓ Bᵀ                            along one side, then along the other: overlapping_tiles.py
+      ↓ Bᵀ                            along one side, then along the other: `OverlappingTiles`
     values     (T, t, T, t, C, n)     of T × T tiles at t × t points
       ↓ kernels (t, t, O, C)          for each point a matrix product over channels
     products   (t, T, t, O, n)        of a row of tiles
@@ -22,12 +22,61 @@ from collections import namedtuple
 import numpy as np
 
 from ...layers.winograd import ONE, transforms
-from .overlapping_tiles import OverlappingTiles
-from .products import RunningSum
-from .scratch import scratch, scratch_of_zeros
+from .scratch import RunningSum, scratch, scratch_of_zeros
 from .squares import Squares, places_of
 
+STAIRCASE = 3
+"""The number of tiles whose gradients one matrix adds up: with more tiles, most of it would be zeros."""
+
 RowOfTiles = namedtuple("RowOfTiles", "values z squares y dy")
+
+
+class OverlappingTiles:
+    """Tiles along one side of images: cut out and transformed by one product, and added up again by another.
+
+    Neighbouring tiles of t pixels begin m pixels apart, m < t, and so overlap. On the way forward, a product reads each
+    tile where it lies; no tile is copied. On the way back, what overlaps must be added up; that is also a product, with
+    a staircase of B's.
+
+        values  ←  Bᵀ  x x x x · · · ·         dpixels  =  B ·   values' gradients
+                   Bᵀ  · · x x x x · ·                     B B
+                   Bᵀ  · · · · x x x x                     · B
+                                                           ...
+
+    Bᵀ (t, t) along the last axis but one: pixels (..., (T - 1)·m + t, L) → values (..., T, t, L).
+
+    ``dpixels``: where to write the pixels' gradient, or None; the gradient of the values is read from where the values
+    were.
+    """
+
+    def __init__(self, Bt, step, pixels, values, dpixels):
+        *lead, T, t, L = values.shape
+        *lead_strides, row, number = pixels.strides
+        strides = (*lead_strides, step * row, row, number)
+        self.tiles = np.lib.stride_tricks.as_strided(pixels, values.shape, strides, writeable=False)
+        self.Bt, self.values, self.staircases = Bt, values, []
+        if dpixels is not None:
+            count = -(-T // STAIRCASE)
+            for first, last in ((i * T // count, (i + 1) * T // count) for i in range(count)):
+                B = np.zeros(((last - first - 1) * step + t, (last - first) * t), Bt.dtype)
+                for i in range(last - first):
+                    B[i * step : i * step + t, i * t : (i + 1) * t] = Bt.T
+                target = dpixels[..., first * step : first * step + len(B), :]
+                # The first rows already hold what the previous staircase has added up.
+                seam = target[..., : t - step if first else 0, :]
+                source = values[..., first:last, :, :].reshape(*lead, (last - first) * t, L)
+                self.staircases.append((B, source, target, seam, scratch(seam.shape, Bt.dtype)))
+
+    def forward(self):
+        np.matmul(self.Bt, self.tiles, out=self.values)
+
+    def backward(self):
+        for B, values, target, seam, saved in self.staircases:
+            if seam.size:
+                np.copyto(saved, seam)
+            np.matmul(B, values, out=target)
+            if seam.size:
+                np.add(seam, saved, out=seam)
 
 
 class WinogradConvolution:

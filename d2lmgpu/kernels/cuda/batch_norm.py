@@ -1,6 +1,6 @@
 """Batch normalisation on GPUs: how its kernels are launched, and the stage that a program makes of it.
 
-The head of batch_norm.cu says what the kernels do, and where they may be interrupted.
+The head of batch_norm.cu says what the kernels do.
 """
 
 from typing import NamedTuple
@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...layers.batch_norm import EPSILON, MOMENTUM
-from .launch import Launch, ceil_div, macros, rounding
-from .run import empty, run
+from .launch import Launch, ceil_div, empty, macros, rounding, run
 
 MOST_BLOCKS = 1024
 """The most blocks of a launch: about eight per multiprocessor of a large GPU, so all are busy and partial sums few."""
@@ -83,16 +82,15 @@ def _options(norm):
 class BatchNorm:
     """x (N, C, H, W) or (N, C) → y, normalised, after ReLU if ``relu``, and pooled.
 
-    ``count`` (1,): how many of the N are examples. ``half``: whether y is rounded to float16.
-
-    `measure` writes the moments of x to ``whole``; if ``statistics``, (mean, variance), are given, these are used.
+    ``count`` (1,): how many of the N are examples. ``half``: whether y is rounded to float16. `forward` writes the
+    moments of x to ``whole``; if ``statistics``, (mean, variance), are given, it uses these.
     """
 
     def __init__(self, x, S, max_pool, relu, input_grad, count, half=False):
         N, *shape = x.shape
         norm = Norm(*shape, S=S, max_pool=max_pool, relu=relu)
         sides = [side // S for side in shape[1:]]
-        self.x, self.N, self.count = x, np.int32(N), count
+        self.x, self.N, self.count, self.channels = x, np.int32(N), count, norm.C
         self.y = empty((N, norm.C, *sides))
         self.mask = empty(self.y.shape, np.uint16)
         self.dx = empty(x.shape) if input_grad else None
@@ -106,27 +104,20 @@ class BatchNorm:
         self.workspace = empty(size, np.float64)  # forward of partial moments, backward of partial sums
         self.sums, self.whole, self.statistics = empty((2, norm.C), np.float64), None, None
 
-    def measure(self):
-        """Compute the moments of x."""
-        run(self.moments, self.x, self.count, self.workspace, self.N)
-        parts = np.int32(self.moments.grid[0])
-        run(self.moments_sum, self.workspace, self.count, self.whole, parts, self.N)
-
     def forward(self, weight, bias):
-        if self.statistics:
-            how, statistics = self.normalise_fixed, self.statistics
-        else:
+        how, statistics = self.normalise_fixed, self.statistics
+        if statistics is None:
+            run(self.moments, self.x, self.count, self.workspace, self.N)
+            parts = np.int32(self.moments.grid[0])
+            run(self.moments_sum, self.workspace, self.count, self.whole, parts, self.N)
             how, statistics = self.normalise, [self.whole]
         run(how, self.x, weight, bias, *statistics, self.count, self.y, self.mask, self.N)
 
-    def measure_back(self, dy, grads):
-        """Compute the sums of dz and of dz · x̂, and the gradients of weight and bias."""
+    def backward(self, dy, params, grads):
+        """Compute the sums of dz and of dz · x̂, the gradients of weight and bias, and ``dx``, if it is wanted."""
         run(self.gradient_sums, self.x, dy, self.mask, self.whole, self.count, self.workspace, self.N)
         parts = np.int32(self.gradient_sums.grid[0])
         run(self.gradient_sums_sum, self.workspace, self.whole, self.sums, *grads, parts)
-
-    def backward(self, dy, params, grads):
-        """Compute ``dx``, if it is wanted."""
         if self.dx is not None:
             arrays = self.x, dy, self.mask, params[0], self.whole, self.sums, self.count, self.dx
             run(self.input_grad, *arrays, self.N)

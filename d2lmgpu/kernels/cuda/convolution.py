@@ -42,10 +42,8 @@ class Convolution(NamedTuple):
 def conv_forward(conv, N):
     """x, weight, bias → y, mask. Arguments: x, weight, bias, y, mask, N.
 
-    Like all functions here, it raises ValueError if S is not in 1..4, a kernel is larger than 32 × 32, or no output is
-    left.
+    Like all functions here, it relies on `check`, which `winograd.choose` calls first.
     """
-    check(conv)
     PY, PX = {1: (2, 4), 2: (1, 2)}.get(conv.S, (1, 1))  # squares of a thread's tile
     K = conv.KH * conv.KW
     quads = evenly(ceil_div(conv.O, 4), 16)
@@ -77,7 +75,6 @@ def conv_forward(conv, N):
 
 def conv_input_grad(conv, N):
     """dy, mask, weight → dx. Arguments: dy, mask, weight, dx, N. Version 2 if 3 needs too much of anything."""
-    check(conv)
     tiles = ceil_div(conv.H, 8) * ceil_div(conv.W, 8)
     second = Launch("conv_input_grad.cu", "conv_input_grad_v2", conv.options, (tiles, conv.C, N), (8, 8))
     ZH, ZW = conv.PH * conv.S, conv.PW * conv.S
@@ -104,7 +101,6 @@ def conv_weight_grad(conv, N, multiprocessors=132):
     Arguments: x, dy, mask, workspace, N. If the launch's ``workspace`` is 0, because kernels are large, they are x, dy,
     mask, dweight, dbias, N. ``multiprocessors``: how many the GPU has.
     """
-    check(conv)
     return _conv_weight_grad_strips(conv, N, multiprocessors) or conv_weight_grad_tiles(conv, N, multiprocessors)
 
 
@@ -190,6 +186,7 @@ def _columns(conv):
 
 
 def check(conv):
+    """Raise ValueError if S is not in 1..4, a kernel is larger than 32 × 32, or no output is left."""
     if not 1 <= conv.S <= 4:
         raise ValueError(f"pooling of {conv.S} × {conv.S}: these kernels pool squares of 1 to 4")
     if max(conv.KH, conv.KW) > 32:

@@ -1,8 +1,14 @@
-"""How the dense layer's kernels are launched: dense.cu."""
+"""Dense layers on GPUs: how the kernels of dense.cu and head.cu are launched, and the stages made of them.
 
+The head of a network is its last dense layer together with softmax and cross-entropy, as one launch of head.cu.
+"""
+
+import contextlib
 from typing import NamedTuple
 
-from .launch import SHARED_BYTES, Launch, ceil_div, macros
+import numpy as np
+
+from .launch import SHARED_BYTES, Launch, ceil_div, empty, evenly, macros, rounding, run
 
 TILES = (32, 64, 32), (32, 32, 32), (16, 16, 64)
 """The rows and columns of a tile, and the steps of the sum at a time: large tiles need fewer loads."""
@@ -11,6 +17,12 @@ TILES_OF_TENSOR_CORES = (64, 32, 32), (32, 32, 32), (16, 32, 64)
 
 ENOUGH_BLOCKS = 96
 """The number of blocks that keeps a GPU of about a hundred multiprocessors busy."""
+
+MOST_CLASSES = 32
+"""The most classes: a thread has all logits of an image in its registers."""
+
+ROWS = 8
+"""The images of a block of the head."""
 
 
 class DenseLaunches(NamedTuple):
@@ -59,3 +71,63 @@ def _tiles(rows, columns, factors, tiles):
         if grid[0] * grid[1] >= ENOUGH_BLOCKS:
             break
     return options, grid
+
+
+class Dense:
+    """x (N, D) → y (N, O), with ReLU if ``relu``."""
+
+    beside = contextlib.nullcontext()
+
+    def __init__(self, x, outputs, relu, input_grad, launches):
+        self.x, self.N, self.relu, self.launches = x, np.int32(len(x)), relu, launches
+        self.y = empty((len(x), outputs))
+        self.dx = empty(x.shape) if input_grad else None
+
+    def forward(self, weight, bias):
+        run(self.launches.forward, self.x, weight, bias, self.y, self.N)
+
+    def backward(self, dy, params, grads):
+        self.weight_grad(dy, grads)
+        if self.dx is not None:
+            run(self.launches.input_grad, dy, self.y, params[0], self.dx, self.N)
+
+    def weight_grad(self, dy, grads):
+        with self.beside:
+            run(self.launches.weight_grad, self.x, dy, self.y, *grads, self.N)
+
+
+def head(D, O, N, input_grad=True, kind=None):
+    """x, weight, bias, labels → logits, losses, hits, dlogits, dx. ``kind`` is a value of `stages.PRECISIONS`.
+
+    In "float16", logits and dx are rounded, too. Arguments: x, weight, bias, labels, count, scale, logits, losses,
+    hits, dlogits, dx, N. Without ``input_grad``, dx is not written. This is for at most `MOST_CLASSES` outputs; see
+    `can_be_head`.
+    """
+    each = evenly(ceil_div(D, 32), min(8, 96 // O))  # inputs of a thread at a time: more would need too many registers
+    options = macros(D=D, O=O, INPUT_GRAD=input_grad, ROWS=ROWS, CHUNK=32 * each)
+    options += macros(HALF_FACTORS=True) if kind else ()
+    how = Launch("head.cu", "head", options, (ceil_div(N, ROWS),), (32 * ROWS,))
+    return rounding(how, out=kind is not None)
+
+
+def can_be_head(stage):
+    """Whether a program's last stage and the loss can be a `Head`."""
+    return isinstance(stage, Dense) and not stage.relu and stage.y.shape[1] <= MOST_CLASSES
+
+
+class Head:
+    """A network's last `Dense` stage and the loss: forward also computes what backward begins with, and dx."""
+
+    def __init__(self, dense, labels, count, scale, losses, hits, dlogits, kind):
+        self.x, self.y, self.dx = dense.x, dense.y, dense.dx
+        self.dense, self.N = dense, dense.N
+        (N, D), O = self.x.shape, self.y.shape[1]
+        self.launch = head(D, O, N, self.dx is not None, kind)
+        dx = dlogits if self.dx is None else self.dx  # any array will do: then it is not written
+        self.arguments = labels, count, scale, self.y, losses, hits, dlogits, dx, np.int32(N)
+
+    def forward(self, weight, bias):
+        run(self.launch, self.x, weight, bias, *self.arguments)
+
+    def backward(self, dy, params, grads):
+        self.dense.weight_grad(dy, grads)

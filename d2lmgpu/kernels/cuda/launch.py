@@ -1,16 +1,27 @@
-"""How each kernel is launched: its macros, its grid and its block.
+"""How each kernel is launched: its macros, its grid and its block; and from its source text to its launch.
 
 A CUDA kernel is compiled for one layer's shape, because a compiler that knows all sizes can keep a thread's numbers in
 registers. The batch size N is an argument: it may change without compiling again. The sizes computed here are those
 that the comments in the ``.cu`` files ask for.
 
-Kernels count elements in int, so no array may have 2³¹ elements or more. Do not launch anything for N = 0.
+Kernels count elements in int, so no array may have 2³¹ elements or more. Do not launch anything for N = 0. Each kernel
+is compiled when it is first used on a GPU; the CUDA files are installed with the package.
 """
 
+import re
+import threading
+from importlib import resources
 from typing import NamedTuple
+
+import numpy as np
 
 SHARED_BYTES = 48 * 1024
 """The shared memory that any block may have."""
+
+TENSOR_CORES = 75
+"""The compute capability, times ten, from which tensor cores multiply float16 as mma.cuh does."""
+
+_thread = threading.local()
 
 
 class Launch(NamedTuple):
@@ -22,6 +33,56 @@ class Launch(NamedTuple):
     grid: tuple[int, ...]
     block: tuple[int, ...]
     workspace: int = 0  # float32 numbers of scratch memory that the kernel takes as an argument
+
+
+def run(how, *arguments):
+    """Launch a kernel on the current stream; it is compiled when it is first used on this device."""
+    kernels = _thread.__dict__.setdefault("kernels", {})
+    key = (current_card(), how.file, how.options, how.name)
+    if key not in kernels:
+        kernels[key] = _module(how.file, how.options).get_function(how.name)
+    kernels[key](how.grid, how.block, arguments)
+
+
+def _module(file, options):
+    import cupy
+
+    modules = _thread.__dict__.setdefault("modules", {})
+    key = (current_card(), file, options)
+    if key not in modules:
+        modules[key] = cupy.RawModule(code=read(file), options=("-std=c++17", *options))
+    return modules[key]
+
+
+def empty(shape, dtype=np.float32):
+    """A new array on the current GPU, with arbitrary contents."""
+    import cupy
+
+    return cupy.empty(shape, dtype)
+
+
+def current_card():
+    """The number of the GPU that is current on this thread."""
+    import cupy
+
+    return cupy.cuda.runtime.getDevice()
+
+
+def finish_card():
+    """Wait until the current GPU has done all work, in all streams."""
+    import cupy
+
+    cupy.cuda.Device().synchronize()
+
+
+def read(name):
+    """The text of a CUDA file, for ``cupy.RawModule(code=...)``. Raises FileNotFoundError if there is no such file.
+
+    Each ``#include "..."`` of a file in this folder is replaced by the file's text, because a compiler that is given
+    text instead of a file does not know where to look.
+    """
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return re.sub(r'^#include "(.+)"$', lambda line: read(line[1]), text, flags=re.MULTILINE)
 
 
 def macros(**values):
@@ -133,3 +194,20 @@ def add(n, dtype="float32"):
     """Arguments: dst, src, n. For float32, float64 or int64."""
     options = macros(LONG=True) if dtype == "int64" else macros(DOUBLE=dtype == "float64")
     return streaming("add.cu", "add", n, options)
+
+
+def mixed_precision(name, n, interval=1):
+    """A kernel of mixed_precision.cu on n numbers. ``interval``: the interval of update_scale."""
+    blocks, threads = (1, 1) if name == "update_scale" else (min(ceil_div(n, 256), 1024), 256)
+    return Launch("mixed_precision.cu", name, macros(INTERVAL=interval), (blocks,), (threads,))
+
+
+def optimize(name, params, grads, state, rates, sizes, step, scale, overflow, taken):
+    """Do a step of the optimiser ``name``; the other arguments are arrays, as in optimizers.cu, and are not empty."""
+    n = params.size
+    if name == "sgd":
+        how = mixed_precision("scaled_sgd", n)
+        run(how, params, grads, rates, step, scale, overflow, np.int32(n))
+        return
+    numbers = [rates, sizes, step, scale, overflow] + [taken] * (name == "adam")
+    run({"momentum": momentum, "adam": adam}[name](n), params, grads, *state, *numbers, np.int32(n))

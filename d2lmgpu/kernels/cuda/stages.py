@@ -2,7 +2,7 @@
 
 Every stage has its output ``y``, ``forward(*params)``, and ``backward(dy, params, grads)``, which sets ``dx`` and
 writes the parameters' gradients. No stage needs these gradients as input, so they are computed within ``beside``, a
-context manager that a program may replace by one that leaves them to another stream (see branches.py).
+context manager that a program may replace by one that leaves them to another stream (see streams.py).
 """
 
 import contextlib
@@ -15,7 +15,8 @@ from ...layers.functions import POOLS, function_of, relu_and_pool
 from ..stages import WrittenLayer
 from . import choose, convolution, launch
 from .batch_norm import BatchNorm
-from .run import empty, run
+from .dense import Dense
+from .launch import empty, run
 
 PRECISIONS = {"float32": None, "mixed": "float16"}
 """What products' factors are rounded to: in mixed precision, as networks/mixed.py says.
@@ -117,29 +118,6 @@ class WinogradConvolution(Convolution):
     def input_grad(self, dy, weight):
         """As in `Convolution`, with the weights as `prepare` has transformed them."""
         super().input_grad(dy, self.u_back if self.launches.transposed else weight)
-
-
-class Dense:
-    """x (N, D) → y (N, O), with ReLU if ``relu``."""
-
-    beside = contextlib.nullcontext()
-
-    def __init__(self, x, outputs, relu, input_grad, launches):
-        self.x, self.N, self.relu, self.launches = x, np.int32(len(x)), relu, launches
-        self.y = empty((len(x), outputs))
-        self.dx = empty(x.shape) if input_grad else None
-
-    def forward(self, weight, bias):
-        run(self.launches.forward, self.x, weight, bias, self.y, self.N)
-
-    def backward(self, dy, params, grads):
-        self.weight_grad(dy, grads)
-        if self.dx is not None:
-            run(self.launches.input_grad, dy, self.y, params[0], self.dx, self.N)
-
-    def weight_grad(self, dy, grads):
-        with self.beside:
-            run(self.launches.weight_grad, self.x, dy, self.y, *grads, self.N)
 
 
 class Flatten:
