@@ -1,4 +1,3 @@
-# PYTHON_ARGCOMPLETE_OK: a shell may start this to complete a line (see completion.py)
 """The command ``d2lmgpu``: each subcommand parses its options, calls one public function, and prints the results.
 
 The exit code is 0 only on success. It is 2, with one line on standard error, for bad input; 1 if training diverged,

@@ -31,10 +31,10 @@ def add_to(command):
     also = ", ".join(name for name in NAMES if name not in summing.split(","))
     add_devices(command, default="2, or 1 per process if there are several")
     help = f"names, separated by commas; also {also}, and mpi under mpiexec"
-    add_option(command, "--algorithms", str, summing, help, (*NAMES, "mpi"))
+    add_option(command, "--algorithms", str, summing, help)
     add_option(command, "--sizes", str, "4K,512K,64M", "bytes of the array on each device, separated by commas")
     help = f"simulate, on the wires in a file or on one of: {', '.join(TOPOLOGIES)}"
-    action = add_option(command, "--on", str, None, help, tuple(TOPOLOGIES))
+    action = add_option(command, "--on", str, None, help)
     declare(command, action, lambda options: None if options.on in TOPOLOGIES else options.on)
     command.add_argument("--invent", action="store_true", help="also invent an allreduce for the network of --on")
     add_output(command, "--json", "write the rows as JSON")

@@ -11,15 +11,10 @@ from ..devices import ENVIRONMENTS, choose_devices
 from ..output import check_apart, check_writable, each_output, save_figure, write_json
 
 
-def add_option(command, flag, kind, default, help, names=()):
-    """Add an option with a default value, which its help mentions unless it is None; return the option's action.
-
-    ``names``: values that a shell may complete.
-    """
+def add_option(command, flag, kind, default, help):
+    """Add an option with a default value, which its help mentions unless it is None; return the option's action."""
     help = help if default is None else f"{help} (default: {default})"
-    action = command.add_argument(flag, type=kind, default=default, metavar="X", help=help)
-    action.names = names
-    return action
+    return command.add_argument(flag, type=kind, default=default, metavar="X", help=help)
 
 
 def listed(kind):
@@ -108,7 +103,7 @@ def write_all(*results):
 
 def add_devices(command, default, environments=ENVIRONMENTS):
     """Add --environment, --devices and --memory-limit; ``default`` is the default of --devices that the help states."""
-    add_option(command, "--environment", str, "auto", ", ".join(environments), environments)
+    add_option(command, "--environment", str, "auto", ", ".join(environments))
     help = f"number of devices (2), or which ones (0,2 or gpu:0,cpu:0); default: {default}"
     command.add_argument("--devices", metavar="K", help=help)
     command.add_argument("--memory-limit", metavar="SIZE", help="bytes that each device may use, such as 512M or 1.5G")

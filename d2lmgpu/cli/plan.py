@@ -26,11 +26,11 @@ HERE = "this_machine"
 
 def add_to(command):
     """Add the options to the command's parser."""
-    add_option(command, "--split", str, "data", f"{', '.join(SPLITS)}, or a product such as {EXAMPLE}", SPLITS)
+    add_option(command, "--split", str, "data", f"{', '.join(SPLITS)}, or a product such as {EXAMPLE}")
     add_option(command, "--devices", int, 4, "number of devices")
-    add_option(command, "--allreduce", str, "ring", f"for a split over data: {', '.join(ALGORITHMS)}", ALGORITHMS)
+    add_option(command, "--allreduce", str, "ring", f"for a split over data: {', '.join(ALGORITHMS)}")
     networks = *TOPOLOGIES, HERE
-    add_option(command, "--on", str, "full_switch", f"network between the devices: {', '.join(networks)}", networks)
+    add_option(command, "--on", str, "full_switch", f"network between the devices: {', '.join(networks)}")
     add_option(command, "--speed", float, 1e12, f"multiplications per second of each device, unless on {HERE}")
     add_output(command, "--json", "write the result as JSON")
     add_output(

@@ -22,12 +22,11 @@ def add_settings(command, as_type=lambda kind: kind, names=ALL):
         if about.type is bool:
             _add_flag(group, flag, about)
         elif kind_of(about) == list[float]:
-            add_option(group, flag, numbers_or_auto, None, meaning(about), ["auto"])
+            add_option(group, flag, numbers_or_auto, None, meaning(about))
         else:
             read = as_splits if about.name == "split" and as_type is listed else as_type(kind_of(about))
             also = ", or a file FILE.py" if about.name == "network" else ""
-            known = about.metadata["allowed"] if kind_of(about) is str else ()
-            action = add_option(group, flag, read, about.default, meaning(about) + also, known)
+            action = add_option(group, flag, read, about.default, meaning(about) + also)
             if about.name in ("network", "init"):
                 declare_files(group, action)
 
