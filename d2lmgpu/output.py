@@ -75,24 +75,6 @@ def check_folder(path):
     check_writable(path / ".result")
 
 
-def check_apart(outputs, inputs):
-    """Raise ValueError if an output is the same file as another output or an input, or lies inside an input folder.
-
-    ``outputs`` and ``inputs`` map the name shown for a file to its path, to a list of paths, or to None. Streams may be
-    shared.
-    """
-    outputs = _each_path(outputs)
-    for i, (name, path) in enumerate(outputs):
-        for other, taken in outputs[:i]:
-            if same_file(path, taken):
-                raise ValueError(f"{name} {path} and {other} {taken} are the same file; give each its own")
-        for other, taken in _each_path(inputs):
-            if same_file(path, taken):
-                raise ValueError(f"{name} {path} would be written over {other} {taken}; give another name")
-            if target(taken) in target(path).parents:
-                raise ValueError(f"{name} {path} would be inside {other} {taken}; give another folder")
-
-
 def same_file(path, other):
     """Whether two paths lead, or will lead, to the same file, directly or through links. For streams this is False."""
     path, other = target(path), target(other)
@@ -226,9 +208,3 @@ def save_figure(path, draw):
 def _part(path):
     """The name of a new hidden file beside ``path``; random, since another program may be writing ``path``, too."""
     return path.with_name(f".{path.name}.{secrets.token_hex(3)}.part")
-
-
-def _each_path(named):
-    """(name, path) for each path in a dict of paths and lists of paths."""
-    each = [(name, paths if isinstance(paths, list) else [paths]) for name, paths in named.items()]
-    return [(name, path) for name, paths in each for path in paths if path]

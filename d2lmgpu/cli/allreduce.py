@@ -21,7 +21,7 @@ from ..collectives.network import TOPOLOGIES, read_wires, topology
 from ..collectives.simulate import simulate
 from ..devices import MOST_DEVICES
 from ..output import check_plot
-from .options import add_devices, add_option, add_output, declare, find_devices, write_results
+from .options import add_devices, add_option, add_output, find_devices, write_results
 from .ranks import join
 
 
@@ -34,8 +34,7 @@ def add_to(command):
     add_option(command, "--algorithms", str, summing, help)
     add_option(command, "--sizes", str, "4K,512K,64M", "bytes of the array on each device, separated by commas")
     help = f"simulate, on the wires in a file or on one of: {', '.join(TOPOLOGIES)}"
-    action = add_option(command, "--on", str, None, help)
-    declare(command, action, lambda options: None if options.on in TOPOLOGIES else options.on)
+    add_option(command, "--on", str, None, help)
     command.add_argument("--invent", action="store_true", help="also invent an allreduce for the network of --on")
     add_output(command, "--json", "write the rows as JSON")
     add_output(command, "--plot", "plot time and bandwidth by size (.png, .svg or .pdf)", check=check_plot)

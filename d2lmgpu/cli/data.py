@@ -2,12 +2,10 @@
 
 import argparse
 import re
-from pathlib import Path
 
 from ..arguments import shown
 from ..data import first_examples
 from ..fashion_mnist import load_fashion_mnist
-from ..idx import find_idx
 from ..images import image_shape, load_image_data
 from .options import add_input
 
@@ -18,7 +16,7 @@ MOST_PIXELS = 2**14
 def add_data(command, limit=int):
     """Add the options that choose the training data; ``limit`` is the function that reads --limit."""
     pictures = "pictures in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, or MNIST's files (default: Fashion-MNIST)"
-    add_input(command, "--data", pictures, "FOLDER", picture_folders)
+    add_input(command, "--data", pictures, "FOLDER")
     add_size(command, "width and height to which pictures are resized (default: their own, or 28x28 if they differ)")
     command.add_argument("--invert", action="store_true", help="the pictures show dark things on a bright background")
     command.add_argument("--limit", type=limit, metavar="N", help="train on only N examples, for a quick look")
@@ -63,10 +61,3 @@ def _input_shape(options):
         return None
     C, H, W = image_shape(options.data, "train")
     return options.channels or C, *(options.image_size or (H, W))
-
-
-def picture_folders(options):
-    """The folders in the --data folder from which pictures are read, or its IDX files; None without --data."""
-    if not options.data:
-        return None
-    return find_idx(options.data) or [str(Path(options.data, part)) for part in ("train", "test")]

@@ -21,7 +21,7 @@ from ..output import check_plot
 from ..plots import plot_confusion, plot_mistakes
 from ..training import confusion_matrix, load_model
 from ..words import legible, several
-from .data import add_size, picture_folders
+from .data import add_size
 from .options import add_devices, add_input, add_output, find_devices, write_results
 from .own_file import made_by
 from .ranks import add_ranks
@@ -32,7 +32,7 @@ def add_to(command):
     add_input(command, "checkpoint", "file written by d2lmgpu train --checkpoint", "CHECKPOINT")
     add_input(command, "files", "pictures of any size", nargs="*", default=[])
     test_set = "folder with the test set in FOLDER/test/CLASS/ (default: Fashion-MNIST)"
-    add_input(command, "--data", test_set, "FOLDER", picture_folders)
+    add_input(command, "--data", test_set, "FOLDER")
     invert = "the pictures show dark things on a bright background (default: as in training)"
     command.add_argument("--invert", action=BooleanOptionalAction, help=invert)
     network = "network's file, if the checkpoint was trained with layers that are your own functions"
