@@ -13,7 +13,7 @@ import numpy as np
 
 from .arguments import check_flag, check_list, check_path
 from .folders import visible
-from .idx import find_idx, load_idx, read_pictures
+from .idx import find_idx, load_idx, read_idx
 from .networks.build import check_input_shape
 from .words import legible
 
@@ -157,7 +157,7 @@ def image_shape(folder, part):
     Raises its ValueErrors.
     """
     files = find_idx(folder)
-    return read_pictures(files[0]).shape[1:] if files else picture_shape(Path(folder, part))
+    return read_idx(files[0])[:, None].shape[1:] if files else picture_shape(Path(folder, part))
 
 
 def _form(path):
@@ -179,8 +179,7 @@ def load_image_data(folder, input_shape=None, invert=False):
     Each part is read by `load_image_folder`; ``input_shape`` is by default the `picture_shape` of the training part.
 
     The folder may instead hold the four published files of MNIST, or of a data set in the same format (idx.py): then
-    the images have one channel and keep their size, and the classes' names are their labels. EMNIST's images, which are
-    stored transposed, are turned upright, and its classes have the names in its mapping file if that is in the folder.
+    the images have one channel and keep their size, and the classes' names are their labels.
 
     Raises ValueError if a part is missing, if the parts have different classes, or if files do not fit together.
     """
