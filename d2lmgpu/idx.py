@@ -5,25 +5,14 @@ the data; most are compressed by gzip (LeCun, Cortes and Burges, "The MNIST data
 """
 
 import gzip
-import re
 import struct
 import zlib
 from pathlib import Path
 
 import numpy as np
 
-from .folders import visible
-from .words import listed
-
-KINDS = {
-    "training images": r"train.*images.*idx3",
-    "training labels": r"train.*labels.*idx1",
-    "test images": r"(t10k|test).*images.*idx3",
-    "test labels": r"(t10k|test).*labels.*idx1",
-}
-"""Patterns for the names of a data set's four files: train-images-idx3-ubyte.gz, t10k-labels.idx1-ubyte, …"""
-END = r"[-.]?(ubyte)?(\.gz)?$"
-"""How these names end, so that half a download is none of them."""
+FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+"""The names of a data set's four files, each perhaps with ``.gz`` at its end."""
 
 BYTES = 8
 """The type of the data that are read."""
@@ -47,22 +36,21 @@ def read_idx(path):
 
 
 def find_idx(folder):
-    """The four files of a data set in a folder, in the order of `KINDS`, or None if the folder has none of them.
+    """The paths of a data set's four `FILES` in a folder, or None if the folder has none of them.
 
-    Of copies, such as a packed and an unpacked one, the packed one is taken, because it has a checksum. Raises
-    ValueError if the folder has only some of the files, or those of several data sets.
+    Of a packed and an unpacked copy, the packed one is taken, because it has a checksum. Raises ValueError if the
+    folder has only some of the files.
     """
-    paths, found = visible(folder) if Path(folder).is_dir() else (), {}
-    for kind, name in KINDS.items():
-        fitting = [path for path in paths if path.is_file() and re.search(name + END, path.name, re.IGNORECASE)]
-        found[kind] = {re.sub(r"\.gz$|\W", "", path.name.lower()): path for path in fitting}  # of copies the last
-    if not any(found.values()):
+    found = []
+    for name in FILES:
+        copies = Path(folder, f"{name}.gz"), Path(folder, name)
+        found.append(next(filter(Path.is_file, copies), None))
+    if not any(found):
         return None
-    for kind, files in found.items():
-        if len(files) != 1:
-            there = listed(path.name for path in files.values()) or "none"
-            raise ValueError(f"{folder} should have images and labels of one data set; of {kind} it has {there}")
-    return [path for files in found.values() for path in files.values()]
+    missing = [name for name, path in zip(FILES, found, strict=True) if path is None]
+    if missing:
+        raise ValueError(f"{folder} has only some of a data set's files; there is no {', no '.join(missing)}")
+    return found
 
 
 def load_idx(files):

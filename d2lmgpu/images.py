@@ -193,8 +193,7 @@ def check_folder(folder):
     """Raise ValueError unless there is such a folder."""
     check_path("folder", folder)
     if not Path(folder).is_dir():
-        what = "is a file" if Path(folder).exists() else "no such folder"
-        raise ValueError(f"{folder}: {what}; give a folder with one folder of pictures for each class")
+        raise ValueError(f"{folder}: no such folder; give a folder with one folder of pictures for each class")
 
 
 def class_names(folder):

@@ -176,7 +176,7 @@ def test_files_of_networks_with_one_name(squares, tmp_path, capsys):
     [
         (["--image-size", "32"], "--image-size is for your own pictures; add --data FOLDER"),
         (["--data", "FOLDER", "--image-size", "big"], "'big' should be width and height in pixels"),
-        (["--data", "FOLDER", "--channels", "2"], "--channels is 2; it should be 1 (grey) or 3 (colour)"),
+        (["--data", "FOLDER", "--channels", "2"], "the network takes 2 channels; pictures have 1 (grey) or 3 (colour)"),
         (["--data", "FOLDER", "--image-size", "4x4"], "layer 4 does not take images"),
         (["--network", "nothere.py"], "--network nothere.py: there is no such file"),
         (["--network", "empty.py"], "it should define network(input_shape, classes)"),

@@ -9,9 +9,6 @@ from ..fashion_mnist import load_fashion_mnist
 from ..images import image_shape, load_image_data
 from .options import add_input
 
-MOST_PIXELS = 2**14
-"""The most pixels that a side of a picture may have."""
-
 
 def add_data(command, limit=int):
     """Add the options that choose the training data; ``limit`` is the function that reads --limit."""
@@ -30,11 +27,10 @@ def add_size(command, help):
 
 def _size(text):
     """Read "64x48" as (48, 64), and "32" as (32, 32): height and width."""
-    found = re.fullmatch("([0-9]{1,5})(?:x([0-9]{1,5}))?", text.lower())
-    width, height = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-    if not (0 < width <= MOST_PIXELS and 0 < height <= MOST_PIXELS):
+    found = re.fullmatch("([1-9][0-9]{0,4})(?:x([1-9][0-9]{0,4}))?", text.lower())
+    if not found:
         raise argparse.ArgumentTypeError(f"{shown(text)} should be width and height in pixels, such as 32x32")
-    return height, width
+    return int(found[2] or found[1]), int(found[1])
 
 
 def find_data(options, limit=None):
@@ -44,8 +40,6 @@ def find_data(options, limit=None):
             if getattr(options, flag[2:].replace("-", "_")):
                 raise ValueError(f"{flag} is for your own pictures; add --data FOLDER")
         return first_examples(load_fashion_mnist(), limit)
-    if options.channels not in (None, 1, 3):
-        raise ValueError(f"--channels is {options.channels}; it should be 1 (grey) or 3 (colour)")
     return first_examples(load_image_data(options.data, _input_shape(options), options.invert), limit)
 
 
