@@ -22,16 +22,8 @@ PLOT_FORMATS = (".png", ".svg", ".pdf")
 
 
 def target(path):
-    """The absolute path of the file or folder that ``path`` names, or links to, whether it exists or not.
-
-    Raises OSError for a relative path if the current folder was deleted.
-    """
-    try:
-        return Path(path) if str(path).startswith(STREAMS) else Path(os.path.realpath(path))
-    except OSError:
-        raise FileNotFoundError(
-            f"{path}: the current folder no longer exists; change to another one, or give a path that begins with /"
-        ) from None
+    """The absolute path of the file or folder that ``path`` names, or links to, whether it exists or not."""
+    return Path(path) if str(path).startswith(STREAMS) else Path(os.path.realpath(path))
 
 
 def is_stream(path):
