@@ -159,8 +159,6 @@ def test_metrics_from_a_file(squares, tmp_path, capsys):
     assert "wrong" in capsys.readouterr().out
     history = json.loads(result.read_text())
     assert history["metrics"]["wrong"] == [pytest.approx(1 - history["test_accuracy"][0])]
-    command("train", *words, "--json", file, status=2)
-    assert "--metrics" in capsys.readouterr().err and "def wrong" in file.read_text()
 
 
 def test_files_of_networks_with_one_name(squares, tmp_path, capsys):

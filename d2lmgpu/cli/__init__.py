@@ -29,14 +29,13 @@ def main(arguments=None):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # not all encodings have all characters
     code = _run(arguments)
-    for stream in sys.stdout, sys.stderr:
-        try:
-            stream.flush()
-        except OSError as error:  # a closed pipe, a full disk: Python would try again as it exits
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            if stream is sys.stdout and not code:
-                say(f"d2lmgpu: error: cannot write to standard output: {error.strerror}", file=sys.stderr)
-                code = 2
+    try:
+        sys.stdout.flush()
+    except OSError as error:  # a closed pipe, a full disk: Python would try again as it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not code:
+            say(f"d2lmgpu: error: cannot write to standard output: {error.strerror}", file=sys.stderr)
+            code = 2
     return code
 
 
