@@ -115,25 +115,6 @@ def keep_aside(path):
             return aside
 
 
-@contextlib.contextmanager
-def each_output():
-    """Yield a function that calls its argument, such as `write_json`, and keeps any error for the end of the block.
-
-    So everything that can be written is written. At the end of the block, the first error is raised.
-    """
-    errors = []
-
-    def attempt(write, *arguments):
-        try:
-            write(*arguments)
-        except Exception as error:
-            errors.append(error)
-
-    yield attempt
-    if errors:
-        raise errors[0]
-
-
 def as_json(value, **how):
     """``value`` as JSON: the text that every file and page gets. ``how``: as for ``json.dumps``.
 

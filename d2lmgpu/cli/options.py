@@ -6,7 +6,7 @@ import os
 from ..arguments import check_path
 from ..collectives import parse_size
 from ..devices import ENVIRONMENTS, choose_devices
-from ..output import check_writable, each_output, same_file, save_figure, write_json
+from ..output import check_writable, same_file, save_figure, write_json
 
 
 def add_option(command, flag, kind, default, help):
@@ -74,11 +74,16 @@ def write_results(options, result=None, *others, **figures):
 
 
 def write_all(*results):
-    """Call ``write(path, result)`` for each (path, write, result) with a path; `each_output` raises errors last."""
-    with each_output() as attempt:
-        for path, write, result in results:
-            if path:
-                attempt(write, path, result)
+    """Call ``write(path, result)`` for each (path, write, result) with a path; the first error is raised at the end."""
+    errors = []
+    for path, write, result in results:
+        if path:
+            try:
+                write(path, result)
+            except Exception as error:  # what can be written is written
+                errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def add_devices(command, default, environments=ENVIRONMENTS):
