@@ -1,4 +1,3 @@
-# PYTHON_ARGCOMPLETE_OK
 """``python -m d2lmgpu`` is the command ``d2lmgpu``."""
 
 import sys

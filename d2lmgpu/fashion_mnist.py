@@ -4,13 +4,11 @@ The four original files are looked for in these places, in this order:
 
 1. the folder named by the environment variable ``D2LMGPU_DATA``,
 2. the package's own data: ``data/`` in a clone, or ``share/d2lmgpu/data/`` in an environment,
-3. ``data/`` in the current folder,
-4. the folder of Debian's package ``dataset-fashion-mnist``.
+3. ``data/`` in the current folder.
 
 A file is used only if its MD5 sum is right. A wrong file is never replaced and never silently ignored.
 """
 
-import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -23,11 +21,11 @@ from .shipped import shipped
 CLASSES = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 """The names of the classes with labels 0 to 9."""
 
-FILES = {  # MD5 sums of the published file, and of Debian's (the same data with a shorter gzip header)
-    "train-images-idx3-ubyte.gz": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "cf8536b0aa1a6ac5fa3f23001093305c"),
-    "train-labels-idx1-ubyte.gz": ("25c81989df183df01b3e8a0aad5dffbe", "10bea18fdb374794d4bb42e356e600c9"),
-    "t10k-images-idx3-ubyte.gz": ("bef4ecab320f06d8554ea6380940ec79", "f78720b4224f21cce2f2ccf2d7a94c9a"),
-    "t10k-labels-idx1-ubyte.gz": ("bb300cfdad3c16e7a12a480ee83cd310", "0d30e22e447f3c33dab9ed536400ac01"),
+FILES = {  # and their MD5 sums
+    "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+    "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+    "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
 }
 
 
@@ -49,13 +47,13 @@ def find_file(name):
     path = next(filter(os.path.exists, (folder / name for folder in _folders())), None)
     if path is None:
         raise DataError(
-            f"{name} was found nowhere: expected MD5 {FILES[name][0]}. Put the original file into a folder that you "
+            f"{name} was found nowhere: expected MD5 {FILES[name]}. Put the original file into a folder that you "
             f"name in D2LMGPU_DATA. Tried: {', '.join(str(folder / name) for folder in _folders())}"
         )
     found = hashlib.md5(path.read_bytes()).hexdigest()
-    if found not in FILES[name]:
+    if found != FILES[name]:
         raise DataError(
-            f"{path} is truncated or altered: expected MD5 {FILES[name][0]}, found {found} "
+            f"{path} is truncated or altered: expected MD5 {FILES[name]}, found {found} "
             f"({path.stat().st_size:,} bytes). Replace or remove it"
         )
     return path
@@ -65,6 +63,4 @@ def _folders():
     if os.environ.get("D2LMGPU_DATA"):
         yield Path(os.path.expanduser(os.environ["D2LMGPU_DATA"]))
     yield shipped("data/fashion-mnist")
-    with contextlib.suppress(OSError):  # the current folder was deleted
-        yield Path("data", "fashion-mnist").absolute()
-    yield Path("/usr/share/datasets/fashion-mnist")
+    yield Path("data", "fashion-mnist")

@@ -13,14 +13,11 @@ import numpy as np
 
 from .arguments import check_flag, check_list, check_path
 from .folders import visible
-from .idx import find_idx, load_idx, read_pictures
+from .idx import find_idx, load_idx, read_idx
 from .networks.build import check_input_shape
 from .words import legible
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
-
-WHITE = 2**16 - 1
-"""The value of white in a grey picture with 16 bits per pixel."""
 
 MOST_SIDE = 256
 """In pixels: pictures with a longer side are resized unless a shape is given."""
@@ -37,8 +34,8 @@ def read_images(paths, input_shape, invert=False):
 
     ``paths``: the names of the files, or of one.
 
-    Raises ValueError for a file that is not a complete picture, is too large, or has 32 bits per pixel, for a folder,
-    for no files, and for a C other than 1 and 3; OSError for a file that cannot be read.
+    Raises ValueError for a file that is not a complete picture, is too large, or has more than 8 bits per pixel, for a
+    folder, for no files, and for a C other than 1 and 3; OSError for a file that cannot be read.
     """
     from PIL import Image, ImageOps
 
@@ -51,8 +48,10 @@ def read_images(paths, input_shape, invert=False):
         raise ValueError("read_images: the list of paths is empty; give at least one picture")
     images = np.empty((len(paths), C, H, W), np.uint8)
     for image, path in zip(images, paths, strict=True):
-        with _opened(path) as picture:  # made upright, opaque, and grey or coloured
-            picture = _opaque(_of_8_bits(ImageOps.exif_transpose(picture))).convert(modes[C])
+        with _opened(path) as picture:
+            if picture.mode == "F" or picture.mode.startswith("I"):
+                raise ValueError("it has more than 8 bits per pixel; save it with 8")
+            picture = _opaque(ImageOps.exif_transpose(picture)).convert(modes[C])
         picture = picture.resize((W, H), Image.Resampling.LANCZOS)
         image[...] = np.asarray(picture).reshape(H, W, C).transpose(2, 0, 1)
     return 255 - images if invert else images
@@ -77,23 +76,6 @@ def _opened(path):
             raise
         why = "" if isinstance(error, Image.UnidentifiedImageError) else f": {error}"
         raise ValueError(f"{path} is not a readable picture{why}") from None
-
-
-def _of_8_bits(picture):
-    """A picture with 16 bits per pixel, which Pillow would clip at 255, converted to 8 bits; others are unchanged.
-
-    Raises ValueError for 32 bits, because no file says which number is white.
-    """
-    from PIL import Image
-
-    if picture.mode not in ("I", "F") and not picture.mode.startswith("I;"):
-        return picture
-    pixels = np.asarray(picture)
-    if picture.mode == "F" or pixels.min() < 0 or pixels.max() > WHITE:
-        raise ValueError("it has 32 bits per pixel; save it with 8 or 16 bits per pixel")
-    grey = np.round(pixels * (255 / WHITE)).astype(np.uint8)
-    grey[pixels == picture.info.get("transparency")] = 255  # the one value that means transparent
-    return Image.fromarray(grey)
 
 
 def _opaque(picture):
@@ -154,7 +136,7 @@ def picture_shape(folder):
 def image_shape(folder):
     """The best shape for the training images in a folder that `load_image_data` reads. Raises its ValueErrors."""
     files = find_idx(folder)
-    return read_pictures(files[0]).shape[1:] if files else picture_shape(Path(folder, "train"))
+    return read_idx(files[0])[:, None].shape[1:] if files else picture_shape(Path(folder, "train"))
 
 
 def _form(path):
@@ -176,8 +158,7 @@ def load_image_data(folder, input_shape=None, invert=False):
     Each part is read by `load_image_folder`; ``input_shape`` is by default the `picture_shape` of the training part.
 
     The folder may instead hold the four published files of MNIST, or of a data set in the same format (idx.py): then
-    the images have one channel and keep their size, and the classes' names are their labels. EMNIST's images, which are
-    stored transposed, are turned upright, and its classes have the names in its mapping file if that is in the folder.
+    the images have one channel and keep their size, and the classes' names are their labels.
 
     Raises ValueError if a part is missing, if the parts have different classes, or if files do not fit together.
     """
@@ -209,8 +190,7 @@ def check_folder(folder):
     """Raise ValueError unless there is such a folder."""
     check_path("folder", folder)
     if not Path(folder).is_dir():
-        what = "is a file" if Path(folder).exists() else "no such folder"
-        raise ValueError(f"{folder}: {what}; give a folder with one folder of pictures for each class")
+        raise ValueError(f"{folder}: no such folder; give a folder with one folder of pictures for each class")
 
 
 def class_names(folder):

@@ -11,7 +11,6 @@ from typing import Any
 from .arguments import check_flag
 from .devices.packages import needed
 from .in_a_tab import IN_A_TAB
-from .output import naming
 from .signals import listened_to, note
 from .words import REACHED, figures, several
 
@@ -133,9 +132,6 @@ class TensorBoard(Callback):
 
         self._writer = EventsWriter(self._events, f".{os.getpid()}.{time.time_ns()}")
         self._history, self._steps = history, steps
-        settings = {name: value for name, value in history.as_dict().items() if isinstance(value, (int, float, str))}
-        described = "  \n".join(f"{name}: {value}" for name, value in settings.items())
-        self._write(0, self._summary.text("settings", described))
 
     def on_step(self, epoch, step, loss):
         if loss is not None:
@@ -150,11 +146,11 @@ class TensorBoard(Callback):
         self._write_numbers(step, numbers | {"seconds/epoch": history.seconds_per_epoch[-1]})
         for number, param in enumerate(self.model().params if self._histograms else ()):
             self._write(step, self._summary.histogram(f"parameters/{number}", param, bins="auto"))
-        self._attempt(self._writer.flush)
+        self._writer.flush()
 
     def on_end(self, history):
         if self._writer is not None:  # training was started
-            self._attempt(self._writer.close)
+            self._writer.close()
 
     def _write_numbers(self, step, numbers):
         for tag, value in numbers.items():
@@ -164,11 +160,7 @@ class TensorBoard(Callback):
     def _write(self, step, summary):
         from tensorboardX.proto.event_pb2 import Event
 
-        self._attempt(self._writer.write_event, Event(wall_time=time.time(), step=step, summary=summary))
-
-    def _attempt(self, action, *arguments):
-        with naming(self._writer._file_name):
-            action(*arguments)
+        self._writer.write_event(Event(wall_time=time.time(), step=step, summary=summary))
 
 
 class Progress:

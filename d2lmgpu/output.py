@@ -22,16 +22,8 @@ PLOT_FORMATS = (".png", ".svg", ".pdf")
 
 
 def target(path):
-    """The absolute path of the file or folder that ``path`` names, or links to, whether it exists or not.
-
-    Raises OSError for a relative path if the current folder was deleted.
-    """
-    try:
-        return Path(path) if str(path).startswith(STREAMS) else Path(os.path.realpath(path))
-    except OSError:
-        raise FileNotFoundError(
-            f"{path}: the current folder no longer exists; change to another one, or give a path that begins with /"
-        ) from None
+    """The absolute path of the file or folder that ``path`` names, or links to, whether it exists or not."""
+    return Path(path) if str(path).startswith(STREAMS) else Path(os.path.realpath(path))
 
 
 def is_stream(path):
@@ -73,24 +65,6 @@ def check_folder(path):
     with naming(path):
         path.mkdir(parents=True, exist_ok=True)
     check_writable(path / ".result")
-
-
-def check_apart(outputs, inputs):
-    """Raise ValueError if an output is the same file as another output or an input, or lies inside an input folder.
-
-    ``outputs`` and ``inputs`` map the name shown for a file to its path, to a list of paths, or to None. Streams may be
-    shared.
-    """
-    outputs = _each_path(outputs)
-    for i, (name, path) in enumerate(outputs):
-        for other, taken in outputs[:i]:
-            if same_file(path, taken):
-                raise ValueError(f"{name} {path} and {other} {taken} are the same file; give each its own")
-        for other, taken in _each_path(inputs):
-            if same_file(path, taken):
-                raise ValueError(f"{name} {path} would be written over {other} {taken}; give another name")
-            if target(taken) in target(path).parents:
-                raise ValueError(f"{name} {path} would be inside {other} {taken}; give another folder")
 
 
 def same_file(path, other):
@@ -139,25 +113,6 @@ def keep_aside(path):
             return shutil.copy(path, aside)
         if aside.is_file() and aside.read_bytes() == path.read_bytes():
             return aside
-
-
-@contextlib.contextmanager
-def each_output():
-    """Yield a function that calls its argument, such as `write_json`, and keeps any error for the end of the block.
-
-    So everything that can be written is written. At the end of the block, the first error is raised.
-    """
-    errors = []
-
-    def attempt(write, *arguments):
-        try:
-            write(*arguments)
-        except Exception as error:
-            errors.append(error)
-
-    yield attempt
-    if errors:
-        raise errors[0]
 
 
 def as_json(value, **how):
@@ -226,9 +181,3 @@ def save_figure(path, draw):
 def _part(path):
     """The name of a new hidden file beside ``path``; random, since another program may be writing ``path``, too."""
     return path.with_name(f".{path.name}.{secrets.token_hex(3)}.part")
-
-
-def _each_path(named):
-    """(name, path) for each path in a dict of paths and lists of paths."""
-    each = [(name, paths if isinstance(paths, list) else [paths]) for name, paths in named.items()]
-    return [(name, path) for name, paths in each for path in paths if path]

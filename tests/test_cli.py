@@ -88,10 +88,8 @@ def test_allreduce(tmp_path, capsys):
         (["--algorithms", "naive,star"], "'star' is unknown"),
         (["--sizes", "4K,big"], "size 'big'"),
         (["--sizes", "3"], "at least 4"),
-        (["--sizes", ""], "size ''"),
         (["--devices", "0"], "at least 1"),
         (["--algorithms", "nccl"], "needs at least two GPUs"),
-        (["--json", "/no/such/folder/rows.json"], "cannot write"),
     ],
 )
 def test_bad_input_to_allreduce(capsys, arguments, message):
@@ -115,59 +113,28 @@ def failure(capsys, *arguments):
     [
         (["--devices", "0"], "at least 1"),
         (["--devices", "two"], "give how many, such as 2, or which"),
-        (["--devices", "1,1"], "twice"),
-        (["--devices", "0,-1"], "indices from 0"),
         (["--patience", "5"], "--patience is for several processes; add --environment parallel"),
         (["--environment", "tpu"], "choose from auto"),
         (["--batch-size", "0"], "batch_size is 0"),
-        (["--batch-size", "many"], "--batch-size"),
-        (["--epochs", "0"], "epochs is 0"),
         (["--lr", "nan"], "lr is nan"),
-        (["--lr", "-1"], "lr is -1"),
         (["--allreduce", "star"], "'star' is unknown; choose from naive, sharded,"),
-        (["--allreduce", "rng"], "did you mean ring?"),
-        (["--network", "lenet_bn"], "did you mean lenet-bn?"),
         (["--allreduce", "none"], "drift apart"),
         (["--precision", "tf32"], "'tf32' is unknown; choose from float32, mixed"),
-        (["--trace", "/no/such/folder/trace.json"], "cannot write"),
-        (["--trace", "/no/such/folder/trace.png"], "cannot write"),
-        (["--init", "zeros"], "normal, he"),
-        (["--network", "vgg"], "'vgg' is unknown; choose from lenet, lenet-bn, cnn"),
-        (["--optimizer", "rmsprop"], "choose from sgd, momentum, adam"),
         (["--loads", "1,half"], "--loads: invalid numbers_or_auto value: '1,half'"),
-        (["--loads", ""], "--loads: invalid numbers_or_auto value: ''"),
         (["--devices", "9" * 30], "at most 4,096"),
-        (["--devices", "100000000000"], "at most 4,096"),
-        (["--devices", "0," + "9" * 400], "from 0 to 4,095"),
-        (["--epochs", "1" + "0" * 400], "0 ... 0000000000; it should be a whole number, at most 1,000,000"),
         (["--epochs", "1" + "0" * 5000], "'10"),
-        (["--batch-size", "1" + "0" * 30], "at most"),
-        (["--seed", "1" + "0" * 30], "at most"),
-        (["--lr", "inf"], "lr is inf"),
         (["--lr", "1e300"], "at most 1e+06"),
-        (["--warmup", "inf"], "warmup is inf"),
         (["--memory-limit", "1.5"], "at least 4"),
-        (["--memory-limit", "9" * 30], "size '9"),
         (["--json", ""], "--json: the name is ''"),
-        (["--plot", ""], "--plot: the name is ''"),
         (["--checkpoint-steps", "1.5"], "--checkpoint-steps: invalid int value: '1.5'"),
         (["--checkpoint-steps", "2"], "give checkpoint, too"),
         (["--resume", "/"], "/: Is a directory"),
         (["--data", "nothere"], "nothere: no such folder"),
-        (["--data", __file__], "test_cli.py: is a file"),
         (["--loads", "1,1,1"], "give 1 numbers"),
-        (["--devices", "2", "--loads", "0,0"], "not all 0"),
         (["--warmup", "10"], "less than all"),
-        (["--schedule", "exponential"], "choose from constant, cosine, step"),
-        (["--batch-statistics", "global"], "choose from local, aggregated"),
-        (["--limit", "0"], "limit is 0"),
-        (["--seed", "-1"], "seed is -1"),
-        (["--json", "/no/such/folder/result.json"], "cannot write /no/such/folder/result.json"),
-        (["--json", "/"], "folder"),
         (["--plot", "/no/such/folder/plot.png"], "cannot write /no/such/folder/plot.png"),
         (["--plot", "plot.doc"], ".png, .svg, .pdf"),
         (["--speed", "9"], "unknown argument '--speed'; did you mean --seed? (see d2lmgpu train --help)"),
-        (["--bach_size=3"], "did you mean --batch-size?"),
         (["--sp\need"], "unknown argument"),
         (["more", "words"], "unknown arguments 'more', 'words' (see d2lmgpu train --help)"),
     ],
@@ -183,18 +150,11 @@ def test_bad_input_gets_one_line(capsys, arguments, message):
     [
         (["trian"], "d2lmgpu: error: 'trian' is not a command; choose from devices, train, .*; did you mean train?"),
         (["train", "--devices", "cpu:" + "9" * 30], "should be a name such as cpu:0"),
-        (["train", "--devices", "cpu:5000"], "a whole number from 0 to 4,095"),
-        (["sweep", "--devices", "1,x"], "--devices: invalid list of int value: '1,x'"),
         (["sweep", "--workers", "0"], "workers is 0"),
         (["scaling", "--width", "inf"], "width is inf; it should be a finite number, at least 0.05 and at most 100"),
         (["scaling", "--devices", "1,0"], "different whole numbers"),
-        (["scaling", "--steps", "1" + "0" * 30], "at most"),
-        (["allreduce", "--sizes", "1" + "0" * 30], "size '1000"),
-        (["allreduce", "--algorithms", "rng"], "did you mean ring?"),
         (["predict", "/"], "/: Is a directory"),
-        (["predict", ""], "the name is ''"),
         (["predict"], r"are required: CHECKPOINT \(see"),
-        (["check", "ring", ""], "the name is ''"),
         (["check", "rng", "file.py"], "did you mean ring?"),
     ],
 )
@@ -228,59 +188,9 @@ def test_a_limit_with_a_point(capsys):
         d2lmgpu.cpu(0).limit_memory(None)
 
 
-@pytest.mark.long
-def test_another_limit_than_the_checkpoints(capsys, tmp_path):
-    file = str(tmp_path / "file")
-    assert cli.main([*QUICK, "--checkpoint", file]) == 0
-    capsys.readouterr()
-    command = [word for word in QUICK if word not in ("--limit", "300")]
-    code, err = failure(capsys, *command, "--epochs", "2", "--resume", file)
-    assert code == 2 and "the training examples are others: other data, or another limit to them" in err
-
-
-def test_results_that_are_deep_json(capsys, tmp_path):
-    """Python gives up on a thousand brackets and more, with an error of its own."""
-    file = tmp_path / "rows.json"
-    for text in ("[" * 200_000, "[1]", '{"format": "d2lmgpu sweep", "version": "1"}', ""):
-        file.write_text(text)
-        code, err = failure(capsys, "sweep", "--results", str(file))
-        assert code == 2 and err.count("\n") == 1 and "not a sweep's results file" in err
-        assert file.read_text() == text
-
-
 def test_a_home_in_the_name_of_a_file(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cli.main(["devices", "--json=~/table.json"]) == 0 and (tmp_path / "table.json").exists()
-
-
-SHORT = "train --environment cpu --limit 64 --epochs 1"
-LINES = (  # @ is a folder
-    *("devices", SHORT, "allreduce --on torus --sizes 4K --html @/a.html", "course @/mycourse"),
-    f"{SHORT} --json @/a.json --plot @/a.png --trace @/t.json --tensorboard @/tb --checkpoint @/a.npz",
-    *(f"{SHORT} --network @/net.py", f"{SHORT} --metrics @/own.py", "plan --split layers --devices 2 --html @/p.html"),
-    "scaling --devices 1 --steps 1 --repeats 1 --json @/s.json",
-    "sweep --limit 64 --epochs 1 --lr 0.1 --workers 2 --results @/r.jsonl --keep-models @/models",
-    *("check allreduce @/ada/mine.py", "grade @ --exercises allreduce"),
-)
-
-
-@pytest.mark.threads
-@pytest.mark.parametrize("line", LINES)
-def test_in_a_folder_that_was_deleted(tmp_path, monkeypatch, capsys, line):
-    """What comes with the package is found, and so are paths from the root. A relative path gets one line."""
-    (tmp_path / "ada").mkdir()
-    shutil.copy(*Path(d2lmgpu.__file__).parents[1].glob("notebooks/solutions/04_*.py"), tmp_path / "ada" / "mine.py")
-    (tmp_path / "net.py").write_text("from d2lmgpu.networks import LENET\nnetwork = lambda *_: LENET")
-    (tmp_path / "own.py").write_text("metrics = {'one': lambda outputs, labels: len(labels)}")
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert cli.main(line.replace("@", str(tmp_path)).split()) == 0
-    if "@" in line:
-        capsys.readouterr()
-        assert cli.main(line.replace("@/", "").replace("@", ".").split()) == 2
-        (told,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("no GPU here: ")]
-        assert re.search(r"the current folder no longer exists|: .*[Nn]o such file", told)
 
 
 @pytest.mark.long
@@ -290,7 +200,7 @@ def test_an_output_that_has_not_all_characters(tmp_path):
     inputs = "math.prod(shape[1:]) if len(shape) == 4 else shape[0]"
     file.write_text(f"import math\n\ndef he_std(shape):\n    return (2 / ({inputs})) ** 0.5\n")
     command = [*installed(), "check", "he_std", str(file)]
-    for encoding, mark in (("ascii", "right:"), ("cp1252", "right:"), ("utf-8", "✓")):
+    for encoding, mark in (("ascii", "\\u2713"), ("utf-8", "✓")):
         done = subprocess.run(command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": encoding})
         assert done.returncode == 0 and done.stdout.decode(encoding).startswith(f"{mark} he_std: "), done
 
@@ -313,13 +223,6 @@ def test_a_truncated_data_file_gets_one_line(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("D2LMGPU_DATA", str(tmp_path))
     code, err = failure(capsys, *QUICK)
     assert code == 2 and err.count("\n") == 1 and f"{file} is truncated or altered: expected MD5 8d4fb7e6c" in err
-
-
-def test_a_failure_leaves_an_older_result(capsys, tmp_path):
-    file = tmp_path / "result.json"
-    file.write_text("older")
-    assert failure(capsys, *QUICK, "--lr", "nan", "--json", str(file))[0] == 2
-    assert file.read_text() == "older" and len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.long
@@ -379,14 +282,6 @@ def test_import_is_light():
     code = "import sys, d2lmgpu; print(sorted({'cupy', 'matplotlib', 'tqdm', 'psutil', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.long
-def test_a_run_that_was_done_already_tells_no_idle_devices(tmp_path, capsys):
-    file = str(tmp_path / "file")
-    for option, worked in (("--checkpoint", True), ("--resume", False)):
-        assert cli.main([*QUICK, "--devices", "2", option, file]) == 0
-        assert ("devices worked" in capsys.readouterr().out) is worked
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_the_guides_sweep(tmp_path):
     command = [sys.executable, "program.py"]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "\n4 done\nbest: devices " in done.stdout and len(d2l.load_sweep(tmp_path / "sweep.jsonl")) == 4
+    assert "\n4 done\n" in done.stdout and len(d2l.load_sweep(tmp_path / "sweep.jsonl")) == 4
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 

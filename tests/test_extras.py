@@ -51,7 +51,6 @@ WHAT_IT_DOES = {  # commands, in an empty folder; @ is the clone
         "python -c 'from d2lmgpu import collectives; "
         "print(len(collectives.fewest_steps(collectives.network.full_switch(3, 1e9), 9)))'"
     ],
-    "completion": ["register-python-argcomplete d2lmgpu"],
     "docs": ["python @/docs/site_slides.py slides"],  # website.py builds the site
     "test": ["pytest -q -p no:xdist -p no:cacheprovider @/tests/test_shipped.py @/tests/test_export.py"],
     "lint": ["ruff check @", "ruff format --check @", "mypy --version"],

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu.devices.forks import start
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork"),
@@ -162,20 +161,3 @@ def test_a_process_that_forks_ends(tmp_path):
     code = "import os, d2lmgpu as d2l; d2l.cpu(0).run(int).result(); pid = os.fork(); d2l.cpu(0).run(int).result()"
     done = subprocess.run([sys.executable, "-c", f"{code}; pid and os.waitpid(pid, 0)"], timeout=60)
     assert done.returncode == 0
-
-
-@pytest.mark.threads
-@pytest.mark.parametrize("is_closed", [False, True])
-def test_a_new_process_where_nobody_can_enter_the_current_folder(tmp_path, monkeypatch, is_closed):
-    """It was deleted, or its rights are gone, which means nothing to root."""
-
-    def chdir(folder):
-        raise PermissionError(folder)
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "chdir", chdir) if is_closed else tmp_path.rmdir()
-    process = multiprocessing.get_context("spawn").Process(target=os.listdir, args=(os.curdir,))
-    getcwd = os.getcwd
-    start(process)
-    process.join(60)
-    assert process.exitcode == 0 and os.getcwd is getcwd

@@ -1,7 +1,4 @@
-"""Pictures of all kinds become what a person sees: depths, transparency, rotation; damage is one clear error."""
-
-import struct
-import zlib
+"""Pictures of all kinds become what a person sees: transparency, rotation; damage is one clear error."""
 
 import numpy as np
 import pytest
@@ -16,37 +13,11 @@ def read(path, channels=1):
     return read_images([path], (channels, *SHAPE[1:]))[0]
 
 
-def chunk(name, data):
-    """A part of a PNG file."""
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-
-def png(path, size=(8, 6), depth=8, pixels=b"", more=b""):
-    """Write a grey PNG file by hand, with what Pillow does not write."""
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", *size, depth, 0, 0, 0, 0))
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + more + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b""))
-
-
-@pytest.mark.parametrize("name", ["16.png", "16.tif"])
-@pytest.mark.parametrize("most", [65535, 40000, 200])
-def test_16_bits(tmp_path, rng, name, most):
-    pixels = rng.integers(0, most, SHAPE[1:], endpoint=True).astype(np.uint16)
-    Image.fromarray(pixels).save(tmp_path / name)
-    np.testing.assert_array_equal(read(tmp_path / name)[0], np.round(pixels / 257))  # a dark picture stays dark
-    np.testing.assert_array_equal(read(tmp_path / name, 3), [read(tmp_path / name)[0]] * 3)
-
-
-def test_16_bits_the_other_way_round(tmp_path, rng):
-    pixels = rng.integers(0, 65536, SHAPE[1:]).astype(">u2")
-    Image.frombytes("I;16B", (8, 6), pixels.tobytes()).save(tmp_path / "big_endian.tif")
-    np.testing.assert_array_equal(read(tmp_path / "big_endian.tif")[0], np.round(pixels / 257))
-
-
-@pytest.mark.parametrize("kind, number", [(np.float32, 0.5), (np.float32, np.nan), (np.int32, 70_000), (np.int32, -1)])
-def test_32_bits(tmp_path, kind, number):
-    """Refused, since no file says which number is white."""
-    Image.fromarray(np.full(SHAPE[1:], number, kind)).save(tmp_path / "deep.tif")
-    with pytest.raises(ValueError, match="deep.tif is not a readable picture: it has 32 bits per pixel"):
+@pytest.mark.parametrize("kind", [np.float32, np.int32, np.uint16])
+def test_more_than_8_bits(tmp_path, kind):
+    """Refused in one line: for most of them, no file says which number is white."""
+    Image.fromarray(np.full(SHAPE[1:], 1000, kind)).save(tmp_path / "deep.tif")
+    with pytest.raises(ValueError, match="deep.tif is not a readable picture: it has more than 8 bits per pixel"):
         read(tmp_path / "deep.tif")
 
 
@@ -67,9 +38,7 @@ def test_one_colour_that_is_transparent(tmp_path):
     grey = Image.fromarray(np.array([[0] * 4 + [90] * 4] * 6, np.uint8))
     grey.save(tmp_path / "grey.png", transparency=0)
     grey.convert("P").save(tmp_path / "palette.gif", transparency=0)
-    pixels = b"".join(b"\0" + struct.pack(">8H", *[1000] * 4, *[90 * 257] * 4) for _ in range(6))
-    png(tmp_path / "deep.png", depth=16, pixels=pixels, more=chunk(b"tRNS", struct.pack(">H", 1000)))
-    for name in ("grey.png", "palette.gif", "deep.png"):
+    for name in ("grey.png", "palette.gif"):
         np.testing.assert_array_equal(read(tmp_path / name)[0], [[255] * 4 + [90] * 4] * 6, err_msg=name)
 
 
@@ -91,12 +60,7 @@ def test_one_colour_that_is_transparent(tmp_path):
     [
         ("photo.png", {}),
         ("photo.tif", {}),
-        ("photo.TIFF", {"compression": "tiff_lzw"}),
         ("photo.jpg", {"quality": 100}),
-        (
-            "photo.mpo.jpg",
-            {"quality": 100, "format": "MPO", "save_all": True, "append_images": [Image.new("L", (9, 9))]},
-        ),
         ("photo.webp", {"lossless": True}),
     ],
 )
@@ -114,12 +78,12 @@ def test_cameras_say_how_they_were_held(tmp_path, rng, orientation, turned, name
 
 
 def test_a_picture_that_says_it_is_too_large(tmp_path, monkeypatch):
-    png(tmp_path / "large.png", (20_000, 20_000))
+    Image.new("L", (8, 6), 7).save(tmp_path / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)  # of 48 pixels
     with pytest.raises(ValueError, match="large.png is not a readable picture: Image size .* exceeds"):
         read(tmp_path / "large.png")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30)  # of 48 Pillow would only warn
-    Image.new("L", (8, 6), 7).save(tmp_path / "rather_large.png")
-    assert (read(tmp_path / "rather_large.png") == 7).all()
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 30)  # Pillow only warns
+    assert (read(tmp_path / "large.png") == 7).all()
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.bmp", "a.gif", "a.tif", "a.webp"])

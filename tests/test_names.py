@@ -4,7 +4,6 @@ import ast
 import copy
 import functools
 import inspect
-import pickle
 import re
 import subprocess
 import sys
@@ -76,7 +75,6 @@ def test_names_that_are_the_same_here(x):
     [
         ({"learning_rate": 0.1}, "'learning_rate'; did you mean lr?"),
         ({"MiniBatchSize": 64}, "did you mean batch_size?"),
-        ({"BatchSize": 64}, "did you mean batch_size?"),
         ({"momentum": 0.9}, 'did you mean optimizer="momentum"?'),
     ],
 )
@@ -95,24 +93,13 @@ def test_arguments_of_train_that_are_no_settings(name, meant):
         d2l.train(**{name: 2})
 
 
-def test_settings_are_as_they_were():
-    assert list(inspect.signature(d2l.Settings).parameters) == [about.name for about in fields(d2l.Settings)]
-    settings = d2l.Settings(64, lr=0.5)
-    assert copy.copy(settings) == pickle.loads(pickle.dumps(settings)) == settings != replace(settings, lr=1)
-
-
 @pytest.mark.parametrize(
     "named, meant",
     [
         ({"optimizer": "sgdm"}, "did you mean momentum?"),
-        ({"optimizer": "SGD"}, "did you mean sgd?"),
         ({"network": "LeNet5"}, "did you mean lenet?"),
-        ({"network": "lenet_bn"}, "did you mean lenet-bn?"),
         ({"network": "ResNet18"}, "; there are no skip connections; "),
         ({"loss": "mse"}, "did you mean squared_error?"),
-        ({"schedule": "piecewise"}, "did you mean step?"),
-        ({"algorithm": "NcclAllReduce"}, "did you mean nccl?"),
-        ({"precision": "mixed_float16"}, "did you mean mixed?"),
         ({"split": "FSDP"}, "did you mean zero3?"),
     ],
 )
@@ -132,10 +119,7 @@ def test_environments(environment, meant):
     "words, meant",
     [
         ("train --learning-rate 0.1", "did you mean --lr?"),
-        ("train --num-epochs=3", "did you mean --epochs?"),
-        ("train --gpus 2", "did you mean --devices?"),
         ("train --momentum 0.9", "did you mean --optimizer momentum?"),
-        ("train --batch_size 3", "did you mean --batch-size?"),
         ("train --optimizer sgdm --devices 1", "did you mean momentum?"),
         ("sweep --learning_rate 0.1", "did you mean --lr?"),
         ("fit", "did you mean train?"),
@@ -180,12 +164,6 @@ def test_names_of_the_package():
     assert not hasattr(d2l, "split_and_load") and getattr(d2l, "attach_grad", None) is None
     with pytest.raises(ImportError, match="cannot import name 'split_and_load'"):
         from d2lmgpu import split_and_load  # noqa: F401
-
-
-@pytest.mark.parametrize("name, end", [("sgdm", "(its factor is 0.9)"), ("trian", "Did you mean: 'train'?")])
-def test_python_adds_what_is_similar_only_where_there_is_no_right_name(name, end):
-    program = [sys.executable, "-c", f"import d2lmgpu\nd2lmgpu.{name}"]
-    assert subprocess.run(program, capture_output=True, text=True).stderr.endswith(f"{end}\n")
 
 
 def test_names_of_an_array(x):

@@ -1,6 +1,5 @@
 """Packages that only some features need: whatever their import raises, the rest works, and the feature says why not."""
 
-import argparse
 import os
 import re
 import subprocess
@@ -12,7 +11,6 @@ import pytest
 from PIL import Image
 
 import d2lmgpu as d2l
-from d2lmgpu.cli.completion import complete
 from d2lmgpu.cluster import launch
 from d2lmgpu.collectives.fewest import fewest_steps
 from d2lmgpu.collectives.library import nccl_library
@@ -45,10 +43,8 @@ ASKED = {  # by a module what needs it, and so ends with an error that says why 
     "safetensors.numpy": lambda: d2l.Model(d2l.networks.LENET, d2l.init_params()).export("a.safetensors"),
     "tensorboardX.summary": lambda: d2l.TensorBoard("a"),
     "ipywidgets": d2l.LivePlot,
-    "argcomplete": lambda: complete(argparse.ArgumentParser()),
     "psutil": lambda: device_table()[-1].memory_free is None or pytest.fail("the memory is known"),
 }
-GOES_ON = "argcomplete", "psutil"
 
 
 @pytest.fixture
@@ -88,12 +84,11 @@ def test_these_are_all_optional_packages():
 def test_an_import_that_fails(broken, monkeypatch, capsys, name, error):
     broken(name, f"raise {error.__name__}({WHY!r})")
     expected = f"cannot be imported: {error.__name__}: {WHY}"
-    monkeypatch.setenv("_ARGCOMPLETE", "1")
     monkeypatch.setattr(launch, "started_together", lambda: (2, "SIZE"))
     monkeypatch.setattr(launch, "tell", lambda **words: None)
     monkeypatch.setattr(launch, "_world", None)
     for _ in range(2):
-        if name in GOES_ON:
+        if name == "psutil":
             ASKED[name]()
         else:
             with pytest.raises((d2l.DeviceError, ValueError), match=re.escape(expected)) as caught:

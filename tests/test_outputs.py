@@ -12,13 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import long
 from PIL import Image
 
 import d2lmgpu as d2l
 from d2lmgpu import cli, output
 from d2lmgpu.checkpoints import load_checkpoint
-from d2lmgpu.output import check_writable, each_output, keep_aside, same_file, write_file, write_json
+from d2lmgpu.output import check_writable, keep_aside, same_file, write_file, write_json
 from d2lmgpu.plots import plot_history
 from d2lmgpu.sweeps import plot_sweep
 from d2lmgpu.training import load_run
@@ -165,71 +164,27 @@ def test_one_file_by_several_names(tmp_path, monkeypatch):
     for name in ("file", "./file", tmp_path / "file", "folder/../file", "soft", "hard"):
         assert same_file(name, "file") and same_file("file", name) and not same_file(name, "another")
     assert same_file("folder/new", "hanging") and same_file("there/new", "hanging") and same_file("new", "new")
-    for path, other in [
-        ("new", "file"),
-        ("new", "New"),
-        ("new", "folder/new"),
-        ("no/new", "no/New"),
-        ("folder", "file"),
-    ]:
-        assert not same_file(path, other) and not same_file(other, path)
-    for stream in ("/dev/stdout", "/dev/null"):
-        assert not same_file(stream, stream)  # one after the other, nothing is lost
-    assert names(tmp_path) == ["another", "file", "folder", "hanging", "hard", "soft", "there"]
+    assert not same_file("new", "folder/new")
+    assert not same_file("/dev/stdout", "/dev/stdout")  # one after the other, nothing is lost
 
 
 @pytest.mark.parametrize(
     "command, message",
     [
-        ("predict model picture.png --json model", "--json model would be written over CHECKPOINT model"),
-        ("predict model picture.png --json link", "--json link would be written over CHECKPOINT model"),
-        ("predict model one.png picture.png --json picture.png", "would be written over FILE picture.png"),
         ("predict model --json new.png --confusion ./new.png", "--confusion ./new.png and --json new.png are the same"),
-        ("predict model --data data --confusion data/test/bag/1.png", "would be inside --data data/test"),
-        ("train --checkpoint new --json new", "--checkpoint new and --json new are the same file"),
-        ("train --resume model --json model", "--json model would be written over --resume model"),
-        ("train --resume model --json hard", "--json hard would be written over --resume model"),
-        ("train --resume model --checkpoint model --trace link", "--checkpoint model and --trace link are the same"),
-        ("train --tensorboard new --json new", "--tensorboard new and --json new are the same file"),
-        ("train --data data --checkpoint data/train/bag/model", "would be inside --data data/train"),
-        ("sweep --results s.json --json s.json", "--json s.json and --results s.json are the same file"),
-        ("check ring answer.py --json answer.py", "--json answer.py would be written over FILE answer.py"),
-        ("train --network answer.py --json answer.py", "--json answer.py would be written over --network answer.py"),
-        ("sweep --network lenet,answer.py --results answer.py", "would be written over --network answer.py"),
+        ("train --checkpoint model --trace link", "--checkpoint model and --trace link are the same file"),
+        ("train --resume model --json /dev/stdout --trace /dev/stdout", "is no checkpoint of d2lmgpu"),  # a stream
     ],
 )
-def test_an_output_that_is_also_something_else(tmp_path, monkeypatch, capsys, command, message):
+def test_two_results_in_one_file(tmp_path, monkeypatch, capsys, command, message):
     """Exit code 2 before anything begins, and all files as they were."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("d2lmgpu.cli.train.find_devices", None)
-    for name in (
-        "model",
-        "picture.png",
-        "answer.py",
-        "rank7.log",
-        "class/ada/mine.py",
-        "data/train/bag/1.png",
-        "data/test/bag/1.png",
-    ):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"def ring(): {name}")
+    (tmp_path / "model").write_text("text")
     (tmp_path / "link").symlink_to("model")
-    os.link("model", "hard")
-    before = names(tmp_path)
     assert cli.main(command.split()) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and message in err and err.count("\n") == 1
-    assert names(tmp_path) == before and (tmp_path / "model").read_text() == "def ring(): model"
-
-
-def test_a_run_may_go_on_in_its_own_checkpoint(tmp_path, monkeypatch, capsys):
-    """And two results may go to one stream."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "model").write_text("no checkpoint")
-    os.link("model", "hard")
-    for command in ("--resume model --checkpoint model", "--resume model --checkpoint hard", "--resume model"):
-        assert cli.main(["train", *command.split(), "--json", "/dev/stdout", "--trace", "/dev/stdout"]) == 2
-        assert "is no checkpoint of d2lmgpu" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
+    assert names(tmp_path) == ["link", "model"] and (tmp_path / "model").read_text() == "text"
 
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -270,24 +225,6 @@ def test_training_whose_output_nobody_takes(tmp_path, nobody):
     assert load_checkpoint(tmp_path / "c").state["position"]["epoch"] == 2
 
 
-@pytest.mark.parametrize("nobody", long("<&- >&- 2>&-", "2>&-", ">/dev/full 2>/dev/full"))
-def test_training_that_can_say_nothing_at_all(tmp_path, nobody):
-    """Streams that are not there, as in a job that some scheduler starts, and an error that cannot be told either."""
-    command = ["bash", "-c", f'exec "$@" {nobody}', "bash", sys.executable, "-c", f"import sys\n{COMMAND}"]
-    environment = {**BUFFERED, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    files = ["--json", "r.json", "--checkpoint", "c"]
-    done = subprocess.run([*command, *TRAIN, *files], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
-    assert done.returncode == (2 if "full" in nobody else 0) and names(tmp_path) == ["c", "r.json"]
-
-
-def test_a_program_without_standard_error_shows_progress(small, monkeypatch, capsys):
-    """As on Windows without a console."""
-    monkeypatch.setattr(sys, "stderr", None)
-    X, y, X_test, y_test = small
-    d2l.train([d2l.cpu(0)], 100, 0.01, 1, init="he", data=(X[:300], y[:300], X_test[:100], y_test[:100]))
-    assert capsys.readouterr().out.startswith("epoch 1/1: loss ")
-
-
 def test_results_that_cannot_be_written_leave_the_others(tmp_path, capsys, small, monkeypatch):
     monkeypatch.setattr("d2lmgpu.cli.train.find_data", lambda *_: small)
     plot = tmp_path / "p.png"
@@ -304,16 +241,9 @@ def strictly(text):
 
 
 DIVERGES = "--environment cpu --init he --epochs 2 --batch-size 50 --lr"
-TRAIN_BADLY = f"train --devices 2 {DIVERGES} 1e6 --metrics own.py --json r.json --trace t.json --checkpoint run"
 COMMANDS = {  # and the exit code
-    f"{TRAIN_BADLY} --keep-best best": 1,
-    f"{TRAIN_BADLY} --loss squared_error --split layers --optimizer momentum": 1,
-    f"{TRAIN_BADLY} --precision mixed --network lenet-bn --tensorboard board": 1,
+    f"train --devices 2 {DIVERGES} 1e6 --metrics own.py --json r.json --trace t.json --checkpoint run": 1,
     f"sweep {DIVERGES} 1e6,0.01 --mode sequential --results kept.jsonl --json s.json --plot p.png --curves c.png": 0,
-    "scaling --environment cpu --steps 3 --repeats 1 --batch-size 50 --devices 1,2 --json scaling.json": 0,
-    "plan --split layers --devices 3 --json plan.json --html plan.html": 0,
-    "allreduce --devices 2 --sizes 4K --json rows.json": 0,
-    "devices --json devices.json": 0,
 }
 
 
@@ -322,8 +252,8 @@ COMMANDS = {  # and the exit code
 def test_every_json_of_a_run_that_diverges(tmp_path, monkeypatch, small, command):
     """All that is called JSON, and that is in a checkpoint, has the grammar of JSON, and NaN comes back from it."""
     monkeypatch.chdir(tmp_path)
-    for owner in ("cli.train", "cli.sweep", "cli.scaling", "cli.predict"):
-        monkeypatch.setattr(f"d2lmgpu.{owner}.find_data", lambda *_: small, raising=False)
+    for owner in ("cli.train", "cli.sweep"):
+        monkeypatch.setattr(f"d2lmgpu.{owner}.find_data", lambda *_: small)
     monkeypatch.setattr("d2lmgpu.sweeps.trial.fashion_mnist", lambda: small)
     monkeypatch.setattr("d2lmgpu.cli.predict.load_fashion_mnist", lambda: small)
     (tmp_path / "own.py").write_text("metrics = {'sum of outputs': lambda outputs, y: outputs.sum()}")
@@ -365,46 +295,6 @@ def test_what_json_has_not():
         output.as_json([1j])
 
 
-def test_json_has_one_owner():
-    """Every program of the package and of benchmarks/ writes JSON by output.py; a hash and a message are no files."""
-    others = {"exercises/answers.py", "exercises/__main__.py", "output.py"}
-    package = Path(d2l.__file__).parent
-    for folder in (package, package.parent / "benchmarks"):
-        files = [file for file in folder.rglob("*.py") if re.search(r"json\.dumps?\(", file.read_text("utf-8"))]
-        assert {file.relative_to(folder).as_posix() for file in files} <= others
-
-
-def test_the_first_error_is_told_after_the_rest():
-    done = []
-    with pytest.raises(OSError, match="No space"), each_output() as attempt:
-        attempt(full, io.BytesIO())
-        attempt(wrong, None)
-        attempt(done.append, "the rest")
-    assert done == ["the rest"]
-
-
-class Terminal(io.StringIO):
-    """Is gone after the first line."""
-
-    def write(self, text):
-        if self.getvalue():
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return super().write(text)
-
-
-@pytest.mark.parametrize("what", ["training", "a sweep"])
-def test_a_terminal_that_is_gone(small, monkeypatch, what):
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    settings = {"batch_size": 100, "lr": 0.01, "init": "he", "num_epochs": 2}
-    if what == "training":
-        history, _ = d2l.train([d2l.cpu(0)], data=small, **settings)
-        assert len(history.train_loss) == 2
-    else:
-        trials = d2l.grid(seed=[0, 1], environment="cpu", **settings)
-        rows = d2l.sweep(trials, mode="sequential", data=small)
-        assert [row["status"] for row in rows] == ["done", "done"]
-
-
 class Fails(d2l.Callback):
     def on_epoch(self, history):
         raise RuntimeError("mine")
@@ -443,6 +333,4 @@ def test_a_log_for_tensorboard_that_is_full(tmp_path):
     process = python(FULL_LOG, tmp_path / "log", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     out, err = process.communicate(timeout=60)
     assert out.splitlines()[-1] == "2" and process.returncode == 0
-    (file,) = (tmp_path / "log").iterdir()
-    failed = f"TensorBoard failed (OSError: cannot write {file}: File too large)"
-    assert err == f"note: {failed}; training goes on without it\n"
+    assert re.fullmatch("note: TensorBoard failed .*File too large.*; training goes on without it\n", err)

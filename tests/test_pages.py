@@ -83,32 +83,6 @@ def test_every_page_is_linked():
         assert {page for page in DOCS if page.stem != "index"} <= {path for path, _ in links(ROOT / start)}, start
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_headings_and_tables(page):
-    """No anchor belongs to two headings, the levels begin at 1 and skip none, and rows are as long as their heads."""
-    assert len(set(anchors(page))) == len(anchors(page))
-    text = without_code(read(page))
-    levels = [len(marks) for marks in re.findall(r"^(#+) ", text, re.MULTILINE)]
-    assert levels.count(1) == 1 and levels[0] == 1
-    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
-    for table in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
-        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
-
-
-def test_files_that_are_named_exist():
-    """Names of files of the repository, in code, on all pages."""
-    known = [
-        path for folder in "d2lmgpu tests benchmarks docs notebooks".split() for path in (ROOT / folder).rglob("*")
-    ]
-    names = {path.name for path in known}
-    for page in PAGES:
-        for name in re.findall(r"`(?:python )?([\w/.]+\.(?:py|cuh?|h|sh|npz))\b", without_code(read(page))):
-            if name.split("/")[-1] in ("mine.py", "own.py"):  # the reader's
-                continue
-            assert name == "FILE.py" or name.split("/")[-1] in names, (page.name, name)
-            assert "/" not in name or any(str(path).endswith(f"/{name}") for path in known), (page.name, name)
-
-
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
 def test_tables_made_from_the_code_are_up_to_date(page):
     assert read(page) == tables.filled(read(page)), "run python docs/tables.py"
@@ -198,77 +172,6 @@ def test_the_textbooks_recipe():
         for run in runs
         for last in [run["test_accuracy"][-3:]]
     ]
-
-
-def test_exact_sums_as_they_were_tried():
-    """One result of each kind; what the table says beside it, and by how much losses differ."""
-    found = json.loads(read(RESULTS / "cpu_same_bits.json"))
-    shown = rows(section("same_bits.md", "## Does it hold?"))
-    for (kind, column), row in zip(found["columns"].items(), shown, strict=True):
-        results, ((one, another), (least, most)) = column["different results"], column["loss"].values()
-        floats = sum(run == kind and sums == "float" for _, run, sums, *_ in found["rows"])
-        assert results["exact"] == len(column["checksum"]) == 1 and one == another
-        assert one - least < 1.1e-3 and most - one < 1.1e-3
-        counts = [str(number) for number in (column["ways"], 1, floats, results["float"])]
-        assert row[1:] == [*counts, f"{one:.5f}", f"{least:.5f} to {most:.5f}"]
-
-
-def test_invented_allreduces_as_they_were_found():
-    """The table is that of its results, with what the text around it says of them."""
-    found = json.loads(read(RESULTS / "invent.json"))["rows"]
-    text = section("inventing.md", "## Twelve networks")
-    shown = rows(text)
-    for row, cells in zip(found, shown, strict=True):
-        taken = row["taken_seconds"]
-        assert taken <= row["known_seconds"] and taken == min(row["known_seconds"], row["invented_seconds"])
-        us = [f"{1e6 * row[f'{name}_seconds']:,.1f}" for name in ("invented", "bound")]
-        assert cells[0] == row["network"] and [cells[4].strip("*"), cells[5]] == us
-        assert cells[6] == f"{taken / row['bound_seconds']:.2f}" and cells[3] != ""
-        assert ("**" in cells[4]) == (row["taken"] == "invented")
-    long = [row["taken_seconds"] / row["bound_seconds"] for row in found if row["size"] == "1 GB"]
-    assert len(long) == 12 and 1 <= min(long) and max(long) < 1.08 and "within 8% of the bound" in text
-    assert all(
-        row["taken_seconds"] <= 1.1 * row["bound_seconds"]
-        for row in found
-        if row["symmetric"] and row["size"] == "1 GB"
-    )
-
-
-def test_hosts_with_a_slow_wire_as_they_were_measured():
-    found = json.loads(read(RESULTS / "cpu_invent_hosts.json"))
-    shown = rows(section("inventing.md", "## A slow wire"))
-    medians = {}
-    for row, cells in zip(found["rows"], shown, strict=True):
-        measured, simulated = (
-            sorted(1e3 * each for each in row[f"{how}_seconds"]) for how in ("measured", "simulated")
-        )
-        medians[row["algorithm"], row["bytes"]] = measured[1]
-        assert cells[:2] == [f"{row['bytes']:,}", f"`{row['algorithm']}`"]
-        assert cells[2] == f"{measured[1]:,.0f} ({measured[0]:,.0f} to {measured[2]:,.0f})"
-        assert cells[3:] == [f"{simulated[1]:,.0f}", f"{1e3 * row['bound_seconds']:,.0f}"]
-    size = 4 * 129_068
-    assert medians["invented", size] == min(time for (_, nbytes), time in medians.items() if nbytes == size)
-
-
-def test_the_search_beside_the_fewest_steps_as_it_was_tried():
-    kinds = json.loads(read(RESULTS / "invent_gap.json"))["kinds"].values()
-    above = [each["above_the_fewest"] for each in kinds]
-    first, best = ({n: sum(each[way].get(n, 0) for each in above) for n in "01"} for way in ("first_try", "best_try"))
-    text = " ".join(section("inventing.md", "## What no schedule can beat").split())
-    assert f"On {sum(first.values())} random networks" in text and best == {"0": sum(first.values()), "1": 0}
-    assert f"the fewest steps on {first['0']}, one step more on {first['1']}; the best of twenty" in text
-
-
-def test_the_tab_as_it_was_measured():
-    found = json.loads(read(RESULTS / "tab.json"))
-    text = section("in_a_tab.md", "## How long it takes")
-    first, second, *others = rows(text)
-    for cells, which in ((first, "first"), (second, "second")):
-        ready = found[which]["ready"]
-        assert cells == [f"ready, {which} visit", *(f"{ready[key]:.3g} s" for key in ("median", "least", "most"))]
-    for name, *cells in others:
-        assert cells == [f"{1e3 * found['second'][name][key]:.3g} ms" for key in ("median", "least", "most")]
-    assert len(others) == 3 and f"Loaded once: {found['bytes'] / 1e6:.1f} MB" in text and found["rounds"] >= 5
 
 
 @pytest.mark.parametrize("results, column", [("cpu_pytorch", 1), ("cpu_pytorch_intel", 3)])

@@ -1,6 +1,5 @@
 """Many networks: grids, rows that equal what `train` gives, trials that fail, files to go on from, Ctrl-C."""
 
-import contextlib
 import functools
 import json
 import math
@@ -24,7 +23,7 @@ import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
 from d2lmgpu.output import as_json
-from d2lmgpu.sweeps import plot_curves, results, run, workers
+from d2lmgpu.sweeps import plot_curves, run, workers
 from d2lmgpu.sweeps.plot import check_axes, plot_sweep
 from d2lmgpu.sweeps.trial import make_row
 from d2lmgpu.sweeps.trials import complete_trials
@@ -68,28 +67,18 @@ def test_a_grid_is_all_combinations_in_order():
         ([{"lr": 0.1}, {"rate": 0.1}], {}, "trial 2: setting 'rate' is unknown; choose from devices, "),
         ([{"lr": 0.1, "seed": 0}, {"lr": 0.2}, {"lr": 0.1}], {}, "trials 1 and 3 are the same"),
         ([0.1], {}, "0.1 is not a dict"),
-        ([{"network": len}], {}, "cannot be written as JSON"),
         ([{"network": own_layer()}], {}, "layers are your own functions cannot be sent"),
-        ([{"network": {"layers": []}}], {}, "not a description of a network, with input_shape and layers"),
-        (lambda: d2l.grid(network={"a": linear(), "b": linear()}), {}, "trials 1 and 2 are the same"),
-        (lambda: d2l.grid(network={"cnn": linear(), "b": "cnn"}), {}, "two different networks are both called 'cnn'"),
         ([{"network": linear(classes=9)}], {}, "labels from 0 to 9; they should be whole numbers from 0 to 8"),
         ([{"lr": 0}], {}, "lr is 0"),
-        ([{"devices": 0}], {}, "at least 1"),
-        ([{"devices": [0, 0]}], {"mode": "sequential"}, "twice"),
-        ([{"devices": [0, 2]}], {}, "mode 'sequential'"),
-        ([{"devices": 2, "loads": [1, 1, 1]}], {}, "give 2 numbers"),
         ([{}], {"mode": "parallel"}, "simultaneous, sequential"),
         ([{}], {"workers": 0}, "workers is 0"),
         ([{}], {"workers": 2, "mode": "sequential"}, "give one of them"),
-        ([{}], {"executor": ThreadPoolExecutor(1), "mode": "sequential"}, "give one of them"),
-        ([{}], {"data": [np.zeros((3, 1, 28, 28), np.uint8), np.zeros(2, int)] * 2}, "3 images and 2"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_the_work(monkeypatch, trials, settings, message):
     monkeypatch.setattr(run, "run_trial", None)
     with pytest.raises(ValueError, match=message):
-        d2l.sweep(trials() if callable(trials) else trials, **settings)
+        d2l.sweep(trials, **settings)
 
 
 TRIALS = [
@@ -128,28 +117,21 @@ def test_however_it_is_done_a_history_is_that_of_train(small, expected, who):
     assert json.loads(json.dumps(rows)) == rows
 
 
-@pytest.mark.parametrize("who", ["threads", *long("processes")])
-def test_networks_of_ones_own(small, tmp_path, who):
-    """They are made anew wherever a trial is done, and recognised whatever they are called."""
+def test_networks_of_ones_own(small, tmp_path):
+    """They are made anew wherever a trial is done, and recognised in the results."""
     small_one = sequential((1, 28, 28), Conv2d(3, 5, stride=2, padding=1), BatchNorm(), ReLU(), Flatten(), Dense(10))
     how = {"data": small, "results": tmp_path / "rows.jsonl", "progress": False}
     trials = d2l.grid(network={"small": small_one, "linear": linear(), "LeNet": "lenet"}, devices=2, lr=0.05, **QUICK)
     assert json.loads(json.dumps(trials)) == trials
-    with ThreadPoolExecutor(2) if who == "threads" else contextlib.nullcontext() as executor:
-        rows = d2l.sweep(trials, executor, **how)
+    rows = d2l.sweep(trials, workers=2, **how)
     for row, network in zip(rows, (small_one, linear(), "lenet"), strict=True):
         settings = QUICK | {"lr": 0.05, "network": network}
         history, _ = d2l.train([d2l.cpu(0), d2l.cpu(1)], data=small, progress=False, **settings)
         assert without_times(row["history"]) == without_times(history.as_dict())
     assert [row["settings"]["network"]["name"] for row in rows[:2]] == ["small", "linear"]
-    assert d2l.sweep([row["settings"] for row in rows], Nobody(), **how) == rows
-    trials = d2l.grid(network=[linear(), small_one], devices=2, lr=0.05, **QUICK)  # of which nothing is trained
-    names = [row["settings"].pop("network")["name"] for row in d2l.sweep(trials, Nobody(), **how)]
+    assert d2l.sweep([row["settings"] for row in rows], Executor(), **how) == rows  # which does no trial
+    names = [trial["network"]["name"] for trial in complete_trials(d2l.grid(network=[linear(), small_one]))]
     assert all(name.startswith("custom-") for name in names) and len(set(names)) == 2
-
-
-class Nobody(Executor):
-    """Does no trial."""
 
 
 def test_lines_and_a_plot_name_networks(small, capsys):
@@ -160,7 +142,6 @@ def test_lines_and_a_plot_name_networks(small, capsys):
     assert lines[1].startswith("1/2: network deep: test acc: ") and lines[2].startswith("2/2: network cnn: test acc: ")
     axes = plot_sweep(rows, x="network", by="lr").axes[0]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["deep", "cnn"]
-    assert plot_sweep(rows[:1]).get_suptitle().startswith("network deep, optimizer sgd, num_epochs 1, batch_size 64")
 
 
 def test_each_on_all_devices(device_kind, make_devices, small):
@@ -187,10 +168,7 @@ def test_trials_that_diverge_or_fail_leave_the_others(small, capsys):
     assert lines[3] == f"3/4: lr 0.1, algorithm nccl, seed 0: failed: {rows[2]['message']}"
     summary = d2l.History.from_dict(rows[3]["history"]).summary()
     assert lines[4] == f"4/4: lr 0.1, algorithm ring, seed 1: {summary}" and rows[3]["message"] is None
-    best = max((rows[0], rows[3]), key=lambda row: row["history"]["test_accuracy"][0])
-    accuracy = best["history"]["test_accuracy"][0]
-    best = f"best: lr 0.1, algorithm ring, seed {best['settings']['seed']}: test acc {accuracy:.3f}"
-    assert lines[5:] == ["2 done, 1 diverged, 1 failed", best]
+    assert lines[5:] == ["2 done, 1 diverged, 1 failed"]
 
 
 def history(accuracy=(0.25, 0.5), losses=(2.0, 1.0)):
@@ -208,39 +186,39 @@ def pretend(settings, *given):
     return make_row(settings, "done", str(os.getpid()), history((settings["lr"] / 2, settings["lr"])))
 
 
-def test_a_worker_that_dies_takes_one_trial_with_it(monkeypatch):
-    monkeypatch.setattr(run, "run_trial", pretend)
-    rows = d2l.sweep(d2l.grid(seed=range(6)), workers=2, progress=False)
-    assert [row["status"] for row in rows] == ["done", "failed", *["done"] * 4]
-    assert rows[1]["message"].startswith("BrokenProcessPool: A process in the process pool was terminated abruptly")
-    assert str(os.getpid()) not in {row["message"] for row in rows}
-
-
-def test_an_executor_that_breaks(monkeypatch, tmp_path):
+def test_a_process_that_dies(monkeypatch, tmp_path):
     """Nobody can do the rest any more; what was done is kept, and the next sweep goes on."""
     monkeypatch.setattr(run, "run_trial", pretend)
-    file = tmp_path / "rows.jsonl"
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
-        assert d2l.sweep(d2l.grid(seed=0), executor, results=file, progress=False)[0]["status"] == "done"
-        rows = d2l.sweep(d2l.grid(seed=range(4)), executor, results=file, progress=False)
+    how = {"workers": 1, "results": tmp_path / "rows.jsonl", "progress": False}
+    assert d2l.sweep(d2l.grid(seed=0), **how)[0]["status"] == "done"
+    rows = d2l.sweep(d2l.grid(seed=range(4)), **how)
     assert [row["status"] for row in rows] == ["done", "failed", "failed", "failed"]
-    assert all(row["message"].startswith("BrokenProcessPool: ") for row in rows[1:]) and d2l.load_sweep(file) == rows
+    said = "BrokenProcessPool: A process in the process pool was terminated abruptly"
+    assert all(row["message"].startswith(said) for row in rows[1:])
+    rows = d2l.sweep(d2l.grid(seed=[0, 2, 3]), **how)
+    assert [row["status"] for row in rows] == ["done"] * 3 and str(os.getpid()) not in {row["message"] for row in rows}
 
 
 def tell_card(settings, *given):
-    """In place of `run_trial`: a row that says which GPU the process sees."""
-    time.sleep(0.3)  # so that another process has the next trial
-    return make_row(settings, "failed", os.getenv("CUDA_VISIBLE_DEVICES"))
+    """In place of `run_trial`: a row that says which GPU the process sees, once two of them are seen."""
+    card = os.getenv("CUDA_VISIBLE_DEVICES")
+    Path(f"card {card}").touch()
+    for _ in range(1200):
+        if len([*Path().glob("card *")]) == 2:
+            break
+        time.sleep(0.05)
+    return make_row(settings, "failed", card)
 
 
-def test_a_worker_has_a_gpu_of_its_own(monkeypatch):
+def test_a_worker_has_a_gpu_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     assert workers.visible_cards(3) == ["0", "1", "2"] or "CUDA_VISIBLE_DEVICES" in os.environ
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5ab,7")
     cards = workers.visible_cards(2)
     assert cards == ["2", "GPU-5ab"]
     monkeypatch.setattr(run, "run_trial", tell_card)
     monkeypatch.setattr(run, "cards_of_workers", lambda *given: cards)
-    rows = d2l.sweep(d2l.grid(seed=range(6)), progress=False)
+    rows = d2l.sweep(d2l.grid(seed=range(2)), progress=False)
     assert {row["message"] for row in rows} == {"2", "GPU-5ab"}
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,GPU-5ab,7"
 
@@ -279,14 +257,14 @@ def test_a_sweep_goes_on_where_it_was_left(monkeypatch, tmp_path, capsys):
     assert again(seed=[5, 4, 2, 0]) == ([5, 2], ["done"] * 4)  # the grid may grow, and be in another order
     capsys.readouterr()
     assert again(seed=[0, 2, 4]) == ([], ["done"] * 3)
-    assert capsys.readouterr().out == "3 trials, 3 of them done before\n3 done\nbest: seed 0: test acc 0.200\n"
+    assert capsys.readouterr().out == "3 trials, 3 of them done before\n3 done\n"
     assert again(seed=[0], lr=0.2, batch_size=256) == ([], ["done"])  # said as it is by default
     assert again(seed=[0], lr=1) == again(seed=[0], lr=0.3) == ([0], ["done"])
     assert again(seed=[0], lr=1.0) == ([], ["done"])
     first, *lines = map(json.loads, file.read_text().splitlines())
     assert first == {"format": "d2lmgpu sweep", "version": 2, "data": None}
     kept = [(row["settings"]["seed"], row["settings"]["lr"]) for row in d2l.load_sweep(file)]
-    assert kept == [(0, 0.2), (2, 0.2), (4, 0.2), (5, 0.2), (0, 1), (0, 0.3)] and len(lines) == 6
+    assert sorted(kept) == [(0, 0.2), (0, 0.3), (0, 1), (2, 0.2), (4, 0.2), (5, 0.2)] and len(lines) == 6
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
@@ -308,22 +286,15 @@ def test_models_that_are_kept(small, tmp_path):
     again = d2l.sweep(trials, **keep)
     assert without_times(again[2]["history"]) == without_times(rows[2]["history"])
     assert [row["model"] for row in again[::2]] == files and Path(files[0]).stat().st_mtime_ns == before
-    named = d2l.grid(network={"b": linear()}, lr=0.05, weight_decay=0, **QUICK)  # the same, said in another way
-    others = [named[0] | {"seed": 1}, named[0] | {"limit": 65}]
-    models = [row["model"] for row in d2l.sweep(named + others, **keep | {"results": None})]
-    assert models[0] == files[0] and len({*models, *files}) == 4
 
 
 def test_folders_that_cannot_be(monkeypatch, tmp_path):
     monkeypatch.setattr(run, "run_trial", None)
     file = tmp_path / "file"
     file.write_text("text")
-    both = tmp_path / "x"
     for keep, error, message in (
         ({"keep_models": file}, OSError, f"cannot write into {file}: it is not a folder; give another name"),
-        ({"keep_models": file / "models"}, OSError, f"cannot write {file}/models: Not a directory"),
         ({"results": 3}, ValueError, "results is 3"),
-        ({"keep_models": both, "results": both}, OSError, f"cannot write {both}: it is a folder"),
     ):
         with pytest.raises(error, match=message):
             d2l.sweep([{}], mode="sequential", progress=False, **keep)
@@ -341,14 +312,6 @@ def test_curves_of_trials_that_run(small, mode):
         found = [each for part in seen for each in part if each["settings"] == row["settings"]]
         losses = [each["history"]["train_loss"] for each in found if each["status"] == "running"]
         assert sorted({*map(tuple, losses)}, key=len) == [tuple(row["history"]["train_loss"][:n]) for n in (1, 2, 3)]
-
-
-def test_who_watches_and_fails(small, capsys):
-    trials = d2l.grid(lr=[0.01, 0.02], **QUICK | {"limit": 64})
-    rows = d2l.sweep(trials, mode="sequential", data=small, watch=lambda rows: 1 / 0)
-    assert [row["status"] for row in rows] == ["done", "done"]
-    said = "watch failed (ZeroDivisionError: division by zero); the sweep goes on without it"
-    assert capsys.readouterr().out.count(said) == 1
 
 
 def test_a_plot_of_curves():
@@ -393,14 +356,10 @@ def lines(*values):
 @pytest.mark.parametrize(
     "change",
     [
-        {"status": "finished"},
         {"status": "diverged", "message": 3},
-        {"history": [1]},
-        *({"history": history() | {"train_loss": value}} for value in (None, 0.5, ["high"], [10**400], [True])),
-        {"history": {"train_loss": [1.0]}},
-        *({"settings": DONE["settings"] | {"lr": value}} for value in (10**400, "fast", math.nan)),
+        {"history": history() | {"train_loss": ["high"]}},
+        {"settings": DONE["settings"] | {"lr": "fast"}},
         {"settings": DONE["settings"] | {"network": {"name": "small"}}},
-        {"settings": DONE["settings"] | {"speed": 9}},
     ],
     ids=lambda change: ascii(change)[-70:],
 )
@@ -408,32 +367,16 @@ def test_rows_that_somebody_has_put_together(tmp_path, change):
     file = tmp_path / "rows.jsonl"
     file.write_text(lines(FORMAT, DONE))
     assert d2l.load_sweep(file) == [DONE]
-    for row in (DONE | change, [DONE]):
-        file.write_text(lines(FORMAT, DONE, row))
-        with pytest.raises(ValueError, match="its rows are damaged"):
-            d2l.load_sweep(file)
-
-
-def test_rows_from_a_file_are_plotted(tmp_path):
-    """Settings that are left out are as by default; numbers may be whole, without an epoch, or not finite."""
-    file, settings = tmp_path / "rows.jsonl", ({"lr": 1}, {"lr": 2}, {"lr": 3}, {"lr": 4})
-    found = history(losses=[10**20, 1]), history([], []), history(losses=[math.nan, 1.0]), None
-    rows = [make_row(own, "done", "so", each) for own, each in zip(settings, found, strict=True)]
-    file.write_text(lines(FORMAT) + "".join(as_json(row) + "\n" for row in rows))
-    rows = d2l.load_sweep(file)
-    assert [row["settings"] for row in rows] == [DONE["settings"] | own for own in settings]
-    assert math.isnan(rows[2]["history"]["train_loss"][0])
-    for y in results.MEASURES:
-        assert plot_sweep(rows, y=y).axes and plot_curves(rows).axes
+    file.write_text(lines(FORMAT, DONE, DONE | change))
+    with pytest.raises(ValueError, match="its rows are damaged"):
+        d2l.load_sweep(file)
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
         ("", "not a sweep's results file"),
-        (lines(FORMAT)[:-9], "not a sweep's results file"),
         (json.dumps({"format": "d2lmgpu sweep", "version": 1, "rows": []}, indent=2) + "\n", "or of another version"),
-        (lines(FORMAT | {"version": 3}), "not a sweep's results file, or damaged, or of another version"),
         (lines(FORMAT) + "{\n", "its rows are damaged"),
         (lines(FORMAT, {"settings": {}}), "its rows are damaged"),
     ],
@@ -494,8 +437,7 @@ def test_plot():
     assert [line.get_xdata().tolist() for line in hollow] == [[0.4] * 3, [0.1]]
     assert [line.get_color() for line in hollow] == [container[0].get_color() for container in (two, one)]
     assert axes.transAxes.inverted().transform(axes.transData.transform((0.1, 0.115)))[1] > 0.1  # above the marks
-    first, dots, lost = plot_sweep(rows).get_suptitle().split("\n")
-    assert first == "network lenet, optimizer sgd, num_epochs 10, batch_size 256, init normal"
+    dots, lost = plot_sweep(rows).get_suptitle().split("\n")
     assert "differ in seed" in dots and lost == "hollow, at the bottom: diverged and failed"
 
 
@@ -597,14 +539,6 @@ def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, how, code):
     assert row["settings"]["num_epochs"] == 1
     if code == 130:
         assert err == "" and "1 done, 1 interrupted" in out
-
-
-@pytest.mark.long
-def test_a_program_that_starts_workers_as_it_is_imported(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text("import d2lmgpu as d2l\nprint(d2l.sweep([{}], progress=False))\n")
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True)
-    assert done.returncode == 1 and "under if __name__ == '__main__':" in done.stderr.splitlines()[-1]
 
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "sweeps.md").read_text(encoding="utf-8")

@@ -1,15 +1,12 @@
 """The course in a browser's tab: its exercises, its notebooks, the playground, the second visit without a network."""
 
 import json
-import queue
 import re
-import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
-from website import Quiet, serving, wait_for
+from website import serving, wait_for
 
 from d2lmgpu.exercises import EXERCISES
 
@@ -263,81 +260,3 @@ def test_the_second_visit_needs_no_network(site, browser):
         try_it(browser)
         done = run(browser, "import d2lmgpu as d2l\nprint(d2l.load_fashion_mnist()[0].shape)")
         assert done["text"] == "(60000, 1, 28, 28)\n", done
-
-
-TELLS = """<!doctype html><meta name="d2lmgpu-python" content="wasi"><h1>x</h1><script type="module">
-import {{Session}} from "./_static/tab/session.js";
-const told = [], session = new Session("firefox", () => 0);
-const tell = said => fetch("told", {{method: "POST", body: JSON.stringify(said)}});
-try {{
-  const wells = [];
-  for (const source of {sources}) wells.push(await session.run(source, "a test", part => told.push(part)));
-  await tell({{wells, told, measured: session.measured, agent: navigator.userAgent}});
-}} catch (error) {{
-  await tell({{error: String(error)}});
-}}
-</script>"""
-"""A page that runs cells by itself, and sends what came of them to the server: for a browser that nobody steers."""
-
-
-class Told(Quiet):
-    """Keeps what a page sends, and serves ``TELLS`` filled."""
-
-    heard, page = None, ""
-
-    def do_GET(self):
-        if self.path != "/tells.html":
-            return super().do_GET()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        return self.wfile.write(type(self).page.encode())
-
-    def do_POST(self):
-        type(self).heard.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(200)
-        self.end_headers()
-
-
-@pytest.mark.long
-def test_in_firefox(site, tmp_path):
-    firefox = shutil.which("firefox-esr") or shutil.which("firefox")
-    if firefox is None:
-        pytest.skip("there is no firefox, the browser of this test")
-    check = "from d2lmgpu.exercises import check\nassert check('ring', ring)\n"
-    check += "import matplotlib.pyplot as plt\nplt.plot([1]);"
-    cells = [(ROOT / "notebooks" / "solutions" / "06_better_allreduce.py").read_text("utf-8"), check, "1 / 0"]
-    handler = type("Handler", (Told,), {"heard": queue.Queue(), "page": TELLS.format(sources=json.dumps(cells))})
-    with serving(site, handler) as address:
-        command = [firefox, "--headless", "--no-remote", "--profile", str(tmp_path), f"{address}tells.html"]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            try:
-                heard = handler.heard.get(timeout=120)
-            finally:
-                process.terminate()
-    assert heard.get("wells") == [True, True, False], heard
-    assert "Firefox" in heard["agent"] and any("png" in part for part in heard["told"])
-    assert "✓ ring" in "".join(part.get("text", "") for part in heard["told"])
-
-
-BUTTONS = "[...document.querySelectorAll('.tab-top button, .tab-bar button')].filter(b => b.offsetParent)"
-BAR = "(r => [r.top, r.bottom, r.width])(document.querySelector('.tab-open').getBoundingClientRect())"
-COLUMNS = "new Set([...document.querySelectorAll('.tab-two > div')].map(e => e.getBoundingClientRect().x)).size"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("path", ["index.html", "notebooks/06_better_allreduce.html"])
-def test_on_a_phone(page, path):
-    """One column, nothing wider than the screen; the buttons stay within reach."""
-    browser = page(path)
-    browser.look_like(390, 844)
-    browser.open(browser.evaluate("location.href"))
-    if "notebooks" in path:
-        try_it(browser)
-        browser.evaluate("scrollTo(0, 3000)")
-        top, bottom, width = browser.evaluate(BAR)
-        assert 600 < top < bottom <= 844 and width <= 390
-    else:
-        assert browser.evaluate(COLUMNS) == 1
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
-    assert min(browser.evaluate(f"{BUTTONS}.map(b => b.offsetHeight)")) >= 30

@@ -21,36 +21,14 @@ REPOSITORY = Path(__file__).parent.parent
     "path, docname, link, expected",
     [
         ("README.md", "index", "docs/guide.md", "guide.md"),
-        ("README.md", "index", "docs/gpu.md#installing", "gpu.md#installing"),
-        ("README.md", "index", "notebooks/01_devices.ipynb", "notebooks/01_devices.ipynb"),
         ("README.md", "index", "LICENSE", "../LICENSE"),
         ("docs/guide.md", "guide", "../README.md#the-course", "index.md#the-course"),
-        ("docs/guide.md", "guide", "../notebooks/images/timeline.png", "notebooks/images/timeline.png"),
-        ("docs/guide.md", "guide", "../benchmarks/results/x.json", "../benchmarks/results/x.json"),
-        ("docs/guide.md", "guide", "commands.md", "commands.md"),
         ("notebooks/03_x.ipynb", "notebooks/03_x", "../docs/guide.md", "../guide.md"),
-        ("notebooks/03_x.ipynb", "notebooks/03_x", "04_y.ipynb", "04_y.ipynb"),
-        ("notebooks/03_x.ipynb", "notebooks/03_x", "../README.md", "../index.md"),
         ("docs/guide.md", "guide", "https://d2l.ai/x.html", "https://d2l.ai/x.html"),
-        ("docs/guide.md", "guide", "#train", "#train"),
     ],
 )
 def test_links(path, docname, link, expected):
     assert site_sources.with_site_links(f"see [there]({link}).", path, docname) == f"see [there]({expected})."
-
-
-def test_a_link_to_a_folder_is_its_text():
-    text = "[solutions](notebooks/solutions) and [guide](docs/guide.md)"
-    assert site_sources.with_site_links(text, "README.md", "index") == "solutions and [guide](guide.md)"
-
-
-def test_a_badge_is_its_text():
-    """Its picture would want a network."""
-    badge = "[![Open in Colab](https://colab.org/badge.svg)](https://colab.org/x.ipynb) ![a](b.png)"
-    assert (
-        site_sources.with_site_links(badge, "docs/x.md", "x")
-        == "[Open in Colab](https://colab.org/x.ipynb) ![a](b.png)"
-    )
 
 
 def test_a_notebook():
@@ -70,13 +48,6 @@ def test_a_notebook():
 def code(text, data=None, **metadata):
     outputs = [{"output_type": "display_data", "data": data, "metadata": {}}] if data else []
     return {"cell_type": "code", "metadata": metadata, "source": [text], "outputs": outputs}
-
-
-def test_literal_blocks():
-    lines = ["A table:", "", "    a  1", "", "    b  2", "", "And on", "    in one paragraph."]
-    assert site_sources.literal_blocks(lines) == [
-        *("A table:", "", "::", "", "    a  1", "", "    b  2", "", "And on", "    in one paragraph."),
-    ]
 
 
 def test_all_pages_are_in_the_contents():
@@ -100,15 +71,6 @@ def test_what_the_player_offers(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {names[5], names[-1]}
 
 
-def test_the_players_micro_batches_are_those_that_its_plans_have():
-    """What is chosen is what each device computes; the title, which counts all, would be another number."""
-    for choice in site_player.PLANS:
-        plan = plans.PLANS[choice["shows"]](choice["k"], choice[site_player.EACH])
-        computed = {(a.device, a.micro_batch) for step in plan.steps for a in step if getattr(a, "what", "") == "F"}
-        each = [sum(device == i for device, _ in computed) for i in range(plan.k)]
-        assert each == [choice[site_player.EACH]] * plan.k, choice
-
-
 def error_boxes(page):
     """The tags of an HTML page by which docutils or the theme says that its source is wrong.
 
@@ -117,12 +79,6 @@ def error_boxes(page):
     page = re.sub(r"<noscript>.*?</noscript>", "", page, flags=re.DOTALL)
     wrong = {"contents", "system-message", "problematic", "error", "traceback"}
     return [tag for tag, names in re.findall(r'(<[^>]*\bclass="([^"]*)"[^>]*>)', page) if wrong & {*names.split()}]
-
-
-def test_error_boxes_are_found():
-    for wrong in ("contents local", "system-message", "admonition error", "problematic", "output traceback"):
-        assert error_boxes(f'<p><div id="x" class="{wrong}">') == [f'<div id="x" class="{wrong}">']
-    assert not error_boxes('<b class="table-of-contents"><noscript>\n<p class="error">no scripts</noscript>error')
 
 
 @pytest.mark.long
@@ -268,14 +224,3 @@ def test_what_is_chosen_is_shown(browser):
     browser.press("ArrowRight")
     time_shown = "document.getElementById('shown').contentDocument.querySelector('.time').textContent"
     wait_for(browser, f"!{time_shown}.startsWith('0 ')")
-
-
-@pytest.mark.long
-def test_the_slides_by_keyboard(browser):
-    browser, address = browser
-    browser.look_like(1200, 844)
-    browser.open(f"{address}slides.html")
-    top = "Math.round(document.getElementById('slide-{}').getBoundingClientRect().top)"
-    for key, slide in (("ArrowRight", 2), (" ", 3), ("ArrowLeft", 2)):
-        browser.press(key)
-        wait_for(browser, f"Math.abs({top.format(slide)}) < 2")

@@ -1,4 +1,3 @@
-# PYTHON_ARGCOMPLETE_OK: a shell may start this to complete a line (see completion.py)
 """The command ``d2lmgpu``: each subcommand parses its options, calls one public function, and prints the results.
 
 The exit code is 0 only on success. It is 2, with one line on standard error, for bad input; 1 if training diverged,
@@ -6,7 +5,7 @@ devices' parameters differ, a trial of a sweep failed, or an answer is wrong; an
 (results are still reported), or for training 143 if SIGTERM and 138 if SIGUSR1 interrupted it.
 """
 
-import codecs
+import io
 import os
 import sys
 
@@ -20,31 +19,29 @@ from .options import check_files
 from .parser import parse
 from .ranks import are_together, check_alone, errors_told, run_together
 
-PLAIN = {"✓": "right:", "✗": "wrong:", "×": "x", "·": "*", "…": "...", "–": "-", "→": "->", "√": "sqrt "}
-"""The replacements for these characters on an output whose encoding does not have them."""
-
 COMMANDS = (devices, train, sweep, predict, allreduce, scaling, plan, course, check, grade)
 
 
 def main(arguments=None):
     """Run a command line (``sys.argv`` unless given); return the exit code."""
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # ``2>&-``
-    code = _run(arguments)
     for stream in sys.stdout, sys.stderr:
-        try:
-            stream.flush()
-        except OSError as error:  # a closed pipe, a full disk: Python would try again as it exits
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            if stream is sys.stdout and not code:
-                say(f"d2lmgpu: error: cannot write to standard output: {error.strerror}", file=sys.stderr)
-                code = 2
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # not all encodings have all characters
+    code = _run(arguments)
+    try:
+        sys.stdout.flush()
+    except OSError as error:  # a closed pipe, a full disk: Python would try again as it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not code:
+            say(f"d2lmgpu: error: cannot write to standard output: {error.strerror}", file=sys.stderr)
+            code = 2
     return code
 
 
 def _run(arguments):
     name = "d2lmgpu"
     try:
-        _write_what_the_output_can(sys.stdout, sys.stderr)
         options = parse(COMMANDS, arguments)
         name = f"d2lmgpu {options.name}"
         if are_together(options):
@@ -65,19 +62,6 @@ def _one_line(error):
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{' '.join(str(error.filename).split())}: {error.strerror}"
     return message_of(error)
-
-
-def _write_what_the_output_can(*streams):
-    """Let streams that are not UTF-8 write something similar in place of characters that they cannot encode."""
-    codecs.register_error("d2lmgpu", _plain)
-    for stream in streams:
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="d2lmgpu")
-
-
-def _plain(error):
-    text = error.object[error.start : error.end]
-    return "".join(PLAIN.get(each) or each.encode("ascii", "backslashreplace").decode() for each in text), error.end
 
 
 if __name__ == "__main__":

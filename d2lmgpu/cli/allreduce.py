@@ -17,7 +17,7 @@ from ..collectives.measure import parse_size
 from ..collectives.network import TOPOLOGIES, read_wires, topology
 from ..collectives.simulate import simulate
 from ..devices import MOST_DEVICES
-from .options import add_devices, add_option, add_output, declare, find_devices, write_results
+from .options import add_devices, add_option, add_output, find_devices, write_results
 from .ranks import join
 
 SUMMING = [name for name in ALGORITHMS if name != "none"]
@@ -29,11 +29,10 @@ def add_to(command):
     also = ", ".join(name for name in NAMES if name not in SUMMING)
     add_devices(command, default="2, or 1 per process if there are several")
     help = f"names, separated by commas; also {also}, and mpi under mpiexec"
-    add_option(command, "--algorithms", str, ",".join(SUMMING), help, (*NAMES, "mpi"))
+    add_option(command, "--algorithms", str, ",".join(SUMMING), help)
     add_option(command, "--sizes", str, "4K,512K,64M", "bytes of the array on each device, separated by commas")
     help = f"simulate, on the wires in a file or on one of: {', '.join(TOPOLOGIES)}"
-    action = add_option(command, "--on", str, None, help, tuple(TOPOLOGIES))
-    declare(command, action, lambda options: None if options.on in TOPOLOGIES else options.on)
+    add_option(command, "--on", str, None, help)
     command.add_argument("--invent", action="store_true", help="also invent an allreduce for the network of --on")
     add_output(command, "--json", "write the rows as JSON")
     add_output(command, "--html", "write a page that plays the fastest one on the network of --on, for the last size")

@@ -2,23 +2,18 @@
 
 import argparse
 import re
-from pathlib import Path
 
 from ..arguments import shown
 from ..data import first_examples
 from ..fashion_mnist import load_fashion_mnist
-from ..idx import find_idx
 from ..images import image_shape, load_image_data
 from .options import add_input
-
-MOST_PIXELS = 2**14
-"""The most pixels that a side of a picture may have."""
 
 
 def add_data(command, limit=int):
     """Add the options that choose the training data; ``limit`` is the function that reads --limit."""
     pictures = "pictures in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, or MNIST's files (default: Fashion-MNIST)"
-    add_input(command, "--data", pictures, "FOLDER", picture_folders)
+    add_input(command, "--data", pictures, "FOLDER")
     size = "width and height to which pictures are resized (default: their own, or 28x28 if they differ)"
     command.add_argument("--image-size", type=_size, metavar="WxH", help=size)
     command.add_argument("--channels", type=int, metavar="C", help="1 (grey) or 3 (colour); default: as in the files")
@@ -28,11 +23,10 @@ def add_data(command, limit=int):
 
 def _size(text):
     """Read "64x48" as (48, 64), and "32" as (32, 32): height and width."""
-    found = re.fullmatch("([0-9]{1,5})(?:x([0-9]{1,5}))?", text.lower())
-    width, height = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-    if not (0 < width <= MOST_PIXELS and 0 < height <= MOST_PIXELS):
+    found = re.fullmatch("([1-9][0-9]{0,4})(?:x([1-9][0-9]{0,4}))?", text.lower())
+    if not found:
         raise argparse.ArgumentTypeError(f"{shown(text)} should be width and height in pixels, such as 32x32")
-    return height, width
+    return int(found[2] or found[1]), int(found[1])
 
 
 def find_data(options, limit=None):
@@ -42,8 +36,6 @@ def find_data(options, limit=None):
             if getattr(options, flag[2:].replace("-", "_")):
                 raise ValueError(f"{flag} is for your own pictures; add --data FOLDER")
         return first_examples(load_fashion_mnist(), limit)
-    if options.channels not in (None, 1, 3):
-        raise ValueError(f"--channels is {options.channels}; it should be 1 (grey) or 3 (colour)")
     return first_examples(load_image_data(options.data, _input_shape(options), options.invert), limit)
 
 
@@ -59,10 +51,3 @@ def _input_shape(options):
         return None
     C, H, W = image_shape(options.data)
     return options.channels or C, *(options.image_size or (H, W))
-
-
-def picture_folders(options):
-    """The folders in the --data folder from which pictures are read, or its IDX files; None without --data."""
-    if not options.data:
-        return None
-    return find_idx(options.data) or [str(Path(options.data, part)) for part in ("train", "test")]

@@ -2,24 +2,17 @@
 
 import argparse
 import os
-from collections.abc import Callable
-from typing import NamedTuple
 
 from ..arguments import check_path
 from ..collectives import parse_size
 from ..devices import ENVIRONMENTS, choose_devices
-from ..output import check_apart, check_writable, each_output, save_figure, write_json
+from ..output import check_writable, same_file, save_figure, write_json
 
 
-def add_option(command, flag, kind, default, help, names=()):
-    """Add an option with a default value, which its help mentions unless it is None; return the option's action.
-
-    ``names``: values that a shell may complete.
-    """
+def add_option(command, flag, kind, default, help):
+    """Add an option with a default value, which its help mentions unless it is None; return the option's action."""
     help = help if default is None else f"{help} (default: {default})"
-    action = command.add_argument(flag, type=kind, default=default, metavar="X", help=help)
-    action.names = names
-    return action
+    return command.add_argument(flag, type=kind, default=default, metavar="X", help=help)
 
 
 def listed(kind):
@@ -46,47 +39,29 @@ def taken(options, *names):
     return {name: getattr(options, name) for name in names}
 
 
-class NamedFile(NamedTuple):
-    """An option, shown as ``name``, that names files: ``find(options)`` is a path, a list of paths, or None.
-
-    ``check(path)`` raises the error that writing the file would raise; it is None for files that are read.
-    """
-
-    name: str
-    find: Callable
-    check: Callable | None
-
-
 def add_output(command, flag, help, metavar="FILE", check=check_writable):
-    """Add an option that names a file or folder to be written. ``check``: see `NamedFile`."""
+    """Add an option that names a file or folder to be written; ``check(path)`` raises the error that writing would."""
     action = command.add_argument(flag, type=file_name, metavar=metavar, help=help)
-    declare(command, action, None, check)
+    command.set_defaults(outputs=(*(command.get_default("outputs") or ()), (flag, action.dest, check)))
 
 
-def add_input(command, name, help, metavar="FILE", find=None, **more):
-    """Add an option, or an argument without a flag, that names a file to be read. ``find``: see `NamedFile`."""
-    declare(command, command.add_argument(name, type=file_name, metavar=metavar, help=help, **more), find)
-
-
-def declare(command, action, find=None, check=None):
-    """Declare that an option names files (see `NamedFile`)."""
-    find = find or (lambda options: getattr(options, action.dest))
-    named = NamedFile(*action.option_strings or [action.metavar], find, check)
-    command.set_defaults(named=(*(command.get_default("named") or ()), named))
+def add_input(command, name, help, metavar="FILE", **more):
+    """Add an option, or an argument without a flag, that names a file to be read."""
+    command.add_argument(name, type=file_name, metavar=metavar, help=help, **more)
 
 
 def check_files(options):
-    """Before any work, raise the error that writing the files named in a command line would raise later.
-
-    Raises ValueError if two of these are the same file, or if one is also read; OSError if one cannot be written.
-    """
-    found = {named: named.find(options) for named in options.named}
-    outputs = {named.name: path for named, path in found.items() if named.check}
-    inputs = {named.name: path for named, path in found.items() if not named.check}
-    check_apart(outputs, inputs)
-    for named, path in found.items():
-        if named.check and path is not None:
-            named.check(path)
+    """Before any work, raise the error that writing the results would raise later; ValueError if two share a file."""
+    given = {}
+    for flag, dest, check in options.outputs:
+        path = getattr(options, dest)
+        if path is None:
+            continue
+        check(path)
+        for other, taken in given.items():
+            if same_file(path, taken):
+                raise ValueError(f"{flag} {path} and {other} {taken} are the same file; give each its own")
+        given[flag] = path
 
 
 def write_results(options, result=None, *others, **figures):
@@ -99,16 +74,21 @@ def write_results(options, result=None, *others, **figures):
 
 
 def write_all(*results):
-    """Call ``write(path, result)`` for each (path, write, result) with a path; `each_output` raises errors last."""
-    with each_output() as attempt:
-        for path, write, result in results:
-            if path:
-                attempt(write, path, result)
+    """Call ``write(path, result)`` for each (path, write, result) with a path; the first error is raised at the end."""
+    errors = []
+    for path, write, result in results:
+        if path:
+            try:
+                write(path, result)
+            except Exception as error:  # what can be written is written
+                errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def add_devices(command, default, environments=ENVIRONMENTS):
     """Add --environment, --devices and --memory-limit; ``default`` is the default of --devices that the help states."""
-    add_option(command, "--environment", str, "auto", ", ".join(environments), environments)
+    add_option(command, "--environment", str, "auto", ", ".join(environments))
     help = f"number of devices (2), or which ones (0,2 or gpu:0,cpu:0); default: {default}"
     command.add_argument("--devices", metavar="K", help=help)
     command.add_argument("--memory-limit", metavar="SIZE", help="bytes that each device may use, such as 512M or 1.5G")

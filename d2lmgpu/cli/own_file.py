@@ -9,20 +9,11 @@ from pathlib import Path
 
 from ..devices.errors import one_line
 from ..fashion_mnist import CLASSES
-from ..networks import FASHION_MNIST, INITS, NETWORKS
+from ..networks import FASHION_MNIST
 from ..networks.checks import check_network
 from ..output import target
 from ..training.metrics import check_metrics
 from ..words import legible
-from .options import declare
-
-
-def declare_files(command, action):
-    """Declare that an option for networks or initial weights reads files; known names are not files."""
-    known = INITS if action.dest == "init" else NETWORKS
-    declare(
-        command, action, lambda options: [text for text in _texts(getattr(options, action.dest)) if text not in known]
-    )
 
 
 def network_from(text, data=None):
@@ -51,16 +42,12 @@ def find_networks(texts, data):
 
     Raises the errors of `network_from`, and ValueError for two files that have the same name.
     """
-    texts = _texts(texts)
+    texts = [texts] if isinstance(texts, str) else texts
     names = [legible(Path(text).stem) if text.endswith(".py") else text for text in texts]
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
         raise ValueError(f"--network: two networks are called {twice[0]}; give the files different names")
     return {name: network_from(text, data) for name, text in zip(names, texts, strict=True)}
-
-
-def _texts(given):
-    return [given] if isinstance(given, str) else given
 
 
 def metrics_from(path):

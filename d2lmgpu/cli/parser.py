@@ -4,7 +4,6 @@ import argparse
 
 from .. import __version__
 from ..arguments import perhaps_meant, shown
-from .completion import complete
 
 
 def parse(modules, arguments):
@@ -13,7 +12,6 @@ def parse(modules, arguments):
     Unlike argparse's own ``parse_args``, this also accepts more files after an option that follows the first files.
     """
     parser, commands = make_parser(modules)
-    complete(parser)
     options, rest = parser.parse_known_args(arguments)
     if any(word.startswith("-") for word in rest) or (rest and not hasattr(options, "files")):
         commands.choices[options.name].refuse(rest)

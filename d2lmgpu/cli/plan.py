@@ -2,16 +2,13 @@
 
 Proves a plan of a training step, times it and draws it, without training and without the devices. Times are simulated,
 not measured: each computation takes the time of its multiplications at --speed, and messages go over the network of
---on. With --on this_machine, times are predicted from computations and messages that are measured here.
+--on.
 """
-
-import numpy as np
 
 from .. import plans, words
 from ..arguments import check_name, check_number
 from ..collectives import ALGORITHMS
 from ..collectives.network import TOPOLOGIES, topology
-from ..devices import cpu
 from ..output import check_plot
 from ..training.checks import find_network
 from ..training.settings import Settings
@@ -20,18 +17,14 @@ from .options import add_option, add_output, taken, write_results
 from .own_file import network_from
 from .settings import add_settings
 
-HERE = "this_machine"
-"""The value of --on for virtual devices on this machine, whose computations and messages are measured."""
-
 
 def add_to(command):
     """Add the options to the command's parser."""
-    add_option(command, "--split", str, "data", f"{', '.join(SPLITS)}, or a product such as {EXAMPLE}", SPLITS)
+    add_option(command, "--split", str, "data", f"{', '.join(SPLITS)}, or a product such as {EXAMPLE}")
     add_option(command, "--devices", int, 4, "number of devices")
-    add_option(command, "--allreduce", str, "ring", f"for a split over data: {', '.join(ALGORITHMS)}", ALGORITHMS)
-    networks = *TOPOLOGIES, HERE
-    add_option(command, "--on", str, "full_switch", f"network between the devices: {', '.join(networks)}", networks)
-    add_option(command, "--speed", float, 1e12, f"multiplications per second of each device, unless on {HERE}")
+    add_option(command, "--allreduce", str, "ring", f"for a split over data: {', '.join(ALGORITHMS)}")
+    add_option(command, "--on", str, "full_switch", f"network between the devices: {', '.join(TOPOLOGIES)}")
+    add_option(command, "--speed", float, 1e12, "multiplications per second of each device")
     add_output(command, "--json", "write the result as JSON")
     add_output(
         command, "--plot", "draw what each device does when, and its memory (.png, .svg or .pdf)", check=check_plot
@@ -50,39 +43,15 @@ def run(options):
     name, network = find_network(given, width=options.width, batch_statistics=options.batch_statistics)
     plan = plan_of(settings, options.devices, network)
     minibatch = taken(options, "batch_size", "optimizer")
-    machine, costs, times = _machine(options, plan, minibatch)
-    timed = {"network": machine, "costs": costs.costs, "contention": costs.contention, **minibatch}
+    check_name("network", options.on, TOPOLOGIES)
+    check_number("speed", options.speed, above=0)
+    costs = plans.estimate_costs(plan, options.batch_size, options.speed)
+    timed = {"network": topology(options.on, plan.k), "costs": costs, **minibatch}
     simulation = plans.simulate(plan, **timed)
-    result = _result(options, plan, name, simulation, costs.step_seconds(simulation), times)
+    result = _result(options, plan, name, simulation)
     _print(result, plan)
     page = options.html, lambda path, plan: plans.write_html(plan, path, **timed), plan
     write_results(options, result, page, plot=lambda: plans.draw(plan, **timed))
-
-
-def _machine(options, plan, minibatch):
-    """The network, the costs of computations (`Measured`), and a line that says where the numbers come from."""
-    check_name("network", options.on, (*TOPOLOGIES, HERE))
-    check_number("speed", options.speed, above=0)
-    if options.on != HERE:
-        network = topology(options.on, plan.k)
-        costs = plans.estimate_costs(plan, options.batch_size, options.speed)
-        times = f"simulated, not measured: devices of {options.speed:g} multiplications per second"
-        return network, plans.Measured(costs, [1.0], 0.0), times + _wires(network, plan.k)
-    devices = [cpu(i) for i in range(plan.k)]
-    costs = plans.measure_costs(plan, devices, **minibatch)
-    return plans.measure_messages(devices), costs, "predicted from computations and messages measured on this machine"
-
-
-def _wires(network, k):
-    """A phrase on the bandwidth of a network's links, and on the latency from the first of k devices to the others."""
-    if k == 1:
-        return ""
-    latency = network.latency(np.zeros(k - 1, np.intp), np.arange(1, k))
-    return f", links of {_range(network.bandwidth, 1e9)} GB/s, {_range(latency, 1e-6)} µs a message"
-
-
-def _range(values, unit):
-    return " to ".join(dict.fromkeys(f"{value / unit:.3g}" for value in (np.min(values), np.max(values))))
 
 
 def _print(result, plan):
@@ -101,10 +70,11 @@ def _print(result, plan):
         print(line(i, f"{busy:.1%}", f"{sent / 1e6:.3f}", f"{peak / 1e6:.3f}"))
 
 
-def _result(options, plan, name, simulation, seconds, times):
+def _result(options, plan, name, simulation):
+    times = f"simulated, not measured: devices of {options.speed:g} multiplications per second"
     asked = taken(options, "split", "pipeline", "width", "batch_size", "optimizer", "on", "speed")
     about = {"plan": plan.name, "devices": plan.k, "micro_batches": plan.micro_batches, "network": name}
-    found = {"proved": True, "times": times, "seconds": seconds, "bubble": simulation.bubble}
+    found = {"proved": True, "times": times, "seconds": simulation.seconds, "bubble": simulation.bubble}
     found |= {"utilisation": simulation.utilisation, "peak_memory": simulation.peak}
     sent = {"bytes": sum(simulation.sent), "bytes_sent_per_device": simulation.sent}
     return asked | about | found | sent

@@ -19,7 +19,6 @@ from ..output import check_plot
 from ..plots import plot_confusion
 from ..training import confusion_matrix, load_model
 from ..words import legible, several
-from .data import picture_folders
 from .options import add_devices, add_input, add_output, find_devices, write_results
 from .ranks import add_ranks
 
@@ -29,7 +28,7 @@ def add_to(command):
     add_input(command, "checkpoint", "file written by d2lmgpu train --checkpoint", "CHECKPOINT")
     add_input(command, "files", "pictures of any size", nargs="*", default=[])
     test_set = "folder with the test set in FOLDER/test/CLASS/ (default: Fashion-MNIST)"
-    add_input(command, "--data", test_set, "FOLDER", picture_folders)
+    add_input(command, "--data", test_set, "FOLDER")
     invert = "the pictures show dark things on a bright background (default: as in training)"
     command.add_argument("--invert", action=BooleanOptionalAction, help=invert)
     add_devices(command, default="1", environments=(*ENVIRONMENTS, "parallel"))

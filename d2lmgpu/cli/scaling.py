@@ -8,7 +8,6 @@ from .. import words
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
 from ..output import check_plot
 from ..scaling import check_counts, measure_scaling, plot_scaling
-from ..scaling.setup import MODES
 from .data import add_data, find_data
 from .options import add_option, add_output, taken, write_results
 from .own_file import network_from
@@ -21,8 +20,8 @@ WHAT = ("network", "width", "algorithm")
 def add_to(command):
     """Add the options to the command's parser."""
     modes = "strong (the minibatch keeps its size) or weak (each device's part keeps its size)"
-    add_option(command, "--mode", str, "strong", modes, MODES)
-    add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS), ENVIRONMENTS)
+    add_option(command, "--mode", str, "strong", modes)
+    add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
     counts = "numbers of devices, including 1 (default: 1,2,4)"
     command.add_argument("--devices", metavar="K", help=counts)
     add_option(command, "--batch-size", int, 256, "examples in a minibatch: in total if strong, per device if weak")

@@ -6,7 +6,6 @@ from dataclasses import fields
 from ..training.fields import called, kind_of, meaning
 from ..training.settings import Settings
 from .options import add_option, listed
-from .own_file import declare_files
 
 ALL = [about.name for about in fields(Settings)]
 
@@ -22,14 +21,11 @@ def add_settings(command, as_type=lambda kind: kind, names=ALL):
         if about.type is bool:
             _add_flag(group, flag, about)
         elif kind_of(about) == list[float]:
-            add_option(group, flag, numbers_or_auto, None, meaning(about), ["auto"])
+            add_option(group, flag, numbers_or_auto, None, meaning(about))
         else:
             read = as_splits if about.name == "split" and as_type is listed else as_type(kind_of(about))
             also = ", or a file FILE.py" if about.name == "network" else ""
-            known = about.metadata["allowed"] if kind_of(about) is str else ()
-            action = add_option(group, flag, read, about.default, meaning(about) + also, known)
-            if about.name in ("network", "init"):
-                declare_files(group, action)
+            add_option(group, flag, read, about.default, meaning(about) + also)
 
 
 def _add_flag(group, flag, about):

@@ -18,13 +18,13 @@ from .settings import add_settings, settings
 
 def add_to(command):
     """Add the options to the command's parser."""
-    add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS), ENVIRONMENTS)
+    add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
     devices = "numbers of devices; 1,2,4 gives three values of the grid (default: 1)"
     command.add_argument("--devices", type=listed(int), metavar="K", help=devices)
     add_data(command, listed(int))
     modes = f"{MODES[0]} trains a network on each core or GPU at the same time, with all of its devices there; "
     modes += f"{MODES[1]} trains one network after another, each on all of its devices"
-    add_option(command, "--mode", str, "simultaneous", modes, MODES)
+    add_option(command, "--mode", str, "simultaneous", modes)
     workers = "number of networks trained at the same time (default: one per core or GPU)"
     command.add_argument("--workers", type=int, metavar="N", help=workers)
     add_output(command, "--results", "add each row to this file as a line; trials already in it are not repeated")
@@ -36,7 +36,7 @@ def add_to(command):
     curves = "plot accuracy and loss by epoch, with a line for each trial (.png, .svg or .pdf); redrawn during trials"
     add_output(command, "--curves", curves, check=check_plot)
     add_option(command, "--x", str, "lr", "setting on the plot's horizontal axis, by its name in the settings")
-    add_option(command, "--y", str, "best accuracy", f"result on its vertical axis: {', '.join(MEASURES)}", MEASURES)
+    add_option(command, "--y", str, "best accuracy", f"result on its vertical axis: {', '.join(MEASURES)}")
     add_option(command, "--by", str, "devices", "setting for which the plot has a line for each value")
     add_settings(command, listed)
 

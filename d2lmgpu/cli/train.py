@@ -7,7 +7,7 @@ trains on the devices of all processes that mpiexec or srun starts.
 from .. import signals, words
 from ..devices import ENVIRONMENTS, count_cores
 from ..monitor import TensorBoard, say
-from ..output import check_folder, check_plot, is_plot, same_file, save_figure, write_json
+from ..output import check_folder, check_plot, is_plot, save_figure, write_json
 from ..plots import plot_history, plot_timeline
 from ..timing import Timeline, chrome_trace
 from ..training import train
@@ -33,7 +33,7 @@ def add_to(command):
     add_output(command, "--checkpoint", "write a checkpoint after every epoch and when training stops")
     command.add_argument("--checkpoint-steps", type=int, metavar="N", help="also write it after every N steps")
     add_output(command, "--keep-best", "write the model that was best on the test set so far")
-    add_input(command, "--resume", "continue from a checkpoint, with the same settings", find=_only_read)
+    add_input(command, "--resume", "continue from a checkpoint, with the same settings")
     add_output(command, "--tensorboard", "write event files for TensorBoard", "DIR", check_folder)
     add_settings(command)
 
@@ -78,12 +78,6 @@ def _tell(options, history, timeline, everybody):
     if everybody is None or everybody.rank == 0:
         trace = options.trace, _save_trace, timeline.all_spans()
         write_results(options, history.as_dict(), trace, plot=lambda: plot_history(history))
-
-
-def _only_read(options):
-    """The checkpoint to continue from; None if the run also writes to this file."""
-    goes_on = options.checkpoint and options.resume and same_file(options.checkpoint, options.resume)
-    return None if goes_on else options.resume
 
 
 def _save_trace(path, spans):

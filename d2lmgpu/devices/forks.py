@@ -22,19 +22,6 @@ def in_forked_process(function):
     return function
 
 
-def start(process):
-    """Start a process of multiprocessing's, which enters our current folder, or if nobody can any more, the root."""
-    getcwd = os.getcwd
-    try:
-        os.chdir(getcwd())
-    except OSError:  # it was deleted, or is closed to us
-        os.getcwd = lambda: os.sep
-    try:
-        process.start()
-    finally:
-        os.getcwd = getcwd
-
-
 @in_forked_process
 def _renew_all():
     for thing in _renewed:

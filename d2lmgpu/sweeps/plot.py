@@ -14,9 +14,6 @@ LABELS = {"lr": "learning rate", "batch_size": "minibatch (examples)", "limit": 
 LABELS |= {"num_epochs": "epochs", "warmup": "warm-up (epochs)", "algorithm": "allreduce", "init": "initial weights"}
 LABELS |= {"best accuracy": "best test accuracy", "last accuracy": "test accuracy after the last epoch"}
 
-TOLD = ("network", "optimizer", "num_epochs", "batch_size", "lr", "init", "limit")
-"""Settings that the title names if all trials share them."""
-
 WIDE = 5
 """The axis is logarithmic if the largest number is at least this many times the smallest."""
 
@@ -110,14 +107,9 @@ def _label(name, rows):
 
 
 def _title(rows, lost, axes):
-    """What all trials share, and what lines, bars and marks are; ``lost``: the statuses of trials without a result."""
-    trials = [row["settings"] for row in rows]
-    differ = varying(trials)
-    lines = [
-        describe(trials[0], [name for name in TOLD if name not in (*differ, *axes) and trials[0][name] is not None])
-    ]
-    rest = [LABELS.get(name, name) for name in differ if name not in axes]
-    lines += [f"line: median of trials, which differ in {' and '.join(rest)}; bars: least to most"] * bool(rest)
+    """What lines, bars and marks are; ``lost``: the statuses of trials without a result."""
+    rest = [LABELS.get(name, name) for name in varying([row["settings"] for row in rows]) if name not in axes]
+    lines = [f"line: median of trials, which differ in {' and '.join(rest)}; bars: least to most"] if rest else []
     lines += [f"hollow, at the bottom: {' and '.join(lost)}"] * bool(lost)
     return "\n".join(lines)
 

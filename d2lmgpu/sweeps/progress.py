@@ -1,10 +1,9 @@
 """The rows of a sweep while it runs: a line when a trial ends, and a function of the user's that sees them all."""
 
-from ..devices.errors import one_line
 from ..monitor import say
 from ..training import History
 from ..words import several
-from .results import add_row, measure
+from .results import add_row
 from .trial import make_row
 from .trials import describe, varying
 
@@ -37,16 +36,12 @@ class Record:
         self._say(f"{self._ended()}/{len(self.rows)}: {describe(row['settings'], self._names)}: {how}")
 
     def complete(self):
-        """Return the rows when no more trials will run. Print counts of the outcomes, and the best."""
+        """Return the rows when no more trials will run. Print counts of the outcomes."""
         for i, row in enumerate(self.rows):
             if row is None or row["status"] == "running":
                 self.rows[i] = make_row(self.trials[i], "interrupted")
         statuses = [row["status"] for row in self.rows]
         self._say(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
-        reached = [(measure(row, "best accuracy") or 0, row["settings"]) for row in self.rows]
-        accuracy, settings = max(reached, key=lambda pair: pair[0])  # the first of equals
-        if accuracy:
-            self._say(f"best: {describe(settings, self._names)}: test acc {accuracy:.3f}")
         return self.rows
 
     def _ended(self):
@@ -54,9 +49,5 @@ class Record:
 
     def _enter(self, number, row):
         self.rows[number] = row
-        try:
-            if self._watch is not None:
-                self._watch([row for row in self.rows if row is not None])
-        except Exception as error:
-            self._watch = None
-            say(f"watch failed ({one_line(error)}); the sweep goes on without it")
+        if self._watch is not None:
+            self._watch([row for row in self.rows if row is not None])

@@ -11,29 +11,28 @@ import math
 import os
 from pathlib import Path
 
-from ..arguments import check_name, check_path
+from ..arguments import check_path
 from ..output import as_json, check_writable, is_stream, naming, read_json, write_file
 from ..training.fields import of_kind
 from ..training.history import HISTORY
-from .trials import complete_trial, identity
+from .trials import complete_trial
 
 FORMAT = {"format": "d2lmgpu sweep", "version": 2}
-STATUSES = ("done", "diverged", "interrupted", "failed")
 ROW = {"settings": dict, "status": str, "message": str | None, "history": dict | None, "model": str | None}
 """The kinds of values in a row, as `make_row` makes it."""
 
 
 def open_results(path, data):
-    """The latest row of each trial in a results file, by `identity`; the file is created if it does not exist.
+    """The latest row of each trial in a results file, which is created if it does not exist.
 
     ``data``: checksums, or None. Raises ValueError for a file that is not a sweep's, is damaged, or is for other data
     (it stays unchanged), OSError if it could not be written.
     """
     check_writable(path)
-    known, rows = _read(path) if os.path.exists(path) else (data, {})
+    known, rows = _read(path) if os.path.exists(path) else (data, [])
     if known != data:
         raise ValueError(f"results {path} are for other data; give another file")
-    lines = [FORMAT | {"data": data}, *rows.values()]
+    lines = [FORMAT | {"data": data}, *rows]
     write_file(path, lambda file: file.writelines(map(_line, lines)))  # without what a killed program left
     return rows
 
@@ -49,7 +48,7 @@ def _line(value):
 
 
 def _read(path):
-    """What a file says of its data, and the latest row of each trial, by `identity`.
+    """What a file says of its data, and the latest row of each trial.
 
     Raises ValueError if it is not a results file that this version can read.
     """
@@ -58,14 +57,16 @@ def _read(path):
     if not isinstance(about, dict) or not FORMAT.items() <= about.items():
         raise ValueError(f"results {path}: not a sweep's results file, or damaged, or of another version; give another")
     try:
-        rows = list(map(_checked, of_kind("rows", rows, list[ROW])))
+        rows = list(map(_complete, of_kind("rows", rows, list[ROW])))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"results {path}: its rows are damaged ({error}); give another file") from None
-    return about.get("data"), {identity(row["settings"]): row for row in rows}
+    latest = []
+    for row in rows:
+        latest = [other for other in latest if other["settings"] != row["settings"]] + [row]
+    return about.get("data"), latest
 
 
-def _checked(row):
-    check_name("status", row["status"], STATUSES)
+def _complete(row):
     history = row["history"] and of_kind("history", row["history"], HISTORY)
     return row | {"settings": complete_trial(row["settings"]), "history": history}
 
@@ -76,7 +77,7 @@ def load_sweep(path) -> list[dict]:
     Raises ValueError for a file that is not a sweep's results file, OSError if it cannot be read.
     """
     check_path("results", path)
-    return list(_read(path)[1].values())
+    return _read(path)[1]
 
 
 MEASURES = {

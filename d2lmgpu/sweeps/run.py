@@ -16,8 +16,8 @@ from ..training.resume import data_checksum
 from .progress import Record
 from .results import open_results
 from .trial import make_row, parts_of, run_trial
-from .trials import complete_trials, identity, network_of
-from .workers import Worker, cards_of_workers
+from .trials import complete_trials, network_of
+from .workers import cards_of_workers, processes, report
 
 MODES = ("simultaneous", "sequential")
 LOOK = 0.05
@@ -55,12 +55,11 @@ def sweep(
     each trial with the rows so far, in the form that `plot_curves` takes: running trials have the status "running" and
     their curves in ``history``. (Trials of an ``executor`` are reported only when they end.)
 
-    If a trial fails, or its process dies, its row says so, and the others go on. After Ctrl-C, trials that have not
-    ended are "interrupted".
+    If a trial fails, its row says so, and the others go on. If a process dies, as by lack of memory, all trials that
+    have not ended fail. After Ctrl-C, trials that have not ended are "interrupted".
 
-    Raises ValueError for trials that make no sense, or a file with other contents; DeviceError for devices that this
-    machine does not have; OSError if the file or the folder cannot be written, or no process
-    can be started.
+    Raises ValueError for trials that make no sense, or a file with other contents; DeviceError if there is no GPU for
+    trials that are to have one each; OSError if the file or the folder cannot be written; what ``watch`` raises.
     """
     workers = None if workers is None else check_whole("workers", workers)
     check_name("mode", mode, MODES)
@@ -68,7 +67,7 @@ def sweep(
         raise ValueError(
             "an executor, a number of workers, mode 'sequential': give one of them, which says what trains"
         )
-    trials = complete_trials(trials, mode if executor is None else None)
+    trials = complete_trials(trials)
     checksums = _check_data(data, trials)
     if keep_models is not None:
         check_path("keep_models", keep_models)
@@ -76,17 +75,18 @@ def sweep(
     if results is not None:
         check_path("results", results)
     models = [_model(keep_models, settings, checksums) for settings in trials]
-    known = {} if results is None else open_results(results, checksums)
-    rows = [_finished(settings, known, model) for settings, model in zip(trials, models, strict=True)]
+    known = [] if results is None else open_results(results, checksums)
+    rows = [_finished(settings, known, keep_models) for settings in trials]
     to_do = {i: (trials[i], data, invert, models[i]) for i, row in enumerate(rows) if row is None}
     record = Record(trials, rows, results, progress, watch)
     if executor is not None:
-        _through([executor] * len(to_do), to_do, record)
-    elif mode == "simultaneous":
-        cards = cards_of_workers(workers, [trials[i] for i in to_do])
-        _through(list(map(Worker, cards)), to_do, record)
-    else:
+        _through(executor, to_do, record)
+    elif mode == "sequential":
         _in_turn(to_do, record)
+    elif to_do:
+        to_do = {i: (*given, functools.partial(report, i)) for i, given in to_do.items()}
+        with processes(cards_of_workers(workers, [trials[i] for i in to_do])) as (pool, reports):
+            _through(pool, to_do, record, reports)
     return record.complete()
 
 
@@ -100,16 +100,15 @@ def _check_data(data, trials):
 
 def _model(folder, settings, checksums):
     """The file of a trial's model: an absolute path, since a worker may run in another folder; None for no folder."""
-    trial = hashlib.sha256(as_json([identity(settings), checksums]).encode()).hexdigest()
+    trial = hashlib.sha256(as_json([settings, checksums], sort_keys=True).encode()).hexdigest()
     return None if folder is None else str(target(folder) / f"{trial[:10]}.ckpt")
 
 
-def _finished(settings, known, model):
-    """The row of a trial among those ``known`` if it need not be trained again; ``model``: the file that it leaves."""
-    row = known.get(identity(settings), {"status": None})
-    if row["status"] == "diverged" or (row["status"] == "done" and model is None):
-        return row | {"settings": settings}
-    return row | {"settings": settings, "model": model} if row["status"] == "done" and os.path.exists(model) else None
+def _finished(settings, known, folder):
+    """The row of a trial among those ``known`` if it need not be trained again: its model is there, if it is wanted."""
+    row = next((row for row in known if row["settings"] == settings), {"status": None})
+    has_model = folder is None or (row.get("model") is not None and os.path.exists(row["model"]))
+    return row if row["status"] == "diverged" or (row["status"] == "done" and has_model) else None
 
 
 def _in_turn(to_do, record):
@@ -121,31 +120,22 @@ def _in_turn(to_do, record):
                 break
 
 
-def _through(executors, to_do, record):
-    """Let each executor do one trial at a time."""
-    free, waiting, running = list(executors), list(to_do.items()), []
+def _through(executor, to_do, record, reports=None):
+    """Let an executor do the trials. ``reports``: a queue of the numbers and histories of those that run."""
+    futures = {executor.submit(run_trial, *given): i for i, given in to_do.items()}
     try:
         with stop_on_interrupt() as stop:
-            while (waiting or running) and not stop.requested:
-                while free and waiting:
-                    (i, given), executor = waiting.pop(0), free.pop(0)
-                    running.append((i, executor, executor.submit(run_trial, *given)))
+            while futures and not stop.requested:
                 time.sleep(LOOK)
-                for trial in list(running):
-                    i, executor, future = trial
-                    has_ended = future.done()
-                    for history in executor.reports() if isinstance(executor, Worker) else ():
-                        record.runs(i, history)
-                    if has_ended:
-                        running.remove(trial)
-                        free.append(executor)
-                        record.end(i, _row(future, record.trials[i]))
+                ended = [future for future in futures if future.done()]
+                while reports is not None and not reports.empty():
+                    record.runs(*reports.get())
+                for future in ended:
+                    i = futures.pop(future)
+                    record.end(i, _row(future, record.trials[i]))
     finally:
-        for *_, future in running:
+        for future in futures:
             future.cancel()
-        for executor in executors:
-            if isinstance(executor, Worker):
-                executor.shutdown()
 
 
 def _row(future, settings):

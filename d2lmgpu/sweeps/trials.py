@@ -14,11 +14,9 @@ from ..data import check_limit
 from ..devices import choose_indices
 from ..networks import Network, described, restored
 from ..output import as_json
-from ..parallel import check_loads
 from ..training import Settings
 from ..training.checks import find_network
 from ..training.settings import by_own_names
-from ..training.splits import check_number_of_devices
 from ..words import legible
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None}
@@ -51,28 +49,19 @@ def _values(name, value):
     return value if isinstance(value, list) else [value]
 
 
-def complete_trials(trials, mode=None):
+def complete_trials(trials):
     """Each trial with all its settings: those that it does not give are taken from `DEFAULTS`.
 
-    ``mode``: the mode of `sweep` for trials on this machine, or None if they run
-    elsewhere. Raises ValueError for an unknown setting, for values that cannot be
-    trained with, and for duplicate trials; DeviceError for devices that do not exist
-    on this machine.
+    Raises ValueError for an unknown setting, for values that cannot be trained with, and for duplicate trials.
     """
-    complete, numbers, networks = [], {}, {}
+    complete = []
     for number, trial in enumerate(check_list("trials", trials, of="dicts of settings", one=dict), 1):
         try:
             settings = complete_trial(trial)
-            if mode is not None:  # another machine may have other devices
-                _check_devices(settings, mode)
         except (TypeError, ValueError) as error:
             raise ValueError(f"trial {number}: {error}") from None
-        first = numbers.setdefault(identity(settings), number)
-        if first != number:
-            raise ValueError(f"trials {first} and {number} are the same; give each value once")
-        name, network = show(settings["network"]), _without_name(settings["network"])
-        if networks.setdefault(name, network) != network:
-            raise ValueError(f"two different networks are both called {shown(name)}; give each its own name")
+        if settings in complete:
+            raise ValueError(f"trials {complete.index(settings) + 1} and {number} are the same; give each value once")
         complete.append(settings)
     if not complete:
         raise ValueError("there are no trials; d2lmgpu.grid(lr=[0.1, 0.2]) makes two")
@@ -119,33 +108,9 @@ def _as_data(network, name=None):
 
 def network_of(setting):
     """The network for `Settings` from a trial's setting: a name, or the network that the data describe."""
-    return restored(_without_name(setting)) if isinstance(setting, dict) else setting
-
-
-def _without_name(setting):
-    """The network without its name, which does not decide which network it is."""
-    return {name: setting[name] for name in setting if name != "name"} if isinstance(setting, dict) else setting
-
-
-def _check_devices(settings, mode):
-    _, indices = choose_indices(settings["environment"], settings["devices"])
-    if mode == "simultaneous" and isinstance(settings["devices"], list):
-        raise ValueError(
-            f"devices {settings['devices']}: trials that run at the same time have a core or GPU each; "
-            "give how many devices should share it, or run one trial after the other (mode 'sequential')"
-        )
-    check_number_of_devices(settings["split"], len(indices))
-    if settings["loads"] not in (None, "auto"):
-        check_loads(settings["loads"], len(indices))
-
-
-def identity(settings):
-    """A text that is the same for trials with the same result: their settings, without those left at their defaults."""
-    unnamed = settings | {"network": _without_name(settings["network"])}
-    given = {name: value for name, value in unnamed.items() if value != DEFAULTS[name]}
-    for name, value in given.items():
-        given[name] = int(value) if isinstance(value, float) and value.is_integer() else value
-    return as_json(given, sort_keys=True)
+    if not isinstance(setting, dict):
+        return setting
+    return restored({name: setting[name] for name in setting if name != "name"})
 
 
 def varying(trials):

@@ -1,7 +1,6 @@
-"""The processes of a sweep that is given no executor: one for each core or GPU, each an executor of its own.
+"""The processes of a sweep that is given no executor: one for each core or GPU.
 
-So it is known which trial is lost with a process that dies. Processes are started from scratch ("spawn"), because a
-copy of a process with threads ("fork") may hang.
+They are started from scratch ("spawn"), because a copy of a process with threads ("fork") may hang.
 """
 
 import _thread
@@ -11,62 +10,43 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 
 from ..devices import choose_indices, count_cores, find_gpus
-from ..devices.forks import start
 
 CONTEXT = multiprocessing.get_context("spawn")
 PATIENCE = 5.0
 """Seconds after which a process that should end is ended within a step."""
 
-NO_WORKER = "no worker process can be started; a program that calls sweep should be a file, and do so under "
-NO_WORKER += "if __name__ == '__main__':, since every worker imports it"
+
+@contextlib.contextmanager
+def processes(cards):
+    """Yield an executor, and the queue to which `report` sends in its processes.
+
+    There is a process for each of the ``cards``: the only GPU that it sees, or None. At the end of the block, trials
+    end after their current step.
+    """
+    free, reports = CONTEXT.SimpleQueue(), CONTEXT.SimpleQueue()
+    for card in cards:
+        free.put(card)
+    line, ours = CONTEXT.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(len(cards), CONTEXT, _begin, (free, reports, line))
+    try:
+        pool.submit(os.getpid).result()  # an error now if no process can start
+        yield pool, reports
+    finally:
+        ours.close()
+        pool.shutdown(cancel_futures=True)
 
 
-class Worker(Executor):
-    """An executor of one process, which sees only the GPU ``card``, if any. If it dies, the next trial has another."""
-
-    def __init__(self, card):
-        self._card = card
-        start(self)
-
-    def start(self):
-        """Start the process."""
-        self._line, other = CONTEXT.Pipe()
-        self._pool = ProcessPoolExecutor(1, CONTEXT, _begin, (self._card, other))
-        self._begun = self._pool.submit(os.getpid)
-        other.close()  # the process has its own copy
-
-    def submit(self, function, /, *given):
-        """Have ``function(*given, report)`` called in the process."""
-        try:
-            return self._pool.submit(_work, function, *given)
-        except BrokenExecutor:
-            start(self)
-            return self._pool.submit(_work, function, *given)
-
-    def reports(self):
-        """Yield what ``report`` was called with. Raises OSError if the process died before it could do anything."""
-        with contextlib.suppress(EOFError, OSError):  # it has died since
-            while self._line.poll():
-                yield self._line.recv()
-        if self._begun.done() and self._begun.exception() is not None:
-            raise OSError(NO_WORKER)
-
-    def shutdown(self, wait=True, *, cancel_futures=False):
-        """End the process, and a trial in it after its current step."""
-        self._line.close()
-        self._pool.shutdown(wait, cancel_futures=cancel_futures)
-
-
-def _begin(card, line):
+def _begin(free, reports, line):
     """Begin a process: it ends when the other end of the ``line`` is closed, or lost with the program."""
-    global _line
+    global _reports
     signal.signal(signal.SIGINT, lambda *_: None)  # between trials; in a trial, `train` listens to it
+    card = free.get()
     if card is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = card  # read when CuPy is first used
-    _line = line
+    _reports = reports
     threading.Thread(target=_end_with, args=(line,), daemon=True).start()
 
 
@@ -78,8 +58,9 @@ def _end_with(line):
     os._exit(1)
 
 
-def _work(function, *given):
-    return function(*given, _line.send)
+def report(number, history):
+    """Send the history so far of the trial with this number; in a process that trains."""
+    _reports.put((number, history))
 
 
 def cards_of_workers(count, trials):

@@ -13,7 +13,7 @@ from ..devices.choose import are_asked_for, kinds_of
 from ..monitor import Callback
 from ..networks import CROSS_ENTROPY, FASHION_MNIST, INITS, NETWORKS, Network, channels, known_network
 from ..networks.checks import check_network, check_trainable
-from ..output import check_apart, check_writable, same_file
+from ..output import check_writable, same_file
 from ..timing import Timeline
 
 SUM_TOLERANCE = 1e-3
@@ -184,7 +184,9 @@ def check_files(checkpoint, keep_best, resume):
         if Path(checkpoint).exists() and not (resume and same_file(checkpoint, resume)):
             raise ValueError(f"checkpoint {checkpoint} exists; resume from it, give another name, or remove it")
     if keep_best is not None:
-        check_apart({"keep_best": keep_best}, {"checkpoint": checkpoint, "resume": resume})
+        for name, other in (("checkpoint", checkpoint), ("resume", resume)):
+            if other is not None and same_file(keep_best, other):
+                raise ValueError(f"keep_best {keep_best} would be written over {name} {other}; give another name")
         check_writable(keep_best)
         if Path(keep_best).exists() and resume is None:
             raise ValueError(f"keep_best {keep_best} exists, and may hold another run's model; give another name")

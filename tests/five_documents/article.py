@@ -1,8 +1,6 @@
 """An article on training with TensorFlow on several GPUs, in its own order."""
 
 import configparser
-import gzip
-import json
 import math
 from pathlib import Path
 
@@ -11,12 +9,18 @@ import numpy as np
 import d2lmgpu as d2l
 from d2lmgpu import fashion_mnist
 from d2lmgpu.networks import CNN, Conv2d, Dense, Flatten, MaxPool2d, ReLU, described, sequential
-from d2lmgpu.parallel.shards import shard_bounds
 from d2lmgpu.plans import PLANS, prove
 
-from .guide import a_minibatch_is_distributed, loads, no_screen_is_needed, several_devices, the_rate_scales
-from .items import NOT_HERE, OPTIONS, TINY, close, command, items_of, on_one, refused, result_of, trained
-from .loops import Told, a_queue, partial_minibatches, shuffles, updates
+from .guide import (
+    a_minibatch_is_distributed,
+    loads,
+    no_screen_is_needed,
+    several_devices,
+    the_minibatch_scales,
+    the_rate_scales,
+)
+from .items import NOT_HERE, OPTIONS, TINY, close, command, items_of, on_one, refused, trained
+from .loops import Told, a_queue, callbacks, partial_minibatches, remainders, shuffles, updates
 
 article = items_of("article")
 
@@ -153,31 +157,18 @@ def kinds_of_labels():
 article("train the model (`fit`): minibatches are distributed automatically", "`d2l.train(devices)`", several_devices)
 
 
-@article(
+article(
     "a data set that comes with the package (`mnist.load_data`)",
     "`d2l.load_fashion_mnist()`, without a network connection",
+    "test_fashion_mnist.py::test_the_data_set",
 )
-def a_data_set():
-    X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
-    assert X_train.shape[1:] == X_test.shape[1:] == (1, 28, 28) and X_train.dtype == np.uint8
-    assert len(y_train) == len(y_test) == 60 and set(y_train) <= set(range(10))
 
 
-@article(
+article(
     "MNIST itself",
     '`d2l.load_image_data("mnist")`, `d2lmgpu train --data mnist` read its four files, which you download',
+    "test_idx.py::test_a_data_set",
 )
-def mnist():
-    X, y, _, _ = d2l.load_fashion_mnist()
-    Path("mnist").mkdir()
-    for part in ("train", "t10k"):
-        for name, array in ((f"{part}-images-idx3-ubyte", X[:, 0]), (f"{part}-labels-idx1-ubyte", y)):
-            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
-            Path("mnist", f"{name}.gz").write_bytes(gzip.compress(header + array.tobytes()))
-    data = d2l.load_image_data("mnist")
-    np.testing.assert_array_equal(data[0], X)
-    assert data[4] == [str(i) for i in range(10)]
-    close(trained(2, network=TINY, data=data[:4]).params, trained(2, network=TINY).params)
 
 
 @article("pictures as floats from 0 to 1, in a shape with channels", "`d2l.to_float(X)`; `d2l.train()` takes bytes")
@@ -207,13 +198,11 @@ article(
 )
 
 
-@article(
+article(
     "a minibatch size for each replica, multiplied by the number of replicas",
     "`d2l.train(4, batch_size=64, scale_batch=True)`; `batch_size` is the total",
+    the_minibatch_scales,
 )
-def size_of_each_replica():
-    assert trained(4, batch_size=6, scale_batch=True, network=TINY).history.batch_size == 24
-    assert trained(4, batch_size=24, network=TINY).history.batch_size == 24
 
 
 @article("the article's CNN", '`d2l.train(network="cnn")`, `d2lmgpu train --network cnn`, or layer by layer')
@@ -256,33 +245,26 @@ article(
 )
 
 
-@article(
+article(
     "loss and accuracy in TensorBoard, in a folder for each run (`callbacks=[TensorBoard(log_dir)]`)",
     '`d2lmgpu train --tensorboard runs`, `d2l.train(devices, callbacks=[d2l.TensorBoard("runs")])`; '
     "TensorBoard itself shows the folder",
+    "test_monitor.py::test_event_files_for_tensorboard",
 )
-def tensorboard():
-    command(f"train --tensorboard runs {OPTIONS}")
-    (file,) = Path("runs").iterdir()
-    content = file.read_bytes()
-    assert all(name in content for name in (b"loss/training", b"accuracy/test", b"learning_rate", b"seconds/epoch"))
 
 
-@article(
+article(
     "histograms of the weights in TensorBoard (`histogram_freq`)",
     '`d2l.train(devices, callbacks=[d2l.TensorBoard("runs", histograms=True)])`',
+    "test_monitor.py::test_histograms_for_tensorboard",
 )
-def histograms():
-    trained(2, network=TINY, callbacks=[d2l.TensorBoard("runs", histograms=True)])
-    (file,) = Path("runs").iterdir()
-    assert all(f"parameters/{i}".encode() in file.read_bytes() for i in range(len(d2l.init_params(network=TINY))))
 
 
-@article("callbacks during training", "`d2l.train(devices, callbacks=[callback])`: methods of a `d2l.Callback`")
-def called():
-    told = Told(2)
-    history = trained(2, network=TINY, callbacks=[told]).history
-    assert len(told.told) == 2 and history.interrupted["steps"] == 2
+article(
+    "callbacks during training",
+    "`d2l.train(devices, callbacks=[callback])`: methods of a `d2l.Callback`",
+    callbacks,
+)
 
 
 @article(
@@ -297,13 +279,11 @@ def how_even():
     assert "devices worked" in history.balance()
 
 
-@article(
+article(
     "watch the GPUs' use and memory during training (`nvidia-smi`)",
     "`d2lmgpu devices`, in another window; `d2l.device_table()`",
+    "test_cli.py::test_devices",
 )
-def use_of_devices():
-    row, *_ = result_of("devices")["devices"]
-    assert row["name"] == "cpu(0)" and 0 <= row["busy"] <= 100 and 0 < row["memory_free"] <= row["memory_total"]
 
 
 article("give each GPU work in proportion to its speed", "`d2lmgpu train --devices 3 --loads 1,1,0.5`", loads)
@@ -342,12 +322,11 @@ def too_large():
         device.limit_memory(None)
 
 
-@article("parts that are as equal as possible", "`d2l.split_batch(X, y, devices)`: sizes differ by one at most")
-def even_parts():
-    for n in (1, 7, 256):
-        for k in (1, 2, 3, 5):
-            sizes = [stop - start for start, stop in shard_bounds(n, k)]
-            assert sum(sizes) == n and max(sizes) - min(sizes) <= 1
+article(
+    "parts that are as equal as possible",
+    "`d2l.split_batch(X, y, devices)`: sizes differ by one at most",
+    remainders,
+)
 
 
 @article(
@@ -401,16 +380,11 @@ def mixed():
     np.testing.assert_allclose(ways[0].history.train_loss, ways[1].history.train_loss, rtol=1e-2)
 
 
-@article(
+article(
     "profile the run: where does the time go?",
     "`history.phases`, `d2lmgpu train --trace trace.json` for ui.perfetto.dev, `d2lmgpu train --trace trace.png`",
+    "test_cli.py::test_a_trace_of_training",
 )
-def traced():
-    command(f"train --devices 2 --trace trace.json {OPTIONS}")
-    events = json.loads(Path("trace.json").read_text())["traceEvents"]
-    rows = {event["args"]["name"] for event in events if event["ph"] == "M"}
-    assert {"cpu(0)", "cpu(1)"} <= rows
-    assert {"forward", "backward", "update"} <= {event["name"] for event in events}
 
 
 article(

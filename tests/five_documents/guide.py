@@ -1,7 +1,6 @@
 """MATLAB's guide "Deep Learning with MATLAB on Multiple GPUs", in its own order, and what its Japanese edition adds."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 from clusters_in_threads import in_each
@@ -176,17 +175,11 @@ def prediction_on_several():
     refused(d2l.DeviceError, lambda: d2l.choose_devices("multi-gpu"), "needs a GPU")
 
 
-@guide(
+guide(
     "classify on several GPUs: the class of each picture (`classify`)",
     "`d2lmgpu predict run.ckpt photo.png --devices 2`; `model.classes`",
+    "test_image_folders.py::test_the_commands",
 )
-def classes_of_pictures():
-    from PIL import Image
-
-    trained(1, network=TINY, checkpoint="run.ckpt")
-    Image.new("L", (40, 30), 90).save("photo.png")
-    (row,) = result_of("predict run.ckpt photo.png --devices 2")["predictions"]
-    assert row["class"] == max(row["probabilities"], key=row["probabilities"].get)
 
 
 @guide(
@@ -201,12 +194,11 @@ def prediction_on_a_cluster():
         np.testing.assert_allclose(probabilities, one, rtol=1e-5)
 
 
-@guide(
+guide(
     "a pool with one worker for each GPU starts automatically",
     "devices need not be started: `d2l.try_all_gpus()` returns one for each GPU",
+    gpus_are_found,
 )
-def no_pool_is_started(cards):
-    assert len(d2l.try_all_gpus()) == d2l.num_gpus() == 2
 
 
 guide(
@@ -394,17 +386,11 @@ def loads():
 SWEEP = {"num_epochs": 1, "batch_size": 24, "network": TINY, "lr": 0.01}
 
 
-@guide(
+guide(
     "train several networks at the same time, each on its own GPU",
     "`d2lmgpu sweep --lr 0.1,0.2,0.4`, `d2l.sweep(d2l.grid(lr=[0.1, 0.2]))`",
+    "test_sweep.py::test_however_it_is_done_a_history_is_that_of_train",
 )
-def networks_at_the_same_time():
-    """By threads, which begin sooner than processes; their trials take turns."""
-    trials = d2l.grid(**SWEEP | {"lr": [0.01, 0.02]})
-    with ThreadPoolExecutor(2) as workers:
-        rows = d2l.sweep(trials, workers, progress=False)
-    assert [row["status"] for row in rows] == ["done", "done"]
-    assert [row["settings"]["lr"] for row in rows] == [0.01, 0.02]
 
 
 guide(
@@ -413,7 +399,11 @@ guide(
     "to choose how many: `d2lmgpu sweep --workers 2`",
     "test_sweep.py::test_a_worker_has_a_gpu_of_its_own",
 )
-guide("a loop with parallel iterations (`parfor`)", "`d2l.sweep(trials)`", networks_at_the_same_time)
+guide(
+    "a loop with parallel iterations (`parfor`)",
+    "`d2l.sweep(trials)`",
+    "test_sweep.py::test_however_it_is_done_a_history_is_that_of_train",
+)
 
 
 @guide(
@@ -432,13 +422,11 @@ def in_the_background():
     assert histories[1].final_parameters_sha256 == alone.final_parameters_sha256
 
 
-@guide(
+guide(
     'train each of these networks on a GPU (`"gpu"` in the options of each worker)',
     '`d2l.grid(environment="gpu", lr=[0.1, 0.2])`, `d2lmgpu sweep --environment gpu --lr 0.1,0.2`',
+    "test_sweep.py::test_each_on_all_devices",
 )
-def trials_on_gpus(cards):
-    (row,) = d2l.sweep(d2l.grid(**SWEEP, environment="gpu"), mode="sequential", progress=False)
-    assert row["status"] == "done" and row["history"]["devices"] == ["gpu(0)"]
 
 
 guide(
@@ -463,23 +451,11 @@ guide(
 )
 
 
-@guide("pictures in folders (`imageDatastore`)", '`d2lmgpu train --data FOLDER`, `d2l.load_image_data("pictures")`')
-def pictures_in_folders():
-    write_pictures("pictures")
-    X_train, y_train, X_test, _, names = d2l.load_image_data("pictures")
-    assert X_train.shape == (4, 1, 28, 28) and X_test.shape == (2, 1, 28, 28)
-    assert (names, y_train.tolist()) == (["cat", "dog"], [0, 0, 1, 1])
-    assert "on [cpu(0), cpu(1)]" in command("train --data pictures --devices 2 --epochs 1 --batch-size 2 --lr 0.01")
-
-
-def write_pictures(folder):
-    """Of two classes, two to train on and one to test with."""
-    from PIL import Image
-
-    for i in range(6):
-        path = Path(folder, "test" if i % 3 == 2 else "train", ("cat", "dog")[i // 3], f"{i}.png")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (28, 28), 40 * i).save(path)
+guide(
+    "pictures in folders (`imageDatastore`)",
+    '`d2lmgpu train --data FOLDER`, `d2l.load_image_data("pictures")`',
+    "test_image_folders.py::test_pictures_to_train_on_and_to_test",
+)
 
 
 @japanese(

@@ -12,9 +12,8 @@ from .article import (
     mixed,
     prefetched,
     the_cnn,
-    traced,
 )
-from .guide import on_a_cluster, pictures_in_folders, prediction_on_several
+from .guide import on_a_cluster, prediction_on_several
 from .items import TINY, close, items_of, on_one, refused, trained
 from .loops import callbacks, metrics, preprocessing
 
@@ -102,38 +101,25 @@ others("metrics over all replicas (torchmetrics, `keras.metrics`)", '`d2l.train(
 others("16 bits, and a scaled loss (`autocast`, `GradScaler`)", "`d2lmgpu train --precision mixed`", mixed)
 
 
-@others(
+others(
     "checkpoints, and resuming from one (`CheckpointPath`, `ModelCheckpoint`)",
     "`d2lmgpu train --checkpoint run.ckpt`, `d2lmgpu train --epochs 20 --resume run.ckpt`",
+    "test_checkpoints.py::test_a_resumed_run_equals_an_uninterrupted_one",
 )
-def checkpoints():
-    whole = trained(2, network=TINY, num_epochs=3)
-    trained(2, network=TINY, num_epochs=1, checkpoint="run.ckpt")
-    resumed = trained(2, network=TINY, num_epochs=3, resume="run.ckpt")
-    assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256
 
 
-@others(
+others(
     "the best model of a run (`save_best_only`)",
     '`d2lmgpu train --keep-best best.ckpt`, `d2l.train(keep_best="best.ckpt")`; `history.best`',
+    "test_best.py::test_the_best_model_is_kept",
 )
-def the_best():
-    history = trained(2, network=TINY, num_epochs=3, keep_best="best.ckpt").history
-    assert history.best["test_accuracy"] == max(history.test_accuracy)
-    X, y = d2l.load_fashion_mnist()[2:]
-    assert d2l.load_model("best.ckpt").evaluate(X, y) == history.best["test_accuracy"]
 
 
-@others(
+others(
     "start from a trained model, with other classes (fine-tuning)",
     "`d2l.train(init=model.with_classes(3))`, `d2lmgpu train --init best.ckpt`",
+    "test_start.py::test_another_head",
 )
-def fine_tuning():
-    first = trained(2, network=TINY)
-    X, y, X_test, y_test = d2l.load_fashion_mnist()
-    second = trained(2, init=first.model.with_classes(3), data=(X, y % 3, X_test, y_test % 3), lr=1e-9)
-    assert second.model.network.classes == 3
-    close(second.params[:2], first.params[:2])
 
 
 @others(
@@ -149,35 +135,21 @@ def models_as_files():
         np.testing.assert_array_equal(arrays["4.weight"], model.params[2].T)
 
 
-@others(
+others(
     "copies and pickles of parameters and models; arrays from and for other libraries (DLPack)",
     "`copy.deepcopy` and `pickle` work with them: [With other libraries](guide.md#with-other-libraries)",
+    "test_pickles.py::test_a_copy_is_made_on_the_device",
 )
-def copies():
-    import copy
-    import pickle
-
-    device_params = [d2l.get_params(d2l.init_params(init="he"), d2l.cpu(1))]
-    kept = copy.deepcopy(device_params)
-    device_params[0][0][...] = 0.0
-    close(kept[0], d2l.init_params(init="he"))
-    again = pickle.loads(pickle.dumps(kept))
-    assert again[0][0].device == d2l.cpu(1)
 
 
 others("callbacks (`OutputFcn`, `LearningRateScheduler`)", "`d2l.train(callbacks=[callback])`", callbacks)
 
 
-@others(
+others(
     "stop when accuracy no longer improves (`EarlyStopping`)",
     "a `d2l.Callback` whose `on_epoch` returns True",
+    "test_monitor.py::test_a_callback_ends_training",
 )
-def early():
-    class Enough(d2l.Callback):
-        def on_epoch(self, history):
-            return len(history.test_accuracy) == 2
-
-    assert len(trained(1, network=TINY, num_epochs=9, callbacks=[Enough()]).history.train_loss) == 2
 
 
 @others(
@@ -195,9 +167,13 @@ others("predictions (`model.predict`)", "`d2l.predict(params, X, devices)`", pre
 others(
     "pictures in folders (`ImageFolder`, `image_dataset_from_directory`)",
     '`d2lmgpu train --data FOLDER`, `d2l.load_image_data("pictures", (3, 32, 32))`',
-    pictures_in_folders,
+    "test_image_folders.py::test_pictures_to_train_on_and_to_test",
 )
-others("where the time goes (profilers)", "`d2lmgpu train --trace trace.json`, `history.phases`", traced)
+others(
+    "where the time goes (profilers)",
+    "`d2lmgpu train --trace trace.json`, `history.phases`",
+    "test_cli.py::test_a_trace_of_training",
+)
 others(
     "a GPU and a CPU in one run",
     "`d2lmgpu train --devices gpu:0,cpu:0 --loads auto`",
@@ -206,9 +182,8 @@ others(
 others("how busy each device is", "`history.utilisation`", how_even)
 
 
-@others("weight decay", "`d2lmgpu train --weight-decay 0.0005`, `weight_decay=0.0005`")
-def weight_decay():
-    plain, decayed = (trained(1, network=TINY, num_epochs=1, batch_size=60, weight_decay=rate) for rate in (0, 0.5))
-    start = d2l.init_params(init="he", network=TINY)
-    expected = [param - plain.history.lr * 0.5 * first for param, first in zip(plain.params, start, strict=True)]
-    close(decayed.params, expected)
+others(
+    "weight decay",
+    "`d2lmgpu train --weight-decay 0.0005`, `weight_decay=0.0005`",
+    "test_optimizers.py::test_weight_decay_in_training",
+)

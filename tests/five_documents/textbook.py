@@ -11,9 +11,15 @@ from d2lmgpu.networks import DEEP
 from d2lmgpu.plans import PLANS, Compute, prove, simulate
 
 from .article import mirrored
-from .guide import accuracy_by_rate_and_devices, prediction_on_several, what_a_step_takes, what_devices_are_like
+from .guide import (
+    accuracy_by_rate_and_devices,
+    prediction_on_several,
+    the_minibatch_scales,
+    what_a_step_takes,
+    what_devices_are_like,
+)
 from .items import OPTIONS, TINY, close, command, items_of, on_one, refused, result_of, trained
-from .loops import a_loop_of_ones_own, as_many_as_cores, gradients, on_several, remainders, updates
+from .loops import a_loop_of_ones_own, as_many_as_cores, gradients, on_several, own_lines, remainders, updates
 
 textbook = items_of("textbook")
 
@@ -371,11 +377,7 @@ def the_last_line():
         assert re.fullmatch(r"test acc: 0\.\d\d, \d.*? sec/epoch on \[cpu\(0\), cpu\(1\)\]", text), text
 
 
-@textbook("a plot of the accuracy by epoch", "`d2lmgpu train --plot run.png`, `d2l.plot_history(history)`")
-def a_plot():
-    history = trained(1, num_epochs=2, network=TINY).history
-    line = d2l.plot_history(history).axes[0].lines[-1]
-    assert list(line.get_ydata()) == history.test_accuracy
+textbook("a plot of the accuracy by epoch", "`d2lmgpu train --plot run.png`, `d2l.plot_history(history)`", own_lines)
 
 
 @textbook(
@@ -404,12 +406,7 @@ textbook(
 )
 
 
-@textbook("exercise 1: minibatches of k · b examples", "`d2lmgpu train --devices 4 --scale-batch`")
-def exercise_1():
-    one, four = trained(1, batch_size=6, network=TINY).history, trained(4, batch_size=6, scale_batch=True, network=TINY)
-    assert four.history.batch_size == 4 * one.batch_size
-
-
+textbook("exercise 1: minibatches of k · b examples", "`d2lmgpu train --devices 4 --scale-batch`", the_minibatch_scales)
 textbook(
     "exercise 2: accuracy by learning rate and number of GPUs",
     "`d2lmgpu sweep --devices 1,2,4 --lr 0.05,0.1,0.2 --plot sweep.png`",
