@@ -9,7 +9,7 @@ from test_cuda_program import interrupted_at_step, make_gpus  # noqa: F401
 import d2lmgpu as d2l
 from d2lmgpu.networks import Network, init_params
 from d2lmgpu.parallel.graph_limits import can_be_graph
-from d2lmgpu.plans.graphs import Recorder
+from d2lmgpu.plans.step import Step
 from d2lmgpu.training.graph_step import GraphStep
 
 pytestmark = pytest.mark.threads
@@ -154,7 +154,7 @@ def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch):  # n
 def test_a_step_that_fails_is_launched_by_hand(standin, rng, monkeypatch, capsys):
     """When it is tried, with work under way on branches, or when it is recorded."""
     given = settings(rng)
-    expected, add = d2l.train([d2l.cpu(i) for i in range(2)], **given), Recorder._add_collective
+    expected, add = d2l.train([d2l.cpu(i) for i in range(2)], **given), Step._add_collective
     for while_captured in (False, True):
         count = [0]
 
@@ -165,7 +165,7 @@ def test_a_step_that_fails_is_launched_by_hand(standin, rng, monkeypatch, capsys
                 raise RuntimeError("no more")
 
         with monkeypatch.context() as patch:
-            patch.setattr(Recorder, "_add_collective", fail)
+            patch.setattr(Step, "_add_collective", fail)
             run = d2l.train([d2l.gpu(i) for i in range(2)], **given)
         assert run.history.phases["step"] == 0
         same(run, expected, 2e-5)

@@ -17,6 +17,7 @@ from d2lmgpu.layers import Draws
 from d2lmgpu.networks import LENET, Conv2d, Dense, Flatten, MaxPool2d, ReLU, init_params, sequential
 from d2lmgpu.optimizers import OPTIMIZERS, Optimizer
 from d2lmgpu.plans import PLANS, Execution, PlanError, copies_of, cut, execute, prove
+from d2lmgpu.plans.compute import FUNCTIONS
 
 SMALL = sequential((2, 6, 5), Conv2d(3, 2), ReLU(), MaxPool2d(), Conv2d(5, 2), ReLU(), Flatten(), Dense(4), Dense(3))
 """Fewer channels than most numbers of devices."""
@@ -298,16 +299,14 @@ def test_devices_work_at_the_same_time():
     """Stage 0 is at micro-batch 1 while stage 1 is at micro-batch 0: each waits until the other has begun."""
     plan, begun = PLANS["gpipe"](2, 2), [threading.Event(), threading.Event()]
     execution = Execution(plan, start(np.float32), [d2l.cpu(0), d2l.cpu(1)])
-    for s, micro_batch in (0, 1), (1, 0):
-        forward = execution.stores[s]._F
 
-        def wait(action, forward=forward, mine=begun[s], other=begun[1 - s], micro_batch=micro_batch):
-            if action.micro_batch == micro_batch:
-                mine.set()
-                assert other.wait(30)
-            forward(action)
+    def wait(store, action, *more):
+        if action.stage + action.micro_batch == 1:
+            begun[action.stage].set()
+            assert begun[1 - action.stage].wait(30)
+        FUNCTIONS["F", store.way_of(action)](store, action, *more)
 
-        execution.stores[s]._F = wait
+    execution.functions = FUNCTIONS | {key: wait for key in FUNCTIONS if key[0] == "F"}
     execution.step(*batch(2, np.float32), 0.1)
 
 

@@ -1,4 +1,4 @@
-"""A device's part of a plan whose steps are CUDA graphs: everything that changes is in the device's memory.
+"""What one device does in a plan whose steps are CUDA graphs: everything that changes is in the device's memory.
 
 A graph always runs the same kernels with the same arguments. So the following values are arrays, which kernels read and
 write:
@@ -10,12 +10,15 @@ write:
     totals           for each micro-batch: the loss and the correct answers, summed over the epoch
 """
 
+import functools
+
 import numpy as np
 
 from ..kernels.cuda import PRECISIONS, Branches, Program, batch_norm, launch, optimize, run, tensor_cores
 from ..kernels.cuda.stages import rounds_output
-from ..language.plan import COMPUTES
+from ..language.ways import SCRATCH
 from ..parallel import loss_scale
+from . import compute
 from .store import Store
 
 ALIGNED = 16
@@ -33,6 +36,7 @@ class GraphStore(Store):
         import cupy
 
         self.precision_of_kernels, self.programs, self.totals = precision, {}, {}
+        self.moments_of_run = {}  # by micro-batch
         self.scale, self.number, self.unused = cupy.ones(1, np.float32), *(cupy.zeros(1, np.int32) for _ in range(2))
         self.kind = PRECISIONS[precision] if precision == "mixed" else None
         self.count, self.zero, self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(5))
@@ -81,7 +85,7 @@ class GraphStore(Store):
         for m, own in self.totals.items():
             for array, value in zip(own, totals.get(m, (0, 0)), strict=True):
                 array.fill(value)
-        self.fetch()
+        fetch(self)
         self.branches.join()
 
     def total(self, m):
@@ -111,77 +115,94 @@ class GraphStore(Store):
             array[...] = saved
         self.saved = None
 
-    # In a step:
 
-    def do(self, action, *more):
-        """As in `Store`."""
-        super().do(action, *more)
-        if action.what in COMPUTES:
-            self.branches.join()
+# In a step:
 
-    def begin(self, minibatch):
-        """As in `Store`. The step is counted with the first loss; if no loss is computed, it is counted here."""
-        super().begin(minibatch)
-        self.counts = any(minibatch.examples[m] for _, m in self.ways)
-        if not self.counts:
-            run(launch.count_step(), self.number, self.zero)
 
-    def _run_in_parts(self, s, m, x, params, layers, grads, ready, moments, draws, loss, dx):
-        key = m, len(x)
-        if key not in self.programs:
-            options = {"precision": self.precision_of_kernels, "scale": self.scale, "labels": self.minibatch.y[m]}
-            options |= {"x": x} if ready else {"x": x, "branches": self.branches}
-            self.programs[key] = Program(layers, params, x.shape[1:], len(x), **options)
-        program = self.programs[key]
-        program.step, self.counts = (self.number, False) if self.counts else (self.unused, False)
-        program.epoch_loss, program.epoch_correct = self.totals[m]
-        program.use_statistics(moments)
-        program.forward(params, x, self.minibatch.y[m])
-        program.backward(params, grads, ready)
-        self.branches.join()
+def begin(store, minibatch):
+    """The step is counted with the first loss; if no loss is computed, it is counted here."""
+    compute.begin(store, minibatch)
+    store.counts = any(minibatch.examples[m] for _, m in store.ways)
+    if not store.counts:
+        run(launch.count_step(), store.number, store.zero)
 
-    def _moments_of_run(self, s, m):
-        key = "moments", m
-        if key not in self.programs:
-            self.programs[key] = super()._moments_of_run(s, m)
-        return self.programs[key]
 
-    def fetch(self):
-        """Fetch images and labels of the next step, in parallel with the work that follows."""
-        with self.bookkeeping:
-            for _, x, y, how, starts in self.fetches:
-                if len(y):
-                    run(how, *self.data, self.order, starts, self.number, x, y, self.count, np.int32(len(y)))
+def there_and_back(store, action, final=()):
+    """As in compute.py, by a `Program`."""
+    s, m = action.stage, action.micro_batch
+    if m not in store.moments_of_run:
+        store.moments_of_run[m] = [store.new_moments(i) for i in range(s, len(store.layers))]
+    compute.compute_run(store, action, final, store.moments_of_run[m], functools.partial(_by_program, store, m))
+    store.minibatch.sums[m] = None  # they stay on the device
 
-    def find_overflow(self):
-        """Note whether any final gradient is not finite."""
-        for grads in self._all_final():
-            how = tensor_cores.mixed_precision("check_finite", grads.size)
-            run(how, grads, self.overflow, np.int32(grads.size))
 
-    def clear(self):
-        """As in `Store`."""
-        if self.optimizer.name == "adam":
-            run(launch.count_step(), self.taken, self.overflow)
-        if self.kind:
-            how = tensor_cores.mixed_precision("update_scale", 1, loss_scale.INTERVAL)
-            run(how, self.scale, self.overflow, self.good_steps)
-        self.forget()
-        self.branches.join()
+def _by_program(store, m, x, params, layers, grads, ready, moments, **_):
+    key, labels = (m, len(x)), store.minibatch.y[m]
+    if key not in store.programs:
+        options = {"precision": store.precision_of_kernels, "scale": store.scale, "labels": labels}
+        options |= {"x": x} if ready else {"x": x, "branches": store.branches}
+        store.programs[key] = Program(layers, params, x.shape[1:], len(x), **options)
+    program = store.programs[key]
+    program.step, store.counts = (store.number, False) if store.counts else (store.unused, False)
+    program.epoch_loss, program.epoch_correct = store.totals[m]
+    program.use_statistics(moments)
+    program.forward(params, x, labels)
+    program.backward(params, grads, ready)
+    store.branches.join()
 
-    def track(self):
-        """As in `Store`, in parallel with the work that follows."""
-        with self.bookkeeping:
-            super().track()
 
-    def _track(self, mean, variance, moments):
-        run(batch_norm.track(mean.size), moments, mean, variance)
+def fetch(store, action=None):
+    """Fetch images and labels of the next step, in parallel with the work that follows."""
+    with store.bookkeeping:
+        for _, x, y, how, starts in store.fetches:
+            if len(y):
+                run(how, *store.data, store.order, starts, store.number, x, y, store.count, np.int32(len(y)))
 
-    def _optimize(self, params, grads, state, lr, batch_size):
-        n = params.size
-        is_aligned = not (params.data.ptr % ALIGNED or grads.data.ptr % ALIGNED)
-        if n and self.optimizer.name == "sgd" and is_aligned and not self.kind:
-            run(launch.sgd(n), params, grads, self.rates, self.number, np.int32(n))
-        elif n:
-            numbers = self.rates, self.sizes, self.number, self.scale, self.overflow, self.taken
-            optimize(self.optimizer.name, params, grads, state, *numbers)
+
+def track(store, action):
+    """Move the running statistics, in parallel with the work that follows."""
+    with store.bookkeeping:
+        for mean, variance, moments in compute.running_statistics(store):
+            run(batch_norm.track(mean.size), moments, mean, variance)
+
+
+def find_overflow(store, action):
+    """For mixed precision: note whether any final gradient of the stage is not finite."""
+    grads = store.final(action.stage)
+    how = tensor_cores.mixed_precision("check_finite", grads.size)
+    run(how, grads, store.overflow, np.int32(grads.size))
+
+
+def update(store, action, *_):
+    """Do a step of the optimiser, with the rates in the device's memory."""
+    params, grads, state = compute.updated(store, action.stage), store.final(action.stage), store.state[action.stage]
+    n = params.size
+    is_aligned = not (params.data.ptr % ALIGNED or grads.data.ptr % ALIGNED)
+    if n and store.optimizer.name == "sgd" and is_aligned and not store.kind:
+        run(launch.sgd(n), params, grads, store.rates, store.number, np.int32(n))
+    elif n:
+        numbers = store.rates, store.sizes, store.number, store.scale, store.overflow, store.taken
+        optimize(store.optimizer.name, params, grads, state, *numbers)
+
+
+def end(store):
+    """End a step: count it, and adapt the scale of mixed precision."""
+    if store.optimizer.name == "adam":
+        run(launch.count_step(), store.taken, store.overflow)
+    if store.kind:
+        how = tensor_cores.mixed_precision("update_scale", 1, loss_scale.INTERVAL)
+        run(how, store.scale, store.overflow, store.good_steps)
+    store.forget()
+    store.branches.join()
+
+
+FUNCTIONS = compute.FUNCTIONS | {
+    "begin": begin,
+    ("F", SCRATCH): there_and_back,
+    ("fetch", None): fetch,
+    ("track", None): track,
+    ("find overflow", None): find_overflow,
+    ("update", None): update,
+    "end": end,
+}
+"""As in compute.py, and what only graphs need: `GraphExecution` adds these actions to those of the plan."""

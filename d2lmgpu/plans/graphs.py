@@ -4,7 +4,7 @@ A step of LeNet has sixteen kernels, which take a few microseconds each. Launchi
 takes longer than running them. A *graph* is a recording of the step in the streams of all devices: the kernels, their
 arguments, and which kernel waits for which. A single call then starts everything.
 
-One thread records the work that `Step` submits for all devices (devices/recording.py):
+One thread does the work that `Step` adds for all devices, and so records it (devices/recording.py):
 
     a minibatch  ──►  F ► B ─┐
                              ├─ allreduce ► update
@@ -24,9 +24,10 @@ from ..language.plan import COMPUTES
 from ..language.ways import INNER, SCRATCH
 from ..timing import paused
 from .execute import Execution
-from .graph_store import GraphStore
+from .graph_store import FUNCTIONS, GraphStore
+from .lower import Action
 from .step import Step
-from .values import Minibatch
+from .store import Minibatch
 
 
 class GraphExecution(Execution):
@@ -36,16 +37,29 @@ class GraphExecution(Execution):
     are not kernels for all layers.
     """
 
+    make_batch, functions = Recording, FUNCTIONS
+
     def __init__(self, plan, params, devices, optimizer="sgd", precision="float32", overlap=False):
         self.make_store = functools.partial(GraphStore, precision)
-        how = {"mixed": precision == "mixed", "overlap": overlap}
-        super().__init__(plan, params, devices, optimizer, **how)
+        super().__init__(plan, params, devices, optimizer, overlap=overlap)
         self.streams = [queue for queue in self.queues if queue.kind == "gpu"]  # but not those of the host
         self.memory, self.minibatches = GraphMemory(self.streams), {}
-        self.last_compute = max((n for n, action in self.actions if action.what in COMPUTES), default=0)
+        self._add_actions(precision)
         for store in self.stores:
             if store.kernels is None or not {*store.ways.values()} <= {SCRATCH, INNER}:
                 raise RuntimeError(f"in the plan {plan.name}, kernels do not compute F and B of each stage at once")
+
+    def _add_actions(self, precision):
+        """Add to the plan's actions what only graphs need (graph_store.py)."""
+        after = 1 + max((n for n, (_, action) in enumerate(self.actions) if action.what in COMPUTES), default=-1)
+        between = [(what, i) for i in self.store for what in ("fetch", "track")]  # this step's examples are used up
+        self.actions[after:after] = [(None, Action(what, None, devices=(i,))) for what, i in between]
+        self.before_updates += len(between)
+        if precision == "mixed":
+            each = [(i, s) for i, store in self.store.items() for s in store.parts if self.plan.stages[s].params]
+            checks = [Action("find overflow", s, target=("grads", s), devices=(i,)) for i, s in each]
+            self.actions[self.before_updates : self.before_updates] = [(None, check) for check in checks]
+            self.before_updates += len(checks)
 
     def take_data(self, data, sizes):
         """Prepare the devices for epochs. ``data``: for each device, images (M, C, H, W) and labels (M,), uint8.
@@ -111,7 +125,7 @@ class GraphExecution(Execution):
         for device in others:
             fork.wait(device, fork.record(first))
             fork.record(device)
-        step = Recorder(self, self.minibatch(sizes), 0.0, 0.0)
+        step = Step(self, self.minibatch(sizes), 0.0, 0.0)
         for end in step.ends[1:]:
             step.batch.wait(first, end)
         step.batch.record(first)
@@ -125,26 +139,6 @@ class GraphExecution(Execution):
                 for m, x, y, *_ in store.fetches:
                     own.X[m], own.y[m] = x[: sizes[m]], y[: sizes[m]]
         return self.minibatches[sizes]
-
-
-class Recorder(Step):
-    """A step whose changing values are all on the devices; this thread does its work while the object is made."""
-
-    make_batch = Recording
-
-    def _add(self, number, action):
-        super()._add(number, action)
-        if number == self.execution.last_compute:  # this step's examples are no longer needed
-            for store in self.execution.stores:
-                self.kernels(store, store.fetch)
-                self.kernels(store, store.track)
-
-    def _agree(self):
-        """For mixed precision: tell the kernels whether the gradients are finite; each device sees the same sums."""
-        stores = self.execution.stores
-        self._await_exchanges(self.execution.store)
-        for store in stores:
-            self.kernels(store, store.find_overflow)
 
 
 def examples_of_epoch(order, sizes, numbers):

@@ -14,7 +14,7 @@ from ..optimizers import make_optimizer
 from ..parallel import MinibatchQueue
 from ..parallel.shards import shard_bounds
 from ..plans import Execution
-from ..plans.values import Minibatch
+from ..plans.store import Minibatch
 from ..plans.whole import give_back
 from .accuracy import TestSet
 from .copies import Copy, Whole, has_copies, warm_up
