@@ -31,7 +31,6 @@ from d2lmgpu.parallel import loss_scale
 from d2lmgpu.plans import compute
 from d2lmgpu.plans.lower import Action
 from d2lmgpu.plans.store import Minibatch
-from d2lmgpu.training.copies import Copy
 
 DTYPES = [np.float32, np.float64]
 LARGEST = 65504
@@ -151,7 +150,7 @@ def test_masters_keep_what_is_too_small_for_half_weights():
     before = store.params(0)[0].copy()
     for _ in range(100):
         update(store, [np.full(param.shape, -store.precision.scale, np.float32) for param in params], 2.0**-11 / 10, 1)
-    master = Copy(store).params[0]
+    master = store.copy()[0][0]
     assert_close(master, np.full(master.shape, 1 + 10 * 2.0**-11, np.float32), 1e-5)
     np.testing.assert_array_equal(store.params(0)[0], rounded(d2l.to_host(master)))
     assert (before == 1).all()
@@ -165,12 +164,11 @@ def test_a_step_that_overflows_is_left_out(make_devices, rng, monkeypatch, optim
     network = sequential((1, 1, 3), Flatten(), Dense(5))
     params = [rng.normal(0, 1, param.shape).astype(np.float32) for param in init_params(network=network)]
     (store,) = execution_of(params, [device], network, optimizer, precision="mixed").stores
-    copy = Copy(store)
+    arrays = [*store.copy()[0], *(d2l.DeviceArray(array, device) for array in store.flat_state)]
 
     def updated(grads):
         update(store, grads, 0.1, 2)
-        changed = [d2l.to_host(array) for array in [*copy.params, *copy.flat_optimizer_state]]
-        return changed, store.precision.scale / loss_scale.FIRST_SCALE
+        return [d2l.to_host(array) for array in arrays], store.precision.scale / loss_scale.FIRST_SCALE
 
     good = [rng.normal(0, 1, param.shape).astype(np.float32) for param in params]
     broken = [good[0], good[1].copy()]

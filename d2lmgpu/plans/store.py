@@ -12,13 +12,13 @@ import itertools
 
 import numpy as np
 
-from ..devices import array_module
+from ..devices import DeviceArray, array_module
 from ..devices.records import timed
 from ..devices.transfer import copy_between
 from ..kernels.stages import Idle
 from ..language.plan import COMPUTES, all_of, norms_of, shapes_of
 from ..language.sizes import output_shapes
-from ..language.split import splits_of, units_of_outputs, views
+from ..language.split import in_shapes, splits_of, units_of_outputs, views
 from ..language.ways import EMPTY, WRITTEN
 from ..layers import zero_moments
 from ..networks import half_weights
@@ -115,6 +115,12 @@ class Store:
             for array in owned_arrays(value, self.papers[s]):
                 if array.nbytes:
                     self.device.accounting.enter(array)
+
+    def copy(self):
+        """Two lists for a device with all parameters: these, and the running statistics, in the network's order."""
+        params = in_shapes(self.flat, [shape for own in self.shapes for shape in own])
+        running = [array for s in sorted(self.running) for array in self.running[s]]
+        return [[DeviceArray(array, self.device) for array in arrays] for arrays in (params, running)]
 
     def forget(self):
         """Forget all data that belong only to one step."""
