@@ -96,11 +96,12 @@ def test_rank_0_alone_prints(small, capsys):
 
 
 @pytest.mark.parametrize("before, after", [((2, 1), (1, 1, 1)), *long(((3,), (1, 2)), ((1, 2), (3,)))])
-def test_a_checkpoint_goes_on_in_any_number_of_processes(before, after, small, tmp_path):
+@pytest.mark.parametrize("how", [{"network": "lenet-bn"}, {"split": "zero2"}, {"split": "layers", "micro_batches": 2}])
+def test_a_checkpoint_goes_on_in_any_number_of_processes(before, after, how, small, tmp_path):
     """In the middle of an epoch, with batch norm's statistics of each device, and Adam's state."""
     data, file = some(small, 60, 11), tmp_path / "run.npz"
-    settings = {"batch_size": 13, "init": "he", "lr": 0.01, "network": "lenet-bn", "optimizer": "adam"}
-    settings |= {"num_epochs": 3, "data": data, "progress": False}
+    settings = {"batch_size": 13, "init": "he", "lr": 0.01, "optimizer": "adam", "num_epochs": 3}
+    settings |= {"data": data, "progress": False} | how
 
     class StopAt(d2l.Callback):
         def on_step(self, epoch, step, loss):

@@ -9,8 +9,8 @@ from test_cuda_program import interrupted_at_step, make_gpus  # noqa: F401
 import d2lmgpu as d2l
 from d2lmgpu.networks import Network, init_params
 from d2lmgpu.parallel.graph_limits import can_be_graph
-from d2lmgpu.plans.step import Step
-from d2lmgpu.training.graph_step import GraphStep
+from d2lmgpu.parallel.step import Replica
+from d2lmgpu.training.graph_step import GraphStep, _changing
 
 pytestmark = pytest.mark.threads
 
@@ -75,18 +75,18 @@ def test_every_device_keeps_the_statistics_of_its_images(make_gpus, rng):  # noq
     params = init_params(1, init="he", network=NETWORK)
     assert can_be_graph(X, y, devices, NETWORK)
     runner = GraphStep.of(X, y, params, devices, NETWORK, batch_size=4)
-    replicas = runner.replicas
-    for replica in replicas:
-        for mean, variance in zip(replica.statistics[::2], replica.statistics[1::2], strict=True):
+    params, statistics = zip(*runner.copies(), strict=True)
+    for own in statistics:
+        for mean, variance in zip(own[::2], own[1::2], strict=True):
             assert not d2l.to_host(mean).any() and (d2l.to_host(variance) == 1).all()
     runner.start_epoch(rng.permutation(12), 0.05)
     for _ in range(runner.steps):
         runner.launch(1)
     runner.pause()
-    arrays = [[d2l.to_host(array) for array in replica.statistics] for replica in replicas]
+    arrays = [[d2l.to_host(array) for array in own] for own in statistics]
     for one, other in zip(*arrays, strict=True):
         assert one.tobytes() != other.tobytes()
-    for one, other in zip(*(replica.params for replica in replicas), strict=True):
+    for one, other in zip(*params, strict=True):
         assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
 
 
@@ -102,16 +102,17 @@ def test_recording_changes_nothing(make_gpus, rng, precision, optimizer):  # noq
         runner.pause()
         d2l.synchronize(devices)
         found = []
-        for store in runner.execution.stores:
-            found += store.device.submit(lambda store=store: [array.get() for array in store.changing()]).result()
+        for replica in runner.replicas:
+            arrays = _changing(replica)
+            found += replica.device.submit(lambda arrays=arrays: [array.get() for array in arrays]).result()
         return [array.tobytes() for array in found]
 
     for replica in runner.replicas:
         for array, expected in zip(replica.params, params, strict=True):
             assert d2l.to_host(array).tobytes() == expected.tobytes()
-        assert not any(d2l.to_host(array).any() for array in replica.flat_optimizer_state)
-    state = [rng.random(array.shape).astype(np.float32) for array in runner.replicas[0].flat_optimizer_state]
-    statistics = [rng.random(array.shape).astype(np.float32) for array in runner.replicas[0].statistics]
+        assert not any(d2l.to_host(array).any() for array in replica.optimizer.flat_state)
+    state = [rng.random(array.shape).astype(np.float32) for array in runner.replicas[0].optimizer.flat_state]
+    statistics = [rng.random(array.shape).astype(np.float32) for array in runner.copies()[0][1]]
     runner.set_state(
         runner.state()[0] | {"kept": state, "statistics of 0": statistics, "statistics of 1": statistics}, 7
     )
@@ -119,7 +120,7 @@ def test_recording_changes_nothing(make_gpus, rng, precision, optimizer):  # noq
     runner.launch(1)
     before = states()
     for n in (4, 3):
-        runner.execution.record(runner._sizes(n))
+        runner.record(n)
         assert states() == before
     runner.launch(1)
     assert states() != before
@@ -154,18 +155,18 @@ def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch):  # n
 def test_a_step_that_fails_is_launched_by_hand(standin, rng, monkeypatch, capsys):
     """When it is tried, with work under way on branches, or when it is recorded."""
     given = settings(rng)
-    expected, add = d2l.train([d2l.cpu(i) for i in range(2)], **given), Step._add_collective
+    expected, update = d2l.train([d2l.cpu(i) for i in range(2)], **given), Replica.update
     for while_captured in (False, True):
         count = [0]
 
-        def fail(self, *event, while_captured=while_captured, count=count):
-            add(self, *event)
-            count[0] += self.execution.devices[0].stream.is_capturing() == while_captured
+        def fail(self, *numbers, while_captured=while_captured, count=count):
+            count[0] += self.device.stream.is_capturing() == while_captured
             if count[0] == 1:
                 raise RuntimeError("no more")
+            update(self, *numbers)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Step, "_add_collective", fail)
+            patch.setattr(Replica, "update", fail)
             run = d2l.train([d2l.gpu(i) for i in range(2)], **given)
         assert run.history.phases["step"] == 0
         same(run, expected, 2e-5)

@@ -33,7 +33,9 @@ SPLITS = {
     "layers": {"split": "layers"},
     "gpipe": {"split": "layers", "pipeline": "gpipe", "micro_batches": 3},
     "1f1b": {"split": "layers", "micro_batches": 3},
-    "data": {"split": "data", "micro_batches": 2},
+    "data": {"split": "data"},
+    "micro-batches": {"split": "data", "micro_batches": 2},
+    "overlap": {"overlap": True},
 }
 
 
@@ -54,7 +56,7 @@ def same(run, expected, tolerance):
 
 
 @pytest.mark.parametrize("k", [2, *long(1, 3)])
-@pytest.mark.parametrize("more", [{}, SPLITS["data"], *long({"overlap": True}, {"flat": False, "split": "data"})])
+@pytest.mark.parametrize("more", [{}, *long({"split": "data"})])
 def test_data_parallelism(make_gpus, rng, more, k):  # noqa: F811
     given = settings(rng, optimizer="momentum")
     same(d2l.train(make_gpus(k), **given, **more), d2l.train([d2l.cpu(0)], **given), 2e-5)
@@ -63,7 +65,7 @@ def test_data_parallelism(make_gpus, rng, more, k):  # noqa: F811
 @pytest.mark.parametrize("optimizer", ["adam", *long("sgd")])
 def test_mixed_precision(make_gpus, rng, optimizer):  # noqa: F811
     given = settings(rng, lr=0.02, optimizer=optimizer)
-    run = d2l.train(make_gpus(2), precision="mixed", **given, **SPLITS["data"])
+    run = d2l.train(make_gpus(2), precision="mixed", **given)
     same(run, d2l.train([d2l.cpu(0)], **given), 1e-2)
 
 
@@ -106,14 +108,14 @@ def test_memory_of_a_graph_is_given_to_nobody_else(make_gpus, rng):  # noqa: F81
     params = d2l.init_params(0, init="he", network=NETWORK)
     found = []
     for meanwhile in (False, True):
-        runner = GraphStep.of(X, y, params, devices, NETWORK, batch_size=4, **SPLITS["data"])
+        runner = GraphStep.of(X, y, params, devices, NETWORK, batch_size=4)
         gc.collect()
         runner.start_epoch(np.arange(11), 0.05)
         for _ in range(runner.steps):
             runner.launch(1)
             for n in range(1, 1000) if meanwhile else ():
                 d2l.put(np.full(n, np.nan, np.float32), devices[n % 2])
-        found.append((runner.pause()[0], [d2l.to_host(array).tobytes() for array in runner.replicas[0].params]))
+        found.append((runner.pause()[0], [d2l.to_host(array).tobytes() for array in runner.copies()[0][0]]))
     assert found[0] == found[1]
 
 

@@ -4,33 +4,18 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import TOLERANCE, assert_close, few, long
-from test_plan_execution import GRADIENTS, SMALL, assert_memory, batch, start
-from test_plans import DEEP, check_mutants, told, with_steps
+from conftest import few, long
+from test_plan_execution import CHANNELS as NAMES, NETWORKS, TINY, assert_memory
+from test_plans import check_mutants, told, with_steps
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import Transfer
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.language.plan import shapes_of
 from d2lmgpu.language.split import numbered, splits_of, views
-from d2lmgpu.networks import LENET, Conv2d, Dense, Flatten, MaxPool2d, ReLU, init_params, sequential
+from d2lmgpu.networks import init_params
 from d2lmgpu.plans import PLANS, Compute, PlanError, copies_of, execute, prove, simulate
 from d2lmgpu.plans.channels import columns, pairs
-
-NAMES = ("channels", "channel-pairs")
-TINY = sequential((1, 1, 4), Flatten(), Dense(3), ReLU(), Dense(2))
-NETWORKS = {"lenet": LENET, "deep": DEEP, "small": SMALL, "tiny": TINY}
-"""With pairs, deep has a dense layer's rows after a convolution's columns."""
-
-
-def check_gradients(plan, devices, n, dtype=np.float64):
-    X, y = batch(n, dtype, plan.network)
-    params = start(dtype, plan.network)
-    loss, grads = execute(plan, X, y, params, devices, 0.1, GRADIENTS)
-    expected_loss, expected = d2l.loss_and_grads(X, y, params, network=plan.network)
-    assert loss == pytest.approx(float(expected_loss), rel=TOLERANCE[np.dtype(dtype)])
-    for grad, alone in zip(grads, expected, strict=True):
-        assert_close(grad, alone, TOLERANCE[np.dtype(dtype)])
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
@@ -62,53 +47,6 @@ def test_parts_are_numbered_unit_by_unit(cut, network, k, rng):
                 np.testing.assert_array_equal(own[1], bias if has_biases else np.zeros_like(bias))
             assert a == b or np.shares_memory(own[0], flat)  # so that an update of the flat array is one of these
         assert sum(units) == split.units and max(units) - min(units) <= 1
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("k", [4, *long(2, 3, 5, 8)])
-def test_more_devices_than_channels(name, k, make_devices):
-    check_gradients(PLANS[name](k, 1, network=SMALL), make_devices(k), 3)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "k, micro_batches, n",
-    few(list(itertools.product([2, 3, 5, 8], [1, 3], [1, 2, 7])), (2, 3, 1), (5, 1, 2), (8, 3, 7)),
-)
-def test_fewer_examples_and_channels_than_devices(name, k, micro_batches, n):
-    plan, devices = PLANS[name](k, micro_batches, network=SMALL), [d2l.cpu(i) for i in range(k)]
-    check_gradients(plan, devices, n)
-    check_gradients(plan, devices, n, np.float32)
-
-
-@pytest.mark.parametrize("k", [1, 2, 3, *long(5, 8)])
-@pytest.mark.parametrize("a, b, c", few([*itertools.product([1, 2, 3], repeat=3)], (1, 3, 2), (2, 1, 1), (3, 2, 1)))
-def test_layers_of_one_unit(a, b, c, k):
-    """Where a pair's second layer has one input, or columns one output, device 0 alone has a share, and it is all."""
-    for name, micro_batches in itertools.product(NAMES, (1, 2)):
-        for network in (
-            sequential((1, 2, 3), Flatten(), Dense(a), ReLU(), Dense(b), Dense(c), ReLU(), Dense(2)),
-            sequential((2, 5, 6), Conv2d(a, 2), ReLU(), Conv2d(b, 2), MaxPool2d(), Flatten(), Dense(c), Dense(3)),
-        ):
-            plan = PLANS[name](k, micro_batches, network=network)
-            check_gradients(plan, [d2l.cpu(i) for i in range(k)], 5)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("copies, k, micro_batches", [(2, 2, 1), *long((3, 2, 2), (2, 4, 3), (4, 1, 2))])
-def test_copies(name, copies, k, micro_batches, make_devices):
-    """Of the parameters each device has its part, and exchanges its gradients with those that have the same."""
-    plan, devices = copies_of(name, copies, k, micro_batches), make_devices(copies * k)
-    assert plan.name == f"data={copies},{name}={k}"
-    for n, dtype in (13, np.float64), (1, np.float32):
-        check_gradients(plan, devices, n, dtype)
-    with d2l.record_transfers() as transfers:
-        execute(plan, *batch(11, np.float32), start(np.float32), devices)
-    numbers = {str(device): i for i, device in enumerate(devices)}
-    between = [t for t in transfers if "host" not in (t.source, t.destination)]
-    assert sum(t.nbytes for t in between) == sum(prove(plan, 11).sent)
-    column = sum(t.nbytes for t in between if (numbers[t.source] - numbers[t.destination]) % k == 0)
-    assert column == 4 * 2 * (copies - 1) * 129_068 or k == 1
 
 
 @pytest.mark.parametrize("copies, k, network", [(1, 4, "tiny"), *long((2, 2, "lenet"), (2, 4, "small"))])

@@ -1,14 +1,12 @@
 """Plans executed: k devices do what one does, with the memory that was predicted, and the bytes of the formulas."""
 
 import itertools
-import random
 import threading
-from collections import Counter
 
 import numpy as np
 import pytest
-from conftest import TOLERANCE, assert_close, few, long, sampled
-from test_plans import DEEP, mutants
+from conftest import TOLERANCE, assert_close, few, long
+from test_plans import DEEP
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import DeviceMemoryError
@@ -22,16 +20,41 @@ from d2lmgpu.plans.compute import FUNCTIONS
 SMALL = sequential((2, 6, 5), Conv2d(3, 2), ReLU(), MaxPool2d(), Conv2d(5, 2), ReLU(), Flatten(), Dense(4), Dense(3))
 """Fewer channels than most numbers of devices."""
 
-MOST_MUTANTS = 550
-"""Of a plan, that are tried: all of them, but for some plans of four devices."""
+TINY = sequential((1, 1, 4), Flatten(), Dense(3), ReLU(), Dense(2))
+ONE_UNIT = sequential((2, 5, 6), Conv2d(1, 2), ReLU(), Conv2d(2, 2), MaxPool2d(), Flatten(), Dense(1), Dense(3))
+"""Where a pair's second layer has one input, or columns one output, device 0 alone has a share, and it is all."""
+
+NETWORKS = {"lenet": LENET, "deep": DEEP, "small": SMALL, "tiny": TINY, "one unit": ONE_UNIT}
+"""With pairs, deep has a dense layer's rows after a convolution's columns."""
+
 PIPELINES = ("layers", "gpipe", "1f1b", "zero-bubble")
 CHANNELS = ("channels", "channel-pairs")
-DEFINED = itertools.product(["lenet", "deep"], PLANS, range(1, 9))
-DEFINED = [case for case in DEFINED if case[0] == "deep" or case[1] not in PIPELINES or case[2] <= 4]
-"""LeNet has four layers with parameters, and a pipeline no more stages."""
-SIZES = {"full": 24, "ragged": 13, "fewer": 2}  # examples: of 24 micro-batches of equal size, and of 8 devices
-EVERYTHING = [(*case, size, dtype) for case in DEFINED for size in SIZES for dtype in (np.float32, np.float64)]
-"""These take about half an hour."""
+COPIED = [f"data=2,{name}" for name in (*PIPELINES, *CHANNELS)]
+SIZES = (24, 13, 7, 1, 3)
+"""Of minibatches: ragged, and some with fewer examples than devices or micro-batches."""
+
+
+def plan_of(name, k, micro_batches, network=LENET):
+    """A plan by its name, or two copies of it, with k devices each."""
+    if name in COPIED:
+        return copies_of(name.removeprefix("data=2,"), 2, k, micro_batches, network=network)
+    return PLANS[name](k, micro_batches, network=network)
+
+
+def rows():
+    """Plan, network, devices, micro-batches, optimiser."""
+    each = itertools.product([*PLANS, *COPIED], NETWORKS, (1, 2, 3, 5, 8), (1, 2, 3), OPTIMIZERS)
+    for name, network, k, *rest in each:
+        stages = sum(bool(layer.shapes) for layer in NETWORKS[network])
+        if k <= stages or name.removeprefix("data=2,") not in PIPELINES:
+            yield name, network, k, *rest
+
+
+ROWS = list(rows())
+USUAL = {(1, 2, "adam"), (2, 3, "momentum"), (3, 1, "sgd"), (5, 2, "momentum"), (8, 3, "sgd")}
+KEPT = [row for row in ROWS if row[2:] in USUAL and row[1] == ("deep" if row[2] > 4 else "small")]
+KEPT = [row for row in KEPT if row[0] not in COPIED or row[2] in (2, 3)]
+KEPT += [row for row in ROWS if row[2:] == (2, 3, "momentum") and row[0] not in COPIED]
 
 
 def into_params(params, grads, step, lr, batch_size):
@@ -54,68 +77,44 @@ def start(dtype, network=LENET):
     return [param + rng.normal(0, 0.05, param.shape).astype(dtype) for param in params]  # biases, too
 
 
-def assert_gradients(name, k, micro_batches, devices, n, dtype, network=LENET):
-    X, y = batch(n, dtype, network)
-    params = start(dtype, network)
-    loss, grads = execute(PLANS[name](k, micro_batches, network=network), X, y, params, devices, 0.1, GRADIENTS)
-    expected_loss, expected = d2l.loss_and_grads(X, y, params, network=network)
+def check_gradients(plan, devices, n, dtype=np.float64):
+    X, y = batch(n, dtype, plan.network)
+    params = start(dtype, plan.network)
+    loss, grads = execute(plan, X, y, params, devices, 0.1, GRADIENTS)
+    expected_loss, expected = d2l.loss_and_grads(X, y, params, network=plan.network)
     assert loss == pytest.approx(float(expected_loss), rel=TOLERANCE[np.dtype(dtype)])
     for grad, alone in zip(grads, expected, strict=True):
         assert_close(grad, alone, TOLERANCE[np.dtype(dtype)])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("size", few(SIZES, "ragged"))
-@pytest.mark.parametrize("k, micro_batches", [(1, 1), (2, 3), (4, 2)])
+def cpus(plan):
+    return [d2l.cpu(i) for i in range(plan.k)]
+
+
+@pytest.mark.parametrize("name, network, k, micro_batches, optimizer", few(ROWS, *KEPT, parts=40))
+def test_a_plan_does_what_one_device_does(name, network, k, micro_batches, optimizer):
+    """Gradients in float32, and parameters after five steps in float64."""
+    plan = plan_of(name, k, micro_batches, NETWORKS[network])
+    for n in 13, 2:
+        check_gradients(plan, cpus(plan), n, np.float32)
+    losses, params = trained(plan, cpus(plan), optimizer, np.float64)
+    expected_losses, expected = one_device(plan.network, optimizer, np.float64)
+    assert losses == pytest.approx(expected_losses, rel=1e-10)
+    for param, alone in zip(params, expected, strict=True):
+        assert_close(param, alone, 1e-10)
+
+
 @pytest.mark.parametrize("name", PLANS)
-def test_gradients_are_those_of_one_device(name, k, micro_batches, size, dtype):
-    assert_gradients(name, k, micro_batches, [d2l.cpu(i) for i in range(k)], SIZES[size], dtype)
-
-
-@pytest.mark.parametrize("name", PIPELINES)
-@pytest.mark.parametrize("copies, k, micro_batches", [(2, 2, 3), *long((2, 4, 2), (3, 2, 1), (1, 3, 2))])
-def test_copies_of_a_pipeline(name, copies, k, micro_batches):
-    plan, devices = copies_of(name, copies, k, micro_batches), [d2l.cpu(i) for i in range(copies * k)]
-    for n, dtype in (13, np.float64), (2, np.float32):
-        X, y = batch(n, dtype)
-        params = start(dtype)
-        _, grads = execute(plan, X, y, params, devices, 0.1, GRADIENTS)
-        for grad, alone in zip(grads, d2l.loss_and_grads(X, y, params)[1], strict=True):
-            assert_close(grad, alone, TOLERANCE[np.dtype(dtype)])
-    with d2l.record_transfers() as transfers:
-        execute(plan, *batch(12, np.float32), start(np.float32), devices)
-    between = [t for t in transfers if "host" not in (t.source, t.destination)]
-    assert sum(t.nbytes for t in between) == sum(prove(plan, 12).sent)
-    column = sum(t.nbytes for t in between if (int(t.source[4:-1]) - int(t.destination[4:-1])) % k == 0)
-    assert column == 4 * 2 * (copies - 1) * 129_068 or k == 1
-
-
-@pytest.mark.parametrize("network, name, k, size, dtype", sampled(EVERYTHING, 10))
-def test_gradients_with_any_number_of_devices_and_micro_batches(network, name, k, size, dtype):
-    network = {"lenet": LENET, "deep": DEEP}[network]
-    for micro_batches in range(1, 9):
-        assert_gradients(name, k, micro_batches, [d2l.cpu(i) for i in range(k)], SIZES[size], dtype, network)
-
-
-@pytest.mark.parametrize("k, micro_batches", [(2, 2), *long((1, 3), (4, 3))])
-@pytest.mark.parametrize("name", PLANS)
-def test_on_each_kind_of_device(name, k, micro_batches, make_devices):
-    assert_gradients(name, k, micro_batches, make_devices(k), 5, np.float32)
-    assert_gradients(name, k, micro_batches, make_devices(k), 1, np.float64)
-
-
-def test_on_devices_of_both_kinds(standin, monkeypatch):
-    monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
-    for name in PLANS:
-        assert_gradients(name, 3, 2, [d2l.gpu(0), d2l.cpu(1), d2l.gpu(1)], 5, np.float32)
+def test_on_each_kind_of_device(name, make_devices):
+    check_gradients(plan_of(name, 2, 2), make_devices(2), 5, np.float32)
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_on_the_kernels_of_gpus(name, standin):
     """And with virtual devices beside them; examples and units are few, since the CPU does what the kernels do."""
     gpus = [d2l.gpu(0), d2l.gpu(1)]
-    assert_gradients(name, 2, 2, gpus, 7, np.float32, SMALL)
-    assert_gradients(name, 3, 1, [gpus[1], d2l.cpu(1), gpus[0]], 2, np.float32, SMALL)
+    check_gradients(plan_of(name, 2, 2, SMALL), gpus, 7, np.float32)
+    check_gradients(plan_of(name, 3, 1, SMALL), [gpus[1], d2l.cpu(1), gpus[0]], 2, np.float32)
 
 
 @pytest.mark.parametrize("k, micro_batches", [(1, 1), (2, 1), (2, 3), (3, 2)])
@@ -137,7 +136,7 @@ def test_data_is_the_textbooks_step_bit_for_bit(k, micro_batches):
                 assert_close(param, d2l.to_host(other), TOLERANCE[np.dtype(dtype)])
 
 
-def trained(plan, devices, optimizer, dtype, sizes=(24, 13, 7, 1, 3)):
+def trained(plan, devices, optimizer, dtype, sizes=SIZES):
     """Five steps: losses, and the parameters after them."""
     execution = Execution(plan, start(dtype, plan.network), devices, optimizer)
     losses = [
@@ -147,7 +146,7 @@ def trained(plan, devices, optimizer, dtype, sizes=(24, 13, 7, 1, 3)):
     return losses, execution.params()
 
 
-def one_device(network, optimizer, dtype, sizes=(24, 13, 7, 1, 3), done={}):  # noqa: B006
+def one_device(network, optimizer, dtype, sizes=SIZES, done={}):  # noqa: B006
     """The same by the functions that a person would call, one after the other."""
     key = id(network), optimizer, dtype, sizes
     if key not in done:
@@ -161,59 +160,6 @@ def one_device(network, optimizer, dtype, sizes=(24, 13, 7, 1, 3), done={}):  # 
             OPTIMIZERS[optimizer].update(params, grads, *state, seed + 1, lr, n)
         done[key] = losses, params
     return done[key]
-
-
-CASES = list(itertools.product(["sgd", "momentum", "adam"], ["lenet", "deep"], [(2, 3), (4, 8), (8, 2)]))
-
-
-@pytest.mark.parametrize("optimizer, network, size", few(CASES, ("momentum", "lenet", (2, 3))))
-@pytest.mark.parametrize("name", PLANS)
-def test_parameters_after_five_steps(name, optimizer, network, size):
-    network = {"lenet": LENET, "deep": DEEP}[network]
-    k = min(size[0], 4) if network is LENET and name in PIPELINES else size[0]
-    plan = PLANS[name](k, size[1], network=network)
-    losses, params = trained(plan, [d2l.cpu(i) for i in range(k)], optimizer, np.float64)
-    expected_losses, expected = one_device(network, optimizer, np.float64)
-    assert losses == pytest.approx(expected_losses, rel=1e-10)
-    for param, alone in zip(params, expected, strict=True):
-        assert_close(param, alone, 1e-10)
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_losses_in_float32(name):
-    losses, _ = trained(PLANS[name](3, 2), [d2l.cpu(i) for i in range(3)], "sgd", np.float32)
-    assert losses == pytest.approx(one_device(LENET, "sgd", np.float32)[0], rel=1e-4)
-
-
-@pytest.mark.parametrize("k, micro_batches", few([(1, 2), (2, 2), (3, 2), (4, 3)], (2, 2)))
-@pytest.mark.parametrize("name", few(PLANS, "zero-bubble", "zero1", "zero3", "channels"))
-def test_what_is_proved_computes_the_same(name, k, micro_batches):
-    """Whatever is removed, doubled or done later: what `prove` lets pass is carried out as the plan itself is.
-
-    Where that is a great deal, some of it, drawn at random.
-    """
-    X, y = batch(5, np.float64, SMALL)
-    params, devices = start(np.float64, SMALL), [d2l.cpu(i) for i in range(k)]
-    plan = PLANS[name](k, micro_batches, network=SMALL)
-    _, expected = execute(plan, X, y, params, devices)
-    passed = Counter()
-    every = [*mutants(plan), *swapped(plan)]
-    for how, _, mutant in random.Random(k).sample(every, min(len(every), MOST_MUTANTS)):
-        try:
-            prove(mutant)
-        except PlanError:
-            continue
-        passed[how] += 1
-        for param, alone in zip(execute(mutant, X, y, params, devices)[1], expected, strict=True):
-            assert_close(param, alone, 1e-10)
-    assert (passed["swapped"] and passed["repeated"]) or k == 1
-
-
-def swapped(plan):
-    """Every plan with two neighbouring steps swapped."""
-    for i in range(len(plan.steps) - 1):
-        steps = [*plan.steps[:i], plan.steps[i + 1], plan.steps[i], *plan.steps[i + 2 :]]
-        yield "swapped", plan.steps[i], plan._replace(steps=steps)
 
 
 class _PeakAccounting(MemoryAccounting):
@@ -261,29 +207,33 @@ def test_a_limit_that_is_too_low():
     d2l.synchronize(devices)
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", [*PLANS, *COPIED])
 @pytest.mark.parametrize("k, micro_batches", [(2, 3), *long((4, 1), (3, 8))])
 def test_bytes_that_travel(name, k, micro_batches, make_devices):
     """Recorded, proved, and by the formulas of the plans' docstrings."""
-    plan = PLANS[name](k, micro_batches)
-    devices, (X, y) = make_devices(k), batch(11, np.float32)
+    plan = plan_of(name, k, micro_batches)
+    devices, (X, y) = make_devices(plan.k), batch(11, np.float32)
     execution = Execution(plan, start(np.float32), devices)
     with d2l.record_transfers() as transfers:
         execution.step(X, y, 0.1)
-    sent = {str(device): 0 for device in devices}
+    numbers, sent, between_copies = {str(device): i for i, device in enumerate(devices)}, [0] * plan.k, 0
     for transfer in transfers:
         if "host" not in (transfer.source, transfer.destination):
-            sent[transfer.source] += transfer.nbytes
-    assert list(sent.values()) == prove(plan, 11).sent
-    if name in PIPELINES:
+            source, destination = numbers[transfer.source], numbers[transfer.destination]
+            sent[source] += transfer.nbytes
+            between_copies += transfer.nbytes * ((source - destination) % k == 0)
+    assert sent == prove(plan, 11).sent
+    if name in COPIED:
+        assert between_copies == 4 * 2 * 129_068
+    elif name in PIPELINES:
         handed_on = {2: [20 * 13 * 13], 3: [20 * 13 * 13, 800], 4: [20 * 13 * 13, 800, 128]}[k]
-        assert sum(sent.values()) == 2 * 4 * 11 * sum(handed_on)
+        assert sum(sent) == 2 * 4 * 11 * sum(handed_on)
     elif name in CHANNELS:
         exchanged = {"channels": 2 * (20 * 13 * 13 + 800 + 128) + 10, "channel-pairs": 2 * (50 * 9 * 9 + 800 + 10)}
-        assert sum(sent.values()) == 4 * 11 * (k - 1) * exchanged[name]
+        assert sum(sent) == 4 * 11 * (k - 1) * exchanged[name]
     else:
         times = {"data": 2, "zero1": 2, "zero2": micro_batches + 1, "zero3": 3 * micro_batches}[name]
-        assert sum(sent.values()) == 4 * times * (k - 1) * 129_068
+        assert sum(sent) == 4 * times * (k - 1) * 129_068
 
 
 def test_zero3_holds_its_part_to_the_element():

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from conftest import few
-from test_plan_channels import NAMES, check_gradients
+from test_plan_execution import CHANNELS as NAMES, check_gradients
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, Layer, MaxPool2d, ReLU, sequential

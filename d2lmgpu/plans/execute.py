@@ -23,7 +23,6 @@ from ..networks import find_loss
 from ..networks.checks import check_drawing, check_params
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
-from .chains import Chains
 from .compute import FUNCTIONS
 from .lower import actions_of, extents_of
 from .step import Step
@@ -61,7 +60,7 @@ class Execution:
     in place of the plan's schedule.
     """
 
-    make_store, make_batch, functions = Store, Chains, FUNCTIONS
+    functions = FUNCTIONS
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class Execution:
         extents = extents_of(plan, columns, actions)
         ways = Ways(plan, columns, kernels)
         tasks = {
-            i: device.submit(self.make_store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
+            i: device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
             for i, device in enumerate(self.devices, everybody.first)
         }
         self.store = {i: task.result() for i, task in tasks.items()}

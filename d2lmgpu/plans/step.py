@@ -16,6 +16,7 @@ from ..collectives.execute import add_exchange, needs_staging
 from ..devices import DeviceArray
 from ..devices.records import note_transfer
 from ..devices.transfer import raw_result_to_host
+from .chains import Chains
 from .compute import agree, do, finite
 from .lower import compiled
 from .overlap import Overlap
@@ -31,7 +32,7 @@ class Step:
     def __init__(self, execution, minibatch, lr, tell):
         self.execution, self.minibatch, self.lr, self.number = execution, minibatch, lr, execution.begun
         self.tell, self.examples = tell, next(iter(minibatch.values())).examples
-        self.batch, self._lock = execution.make_batch(), threading.Lock()
+        self.batch, self._lock = Chains(), threading.Lock()
         self.received = {}  # for each (value, source): the events of copies
         self.across, self.told = execution.across, None
         self.overlap = Overlap(self) if execution.overlap else None

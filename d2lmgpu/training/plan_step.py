@@ -28,28 +28,23 @@ class PlanStep(StepsAhead):
     Raises ValueError for settings for which there is no plan, DeviceMemoryError if a device's memory limit is too low.
     """
 
-    in_graphs = False
-
     def __init__(self, X, y, params, devices, network, settings):
         self.y = as_targets(np.asarray(y), params[0].dtype)
-        self.stop, self.settings = make_stop(devices), settings
-        batch_size = min(settings.batch_size, len(X))
-        self.plan = plan_of(settings, len(devices), network, devices, self.in_graphs)
+        self.stop, self.settings, self.devices = make_stop(devices), settings, devices.mine
+        self.plan, self.random = plan_of(settings, len(devices), network, devices), is_random(network)
         self.is_data = settings.split in (None, "data")  # then each device has all parameters
-        loss = find_loss(settings.loss)
+        batch_size, loss = min(settings.batch_size, len(X)), find_loss(settings.loss)
         about = settings, batch_size, self.y, params[0].dtype, self._examples(batch_size)
         peaks = check_memory(self.plan, devices, *about)
-        self.peak_memory = peaks if settings.split and not self.in_graphs else None  # graphs keep their memory
-        self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
-        self.random, self.devices = is_random(network), devices.mine
-        self.execution = self._execution(params, devices, loss)
+        self.peak_memory = peaks if settings.split else None
         self.limited = any(limits_of(devices))  # memory for one minibatch at a time, and not for the test set
-        self._get_ready(X, devices, batch_size)
-
-    def _execution(self, params, devices, loss):
-        settings = self.settings
         how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap, "library": self._library(devices)}
-        return Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
+        self.execution = Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
+        self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
+        self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
+        self.ahead = 0 if self.limited or not settings.prefetch else AHEAD if self.on_gpu else 1
+        options = {name: getattr(settings, name) for name in ("preprocess", "drop_last", "seed")}
+        self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, **options)
 
     def _library(self, devices):
         if self.settings.algorithm not in ("mpi", *LIBRARIES):
@@ -57,13 +52,6 @@ class PlanStep(StepsAhead):
         if devices.size == 1:
             check_cards(devices.mine)
         return devices.across(self.settings.algorithm)
-
-    def _get_ready(self, X, devices, batch_size):
-        settings = self.settings
-        self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
-        self.ahead = 0 if self.limited or not settings.prefetch else AHEAD if self.on_gpu else 1
-        options = {name: getattr(settings, name) for name in ("preprocess", "drop_last", "seed")}
-        self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, **options)
 
     def start_epoch(self, order, rates, position=START):
         """As in `Runner`."""
@@ -105,7 +93,8 @@ class PlanStep(StepsAhead):
         """As in `Runner`."""
         arrays = {"params": self.execution.params(), "kept": whole_state(self.execution)}
         arrays |= {f"statistics of {i}": own for i, own in enumerate(self.statistics())}
-        return arrays | {"scaling": self._scaling()}, self.execution.stores[0].steps
+        first = self.execution.stores[0]  # the loss scale is the same on all devices
+        return arrays | {"scaling": first.precision.arrays()}, first.steps
 
     def set_state(self, arrays, steps):
         """As in `Runner`."""
@@ -116,17 +105,8 @@ class PlanStep(StepsAhead):
         execution.set_statistics([arrays.get(f"statistics of {i}", others) for i in numbers])
         for store in execution.stores:
             store.steps = steps
-        if arrays.get("scaling"):
-            self._set_scaling(arrays["scaling"])
-
-    def _scaling(self):
-        """The NumPy arrays that a checkpoint stores for precision "mixed"; they are the same on all devices."""
-        return self.execution.stores[0].precision.arrays()
-
-    def _set_scaling(self, arrays):
-        """Restore what `_scaling` returned."""
-        for store in self.execution.stores:
-            store.precision.set_arrays(*arrays)
+            if arrays.get("scaling"):
+                store.precision.set_arrays(*arrays["scaling"])
 
     def make_test_set(self, X, y, metrics):
         """As in `Runner`."""
