@@ -160,9 +160,10 @@ def test_a_step_that_fails_is_launched_by_hand(standin, rng, monkeypatch, capsys
         count = [0]
 
         def fail(self, *numbers, while_captured=while_captured, count=count):
-            count[0] += self.device.stream.is_capturing() == while_captured
-            if count[0] == 1:
-                raise RuntimeError("no more")
+            if self.device.stream.is_capturing() == while_captured:
+                count[0] += 1
+                if count[0] == 1:
+                    raise RuntimeError("no more")
             update(self, *numbers)
 
         with monkeypatch.context() as patch:
