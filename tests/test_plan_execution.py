@@ -117,25 +117,6 @@ def test_on_the_kernels_of_gpus(name, standin):
     check_gradients(plan_of(name, 3, 1, SMALL), [gpus[1], d2l.cpu(1), gpus[0]], 2, np.float32)
 
 
-@pytest.mark.parametrize("k, micro_batches", [(1, 1), (2, 1), (2, 3), (3, 2)])
-def test_data_is_the_textbooks_step_bit_for_bit(k, micro_batches):
-    """Where a device's shard is one micro-batch; more of them are added in another order."""
-    devices = [d2l.cpu(i) for i in range(k)]
-    for n, dtype in (150, np.float32), (7, np.float64):
-        (X, y), params = batch(n, dtype), start(dtype)
-        loss, after = execute(PLANS["data"](k, micro_batches), X, y, params, devices, 0.1)
-        device_params = [d2l.get_params(params, device) for device in devices]
-        expected = d2l.train_batch(X, y, device_params, devices, 0.1, "ring", flat=True)
-        assert (
-            loss == expected if micro_batches == 1 else loss == pytest.approx(expected, rel=TOLERANCE[np.dtype(dtype)])
-        )
-        for param, other in zip(after, device_params[0], strict=True):
-            if micro_batches == 1:
-                np.testing.assert_array_equal(param, d2l.to_host(other))
-            else:
-                assert_close(param, d2l.to_host(other), TOLERANCE[np.dtype(dtype)])
-
-
 def trained(plan, devices, optimizer, dtype, sizes=SIZES):
     """Five steps: losses, and the parameters after them."""
     execution = Execution(plan, start(dtype, plan.network), devices, optimizer)

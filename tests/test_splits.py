@@ -367,18 +367,6 @@ def test_a_plan_of_ones_own(data, tmp_path):
         quick(cpus(3), some, split=plan, **settings)
 
 
-@pytest.mark.parametrize("split", ["zero3", "layers"])
-def test_mixed_precision_goes_on_with_another_split(data, split, tmp_path):
-    """The loss scale and the number of updates are in the checkpoint."""
-    some = tuple(part[:90] for part in data)
-    settings = {"precision": "mixed", "batch_size": 17, "network": SMALL, "optimizer": "adam", "lr": 0.003}
-    _, expected = quick(cpus(2), some, split="data", **settings)
-    quick(cpus(2), some, split="data", checkpoint=tmp_path / "run", **settings | {"num_epochs": 1})
-    _, found = quick(cpus(3), some, split=split, resume=tmp_path / "run", **settings)
-    for one, other in zip(found, expected, strict=True):
-        assert_close(one, other, 2e-2)
-
-
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_loads(data, micro_batches):
     """What is learned with them without a split; one device has nothing to do."""
