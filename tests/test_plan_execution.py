@@ -22,14 +22,12 @@ SMALL = sequential((2, 6, 5), Conv2d(3, 2), ReLU(), MaxPool2d(), Conv2d(5, 2), R
 
 TINY = sequential((1, 1, 4), Flatten(), Dense(3), ReLU(), Dense(2))
 ONE_UNIT = sequential((2, 5, 6), Conv2d(1, 2), ReLU(), Conv2d(2, 2), MaxPool2d(), Flatten(), Dense(1), Dense(3))
-"""Where a pair's second layer has one input, or columns one output, device 0 alone has a share, and it is all."""
+"""Where columns have one output, device 0 alone has a share, and it is all."""
 
 NETWORKS = {"lenet": LENET, "deep": DEEP, "small": SMALL, "tiny": TINY, "one unit": ONE_UNIT}
-"""With pairs, deep has a dense layer's rows after a convolution's columns."""
 
 PIPELINES = ("layers", "gpipe", "1f1b", "zero-bubble")
-CHANNELS = ("channels", "channel-pairs")
-COPIED = [f"data=2,{name}" for name in (*PIPELINES, *CHANNELS)]
+COPIED = [f"data=2,{name}" for name in (*PIPELINES, "channels")]
 SIZES = (24, 13, 7, 1, 3)
 """Of minibatches: ragged, and some with fewer examples than devices or micro-batches."""
 
@@ -209,9 +207,8 @@ def test_bytes_that_travel(name, k, micro_batches, make_devices):
     elif name in PIPELINES:
         handed_on = {2: [20 * 13 * 13], 3: [20 * 13 * 13, 800], 4: [20 * 13 * 13, 800, 128]}[k]
         assert sum(sent) == 2 * 4 * 11 * sum(handed_on)
-    elif name in CHANNELS:
-        exchanged = {"channels": 2 * (20 * 13 * 13 + 800 + 128) + 10, "channel-pairs": 2 * (50 * 9 * 9 + 800 + 10)}
-        assert sum(sent) == 4 * 11 * (k - 1) * exchanged[name]
+    elif name == "channels":
+        assert sum(sent) == 4 * 11 * (k - 1) * (2 * (20 * 13 * 13 + 800 + 128) + 10)
     else:
         times = {"data": 2, "zero1": 2, "zero2": micro_batches + 1, "zero3": 3 * micro_batches}[name]
         assert sum(sent) == 4 * times * (k - 1) * 129_068

@@ -254,14 +254,14 @@ def forward_of_nothing(store, action):
     if store.is_last(s):
         store.minibatch.sums[m] = array_module(store.flat).zeros(2, store.dtype)
     else:
-        _make_nothing(store, "y", s, m, store.splits[s] is None or store.splits[s].what == "rows")
+        _make_nothing(store, "y", s, m)
 
 
 def inputs_of_nothing(store, action):
     """I: a dx that is empty or zero."""
     s, m = action.stage, action.micro_batch
     if s:
-        _make_nothing(store, "dy", s - 1, m, store.splits[s] is None or store.splits[s].what == "columns")
+        _make_nothing(store, "dy", s - 1, m)
 
 
 def weights_of_nothing(store, action):
@@ -275,12 +275,12 @@ def backward_of_nothing(store, action):
     inputs_of_nothing(store, action)
 
 
-def _make_nothing(store, name, of, m, is_whole):
-    """Make zeros for a y or dy of stage ``of``: with all units, or with none."""
+def _make_nothing(store, name, s, m):
+    """Make zeros for a y or dy of stage s: a dy with all units, a y without any if there are examples."""
     examples = store.minibatch.examples[m]
-    width = store.widths[of] if is_whole or not examples else 0
-    store.values[name, of, m] = store.new((width, *store.images[of], examples))
-    store.values[name, of, m].fill(0)
+    width = store.widths[s] if name == "dy" or not examples else 0
+    store.values[name, s, m] = store.new((width, *store.images[s], examples))
+    store.values[name, s, m].fill(0)
 
 
 # All other actions:

@@ -11,7 +11,7 @@ import functools
 import threading
 
 from ..cluster import add_gather, rows_of
-from ..collectives import allreduce
+from ..collectives import add_allreduce, find_algorithm
 from ..collectives.execute import add_exchange, needs_staging
 from ..devices import DeviceArray
 from ..devices.records import note_transfer
@@ -143,7 +143,7 @@ class Step:
         if execution.library and action.value[0] == "grads" and len(action.devices) == execution.plan.k:
             pairs = zip(stores, queues, strict=True)
             arrays = [DeviceArray(store.fixed[action.value], queue) for store, queue in pairs]
-            allreduce(arrays, execution.library, self.batch)
+            add_allreduce(self.batch, arrays, find_algorithm(execution.library))
         elif size:
             arrays, dtype = Exchanged(self, stores, action), stores[0].dtype
             if self._is_across(number):

@@ -148,19 +148,19 @@ class Store:
 
     def x(self, s, m):
         """The input of a stage (N, ...)."""
-        return self.minibatch.X[m] if s == 0 else self._in_or_out("y", s - 1, m, s, "rows")
+        return self.minibatch.X[m] if s == 0 else self._in_or_out("y", s - 1, m)
 
     def dy(self, s, m):
         """The gradient of a stage's output (N, ...); None if the stage ends with the loss."""
-        return None if self.is_last(s) else self._in_or_out("dy", s, m, s, "columns")
+        return None if self.is_last(s) else self._in_or_out("dy", s, m)
 
-    def _in_or_out(self, name, of, m, s, split):
-        """A y or dy of stage ``of`` (N, ...); if stage s has this ``split``, only the device's own units."""
-        value = self.values.get((name, of, m))
+    def _in_or_out(self, name, s, m):
+        """A y or dy of stage s (N, ...); of dy, only the device's own units if the stage is split."""
+        value = self.values.get((name, s, m))
         if value is None:  # the device has no units of the stage and needs nothing
-            value = self.new((0, *self.images[of], self.minibatch.examples[m]))
-        if self.splits[s] is not None and self.splits[s].what == split and len(value) == self.widths[of]:
-            value = value[slice(*self._places(of, s))]
+            value = self.new((0, *self.images[s], self.minibatch.examples[m]))
+        if name == "dy" and self.splits[s] is not None and len(value) == self.widths[s]:
+            value = value[slice(*self._places(s))]
         return array_module(value).moveaxis(value, -1, 0)
 
     def params(self, s):
@@ -170,8 +170,7 @@ class Store:
 
     def views(self, flat, s):
         """Views of a flat array, in the shapes of the stage's parameters."""
-        split = self.splits[s]
-        return views(flat, split, self.shapes[s], None if split is None else self.parts[s].params)
+        return views(flat, self.splits[s], self.shapes[s])
 
     def new_moments(self, s):
         """An array for the moments of each batch norm layer of a stage."""
@@ -181,8 +180,8 @@ class Store:
         """The `Draws` for a stage's random layers. They depend on the examples and units, not on the device."""
         if self.minibatch.draws is None:
             return None
-        columns = self.splits[s] is not None and self.splits[s].what == "columns"
-        units = (*self.splits[s].units_of(self.parts[s].params), self.splits[s].units) if columns else None
+        split = self.splits[s]
+        units = None if split is None else (*split.units_of(self.parts[s].params), split.units)
         return self.minibatch.draws._replace(first=sum(self.minibatch.examples[:m]), layer=self.random[s], units=units)
 
     def final(self, s):
@@ -263,7 +262,7 @@ class Store:
 
     def _join(self, value):
         """Create a whole y or dy, with the device's own units in their places and zeros elsewhere."""
-        name, s, _ = value
+        _, s, _ = value
         own = self.values.get(value)
         width = 0 if own is None else len(own)
         if width == self.widths[s]:
@@ -271,14 +270,14 @@ class Store:
         whole = self.values[value] = self._whole(value)
         whole.fill(0)
         if width:
-            whole[slice(*self._places(s, s if name == "y" else s + 1))] = own
+            whole[slice(*self._places(s))] = own
 
     def _whole(self, value):
         """A new array for a y or dy with all its units."""
         _, s, m = value
         return self.new((self.widths[s], *self.images[s], self.minibatch.examples[m]))
 
-    def _places(self, of, s):
-        """Where the device's units of stage s are in y of stage ``of``: (start, stop) along its first axis."""
-        each = self.widths[of] // self.units[of]
+    def _places(self, s):
+        """Where the device's units of stage s are in its y: (start, stop) along the first axis."""
+        each = self.widths[s] // self.units[s]
         return tuple(each * unit for unit in self.splits[s].units_of(self.parts[s].params))
