@@ -99,14 +99,14 @@ def measure_step(network, batch, precision, cards):
 
     def again():
         """Let the next step be the epoch's first."""
-        for store in runner.execution.stores:
-            with store.device.as_current():
-                store.number.fill(0)
-                store.device.finish()
+        for replica in runner.replicas:
+            with replica.device.as_current():
+                replica.computation.number.fill(0)
+                replica.device.finish()
 
     def kernels():
         launches.clear()
-        runner.execution.issue(runner._sizes(batch))
+        runner.issue(batch)
         noted = launches.copy()
         for gpu in gpus:
             gpu.finish()

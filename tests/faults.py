@@ -42,18 +42,18 @@ def in_a_plan(cluster, how):
     """Steps of a pipeline; in the last of them the device of this process goes wrong, if ``how`` is a fault."""
     plan = d2l.plans.PLANS["1f1b"](len(cluster), 4)
     execution = d2l.plans.Execution(plan, d2l.init_params(init="he"), cluster)
-    (store,), rng = execution.stores, np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     X, y = rng.random((9, 1, 28, 28), np.float32), rng.integers(0, 10, 9)
-    do, left = store.do, [3]
+    functions, left = execution.functions, [3]
 
-    def go_wrong_at_last(action, *numbers):
+    def go_wrong_at_last(store, action, *numbers):
         left[0] -= 1
         if store.steps == ROUNDS - 1 and left[0] < 0:
             go_wrong(how)
-        do(action, *numbers)
+        functions[action.what, store.way_of(action)](store, action, *numbers)
 
     if how is not None:
-        store.do = go_wrong_at_last
+        execution.functions = functions | {key: go_wrong_at_last for key in functions if key not in ("begin", "end")}
     for _ in range(ROUNDS):
         left[0] = 3
         assert execution.step(X, y, 0.1) > 0

@@ -5,9 +5,8 @@ import numpy as np
 import d2lmgpu as d2l
 from d2lmgpu.parallel.shards import shard_bounds
 from d2lmgpu.plans import Execution
-from d2lmgpu.plans.values import Minibatch
+from d2lmgpu.plans.store import Minibatch
 from d2lmgpu.training import Settings
-from d2lmgpu.training.copies import Copy
 from d2lmgpu.training.splits import plan_of
 
 
@@ -25,8 +24,7 @@ def step(execution, X, y, lr, loads=None, draws=None):
 
 def copies(execution):
     """Of each device NumPy arrays: the parameters, and batch norm's running statistics."""
-    made = [Copy(store) for store in execution.stores]
-    return [[d2l.to_host(array) for array in [*copy.params, *copy.statistics]] for copy in made]
+    return [[d2l.to_host(array) for arrays in store.copy() for array in arrays] for store in execution.stores]
 
 
 def step_with_images_that_do_not_fit(execution, devices, shapes):

@@ -19,7 +19,6 @@ from d2lmgpu.cluster import gather
 from d2lmgpu.collectives import hierarchical
 from d2lmgpu.networks import LENET_BN, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
 from d2lmgpu.training import load_run
-from d2lmgpu.training.copies import Copy
 from d2lmgpu.training.splits import PIPELINES, SPLITS as SPLIT_NAMES
 
 pytestmark = pytest.mark.threads
@@ -97,11 +96,12 @@ def test_rank_0_alone_prints(small, capsys):
 
 
 @pytest.mark.parametrize("before, after", [((2, 1), (1, 1, 1)), *long(((3,), (1, 2)), ((1, 2), (3,)))])
-def test_a_checkpoint_goes_on_in_any_number_of_processes(before, after, small, tmp_path):
+@pytest.mark.parametrize("how", [{"network": "lenet-bn"}, {"split": "zero2"}, {"split": "layers", "micro_batches": 2}])
+def test_a_checkpoint_goes_on_in_any_number_of_processes(before, after, how, small, tmp_path):
     """In the middle of an epoch, with batch norm's statistics of each device, and Adam's state."""
     data, file = some(small, 60, 11), tmp_path / "run.npz"
-    settings = {"batch_size": 13, "init": "he", "lr": 0.01, "network": "lenet-bn", "optimizer": "adam"}
-    settings |= {"num_epochs": 3, "data": data, "progress": False}
+    settings = {"batch_size": 13, "init": "he", "lr": 0.01, "optimizer": "adam", "num_epochs": 3}
+    settings |= {"data": data, "progress": False} | how
 
     class StopAt(d2l.Callback):
         def on_step(self, epoch, step, loss):
@@ -123,7 +123,7 @@ def test_a_checkpoint_goes_on_in_any_number_of_processes(before, after, small, t
     for result in in_each(after, go_on):
         assert learned(result) == expected
     found, wanted = (load_run(path).arrays for path in (tmp_path / "end.npz", whole))
-    assert found.keys() == wanted.keys() >= {"statistics of 0", "statistics of 2"}
+    assert found.keys() == wanted.keys() and ("statistics of 2" in wanted) == ("network" in how)
     for name, arrays in wanted.items():
         assert [array.tobytes() for array in found[name]] == [array.tobytes() for array in arrays], name
 
@@ -189,7 +189,7 @@ def test_statistics_of_all(rng):
     def make(cluster):
         execution = execution_of(params, cluster, LENET_BN)
         for number, store in enumerate(execution.stores, cluster.first):
-            for array in Copy(store).statistics:
+            for array in store.copy()[1]:
                 array.fill(number + 0.1)
         return execution.statistics()
 
@@ -254,23 +254,15 @@ if cluster.rank == 0:
     "count, devices", sampled([(1, 3), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (4, 3)], 3)
 )
 def test_mpi_learns_what_one_process_learns(count, devices, tmp_path):
+    """Every allreduce and every split: the bits of one process, ragged minibatches and a ragged test set."""
+    k = count * devices
     ways = [{"algorithm": name} for name in d2l.collectives.ALGORITHMS if name != "none"]
     ways += [{"algorithm": "ring", "overlap": True, "optimizer": "adam", "lr": 0.003, "network": "lenet-bn"}]
     ways += [{"algorithm": "mpi"}] if count > 1 else []
-    done = mpiexec(count, "-c", AS_ONE, devices, tmp_path / "rows.json", json.dumps(ways), timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "rows.json").read_text()) == [[True, True]] * len(ways)
-
-
-@pytest.mark.parametrize("count, devices", long((2, 1), (2, 2), (3, 1)))
-def test_mpi_trains_with_every_split(count, devices, tmp_path):
-    """Pipelines, sharding, channels, products: the bits of one process, ragged minibatches and a ragged test set."""
-    k = count * devices
-    ways = [{"split": name, "micro_batches": 2} for name in SPLIT_NAMES]
-    ways += [{"split": "layers", "pipeline": name, "micro_batches": 3} for name in PIPELINES]
-    ways += [{"split": f"data=2,{name}={k // 2}", "micro_batches": 2} for name in ("layers", "channels") if k == 4]
-    ways = [{"algorithm": "ring", "optimizer": "adam", "lr": 0.003, "num_epochs": 1, **way} for way in ways]
-    ways += [{"algorithm": "tree", "split": "data"}, {"algorithm": "ring"}]  # and data parallelism, after plans
+    splits = [{"split": name, "micro_batches": 2} for name in SPLIT_NAMES if name != "layers" or k <= 4]
+    splits += [{"split": "layers", "pipeline": name, "micro_batches": 3} for name in PIPELINES if k <= 4]
+    splits += [{"split": f"data=2,{name}={k // 2}", "micro_batches": 2} for name in ("layers", "channels") if k == 4]
+    ways += [{"algorithm": "ring", "optimizer": "adam", "lr": 0.003, "num_epochs": 1, **way} for way in splits]
     done = mpiexec(count, "-c", AS_ONE, devices, tmp_path / "rows.json", json.dumps(ways), timeout=600)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "rows.json").read_text()) == [[True, True]] * len(ways)

@@ -9,6 +9,7 @@ from test_cuda_program import interrupted_at_step, make_gpus  # noqa: F401
 import d2lmgpu as d2l
 from d2lmgpu.networks import Network, init_params
 from d2lmgpu.parallel.graph_limits import can_be_graph
+from d2lmgpu.parallel.step import Replica
 from d2lmgpu.training.graph_step import GraphStep
 
 pytestmark = pytest.mark.threads
@@ -55,18 +56,18 @@ def test_every_device_keeps_the_statistics_of_its_images(make_gpus, rng):  # noq
     params = init_params(1, init="he", network=NETWORK)
     assert can_be_graph(X, y, devices, NETWORK)
     runner = GraphStep.of(X, y, params, devices, NETWORK, batch_size=4)
-    replicas = runner.replicas
-    for replica in replicas:
-        for mean, variance in zip(replica.statistics[::2], replica.statistics[1::2], strict=True):
+    params, statistics = zip(*runner.copies(), strict=True)
+    for own in statistics:
+        for mean, variance in zip(own[::2], own[1::2], strict=True):
             assert not d2l.to_host(mean).any() and (d2l.to_host(variance) == 1).all()
     runner.start_epoch(rng.permutation(12), 0.05)
     for _ in range(runner.steps):
         runner.launch(1)
     runner.pause()
-    arrays = [[d2l.to_host(array) for array in replica.statistics] for replica in replicas]
+    arrays = [[d2l.to_host(array) for array in own] for own in statistics]
     for one, other in zip(*arrays, strict=True):
         assert one.tobytes() != other.tobytes()
-    for one, other in zip(*(replica.params for replica in replicas), strict=True):
+    for one, other in zip(*params, strict=True):
         assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
 
 
@@ -82,16 +83,17 @@ def test_recording_changes_nothing(make_gpus, rng, precision, optimizer):  # noq
         runner.pause()
         d2l.synchronize(devices)
         found = []
-        for store in runner.execution.stores:
-            found += store.device.submit(lambda store=store: [array.get() for array in store.changing()]).result()
+        for replica in runner.replicas:
+            arrays = _changing(replica)
+            found += replica.device.submit(lambda arrays=arrays: [array.get() for array in arrays]).result()
         return [array.tobytes() for array in found]
 
     for replica in runner.replicas:
         for array, expected in zip(replica.params, params, strict=True):
             assert d2l.to_host(array).tobytes() == expected.tobytes()
-        assert not any(d2l.to_host(array).any() for array in replica.flat_optimizer_state)
-    state = [rng.random(array.shape).astype(np.float32) for array in runner.replicas[0].flat_optimizer_state]
-    statistics = [rng.random(array.shape).astype(np.float32) for array in runner.replicas[0].statistics]
+        assert not any(d2l.to_host(array).any() for array in replica.optimizer.flat_state)
+    state = [rng.random(array.shape).astype(np.float32) for array in runner.replicas[0].optimizer.flat_state]
+    statistics = [rng.random(array.shape).astype(np.float32) for array in runner.copies()[0][1]]
     runner.set_state(
         runner.state()[0] | {"kept": state, "statistics of 0": statistics, "statistics of 1": statistics}, 7
     )
@@ -99,7 +101,7 @@ def test_recording_changes_nothing(make_gpus, rng, precision, optimizer):  # noq
     runner.launch(1)
     before = states()
     for n in (4, 3):
-        runner.execution.record(runner._sizes(n))
+        runner.record(n)
         assert states() == before
     runner.launch(1)
     assert states() != before
@@ -117,3 +119,29 @@ def test_going_on_from_a_checkpoint(make_gpus, rng, tmp_path, monkeypatch):  # n
     assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256
     for one, other in zip(resumed.statistics, whole.statistics, strict=True):
         assert d2l.to_host(one).tobytes() == d2l.to_host(other).tobytes()
+
+
+@pytest.mark.long
+def test_a_step_that_fails_is_launched_by_hand(standin, rng, monkeypatch, capsys):
+    """When it is tried, with work under way on branches, or when it is recorded."""
+    given = settings(rng)
+    expected, update = d2l.train([d2l.cpu(i) for i in range(2)], **given), Replica.update
+    for while_captured in (False, True):
+        count = [0]
+
+        def fail(self, *numbers, while_captured=while_captured, count=count):
+            if self.device.stream.is_capturing() == while_captured:
+                count[0] += 1
+                if count[0] == 1:
+                    raise RuntimeError("no more")
+            update(self, *numbers)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Replica, "update", fail)
+            run = d2l.train([d2l.gpu(i) for i in range(2)], **given)
+        assert run.history.phases["step"] == 0
+        same(run, expected, 2e-5)
+        assert "the step cannot be a CUDA graph (no more)" in capsys.readouterr().err
+    run = d2l.train([d2l.gpu(i) for i in range(2)], **given)
+    assert run.history.phases["step"] > 0
+    same(run, expected, 2e-5)

@@ -18,7 +18,7 @@ from d2lmgpu.devices.trials import trials
 from d2lmgpu.kernels.cuda import add, capture, graphs_work
 from d2lmgpu.kernels.cuda.program import borrowed_program
 from d2lmgpu.parallel.graph_limits import why_not_one_graph
-from d2lmgpu.plans.graphs import Recorder
+from d2lmgpu.parallel.step import Replica
 from d2lmgpu.training.graph_step import GraphStep
 from d2lmgpu.training.plan_step import PlanStep
 from d2lmgpu.training.runner import AHEAD
@@ -448,16 +448,15 @@ def test_a_step_that_cannot_be_recorded_is_launched_by_hand(machine, alone, monk
     """And a recording that fails leaves devices on which anything else works: here a graph by another allreduce."""
     machine(2)
     data, expected = alone
-    add = Recorder._add_collective
+    update = Replica.update
 
-    def fail_in_capture(self, *event):
-        add(self, *event)
-        first, second = self.execution.devices
-        if first.stream.is_capturing():
-            second.stream.synchronize()
+    def fail_in_capture(self, *numbers):
+        update(self, *numbers)
+        if self.device.stream.is_capturing():
+            self.device.stream.synchronize()
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "_add_collective", fail_in_capture)
+        patch.setattr(Replica, "update", fail_in_capture)
         for precision in ("float32", "mixed"):
             run = train(data, precision=precision)
             assert run.history.phases["step"] == 0

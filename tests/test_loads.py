@@ -13,7 +13,7 @@ from d2lmgpu.devices import current_device
 from d2lmgpu.networks import NETWORKS, Dense, Flatten, Layer, Network, channels, init_params, sequential
 from d2lmgpu.parallel import measure_loads
 from d2lmgpu.parallel.shards import check_loads, shard_bounds
-from d2lmgpu.plans.graphs import examples_of_epoch
+from d2lmgpu.training.graph_step import examples_of_epoch
 
 LOADS = {2: [1, 0.4], 3: [1, 1, 0.5], 5: [1, 0, 2, 0.3, 1]}
 RATES = {"sgd": 0.05, "momentum": 0.02, "adam": 0.01}
@@ -102,13 +102,11 @@ def test_an_epochs_shards_are_those_of_its_minibatches(rng, k, loaded):
         minibatches = [order[start : start + batch_size] for start in range(0, M, batch_size)]
         bounds = [shard_bounds(len(chosen), k, loads) for chosen in minibatches]
         sizes = np.array([[stop - start for start, stop in each] for each in bounds])
-        for devices in ([device] for device in range(k)):
-            indices, starts = examples_of_epoch(order, sizes, devices)
-            shards = [
-                chosen[slice(*each[i])] for i in devices for chosen, each in zip(minibatches, bounds, strict=True)
-            ]
+        for i in range(k):
+            indices, starts = examples_of_epoch(order, sizes, i)
+            shards = [chosen[slice(*each[i])] for chosen, each in zip(minibatches, bounds, strict=True)]
             edges = np.cumsum([0, *map(len, shards)]).tolist()
-            assert starts.tolist() == [[*edges, edges[-1]]]
+            assert starts.tolist() == [*edges, edges[-1]]
             assert indices.tolist() == np.concatenate(shards).tolist()
             assert indices.dtype == starts.dtype == np.int32
 

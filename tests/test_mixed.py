@@ -28,9 +28,9 @@ from d2lmgpu.networks import (
     sequential,
 )
 from d2lmgpu.parallel import loss_scale
+from d2lmgpu.plans import compute
 from d2lmgpu.plans.lower import Action
-from d2lmgpu.plans.values import Minibatch
-from d2lmgpu.training.copies import Copy
+from d2lmgpu.plans.store import Minibatch
 
 DTYPES = [np.float32, np.float64]
 LARGEST = 65504
@@ -131,13 +131,13 @@ def update(store, grads, lr, batch_size):
     """A step in which these NumPy arrays are the gradients, all in one stage, summed over devices."""
 
     def do():
-        store.begin(Minibatch([1], None))
-        for grad, value in zip(store._views(store._flat(("grads", 0)), 0), grads, strict=True):
+        compute.begin(store, Minibatch([1], None))
+        for grad, value in zip(store.views(store.flat_of(("grads", 0)), 0), grads, strict=True):
             grad[...] = array_module(grad).asarray(value)
-        row = np.array(store.finite())
-        store.agree(d2l.put(row.view(np.uint8), d2l.cpu(0)))
-        store.do(Action("update", 0), lr, batch_size)
-        store.clear()
+        row = np.array(compute.finite(store))
+        compute.agree(store, d2l.put(row.view(np.uint8), d2l.cpu(0)))
+        compute.update(store, Action("update", 0), lr, batch_size)
+        compute.end(store)
 
     store.device.submit(do).result()
 
@@ -147,12 +147,12 @@ def test_masters_keep_what_is_too_small_for_half_weights():
     network = sequential((1, 1, 3), Flatten(), Dense(4))
     params = [np.ones(param.shape, np.float32) for param in init_params(network=network)]
     (store,) = execution_of(params, [d2l.cpu(0)], network, precision="mixed").stores
-    before = store._params(0)[0].copy()
+    before = store.params(0)[0].copy()
     for _ in range(100):
         update(store, [np.full(param.shape, -store.precision.scale, np.float32) for param in params], 2.0**-11 / 10, 1)
-    master = Copy(store).params[0]
+    master = store.copy()[0][0]
     assert_close(master, np.full(master.shape, 1 + 10 * 2.0**-11, np.float32), 1e-5)
-    np.testing.assert_array_equal(store._params(0)[0], rounded(d2l.to_host(master)))
+    np.testing.assert_array_equal(store.params(0)[0], rounded(d2l.to_host(master)))
     assert (before == 1).all()
 
 
@@ -164,12 +164,11 @@ def test_a_step_that_overflows_is_left_out(make_devices, rng, monkeypatch, optim
     network = sequential((1, 1, 3), Flatten(), Dense(5))
     params = [rng.normal(0, 1, param.shape).astype(np.float32) for param in init_params(network=network)]
     (store,) = execution_of(params, [device], network, optimizer, precision="mixed").stores
-    copy = Copy(store)
+    arrays = [*store.copy()[0], *(d2l.DeviceArray(array, device) for array in store.flat_state)]
 
     def updated(grads):
         update(store, grads, 0.1, 2)
-        changed = [d2l.to_host(array) for array in [*copy.params, *copy.flat_optimizer_state]]
-        return changed, store.precision.scale / loss_scale.FIRST_SCALE
+        return [d2l.to_host(array) for array in arrays], store.precision.scale / loss_scale.FIRST_SCALE
 
     good = [rng.normal(0, 1, param.shape).astype(np.float32) for param in params]
     broken = [good[0], good[1].copy()]

@@ -5,8 +5,7 @@ import functools
 import numpy as np
 import pytest
 from clusters_in_threads import in_each
-from conftest import LONG_ON_STANDIN, TOLERANCE, assert_close, few, long
-from mpiexec import mpiexec
+from conftest import LONG_ON_STANDIN, TOLERANCE, assert_close, few
 from plan_steps import copies, execution_of, step
 
 import d2lmgpu as d2l
@@ -231,37 +230,6 @@ def test_an_allreduce_across_may_be_given():
 
     for named, given in in_each((1, 2), steps):
         assert named == given
-
-
-PROCESSES = """
-import sys
-sys.path.insert(0, "tests")
-from test_own_steps import *
-
-cluster, wrong = d2l.cluster(int(sys.argv[1]), patience=60), 0
-k = len(cluster)
-for network, optimizer, algorithm in (LENET_BN, "adam", "ring"), (OWN, "momentum", "mpi"):
-    how = {"draws": Draws(2)}
-    loop = Loop(network, cluster, optimizer, algorithm=algorithm, **how)
-    alone = Loop(network, cpus(k), optimizer, algorithm="ring", **how)
-    losses = [(loop.step(X, y), alone.step(X, y)) for X, y in minibatches(network, np.float32)]
-    for found, expected in zip(loop.arrays(), cluster.part(alone.arrays()), strict=True):
-        for one, other in zip(found, expected, strict=True):
-            wrong += not np.allclose(one, other, atol=1e-5) if algorithm == "mpi" else (one != other).any()
-    wrong += not np.allclose(*zip(*losses)) if algorithm == "mpi" else any(one != other for one, other in losses)
-    X, _ = minibatches(network, np.float32)[0]
-    params, running = (list(map(d2l.to_host, arrays[0])) for arrays in (alone.device_params, alone.statistics))
-    one, other = (d2l.predict(params, X, devices, network, running) for devices in (cluster, cpus(k)))
-    wrong += (one != other).any()
-print(f"{wrong} wrong")
-"""
-
-
-@pytest.mark.parametrize("count, devices", long((2, 1), (3, 2)))
-def test_with_mpi(count, devices):
-    done = mpiexec(count, "-c", PROCESSES, devices)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.replace("\n", "") == "0 wrong" * count  # mpiexec may join the lines of two ranks
 
 
 def test_wrong_arguments():

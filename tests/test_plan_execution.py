@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import TOLERANCE, assert_close, few, long, sampled
+from conftest import TOLERANCE, assert_close, few, long
 from test_plans import DEEP
 
 import d2lmgpu as d2l
@@ -15,16 +15,44 @@ from d2lmgpu.layers import Draws
 from d2lmgpu.networks import LENET, Conv2d, Dense, Flatten, MaxPool2d, ReLU, init_params, sequential
 from d2lmgpu.optimizers import OPTIMIZERS, Optimizer
 from d2lmgpu.plans import PLANS, Execution, PlanError, copies_of, cut, execute, prove
+from d2lmgpu.plans.compute import FUNCTIONS
 
 SMALL = sequential((2, 6, 5), Conv2d(3, 2), ReLU(), MaxPool2d(), Conv2d(5, 2), ReLU(), Flatten(), Dense(4), Dense(3))
 """Fewer channels than most numbers of devices."""
+
+TINY = sequential((1, 1, 4), Flatten(), Dense(3), ReLU(), Dense(2))
+ONE_UNIT = sequential((2, 5, 6), Conv2d(1, 2), ReLU(), Conv2d(2, 2), MaxPool2d(), Flatten(), Dense(1), Dense(3))
+"""Where columns have one output, device 0 alone has a share, and it is all."""
+
+NETWORKS = {"lenet": LENET, "deep": DEEP, "small": SMALL, "tiny": TINY, "one unit": ONE_UNIT}
+
 PIPELINES = ("layers", "gpipe", "1f1b", "zero-bubble")
-DEFINED = itertools.product(["lenet", "deep"], PLANS, range(1, 9))
-DEFINED = [case for case in DEFINED if case[0] == "deep" or case[1] not in PIPELINES or case[2] <= 4]
-"""LeNet has four layers with parameters, and a pipeline no more stages."""
-SIZES = {"full": 24, "ragged": 13, "fewer": 2}  # examples: of 24 micro-batches of equal size, and of 8 devices
-EVERYTHING = [(*case, size, dtype) for case in DEFINED for size in SIZES for dtype in (np.float32, np.float64)]
-"""These take about half an hour."""
+COPIED = [f"data=2,{name}" for name in (*PIPELINES, "channels")]
+SIZES = (24, 13, 7, 1, 3)
+"""Of minibatches: ragged, and some with fewer examples than devices or micro-batches."""
+
+
+def plan_of(name, k, micro_batches, network=LENET):
+    """A plan by its name, or two copies of it, with k devices each."""
+    if name in COPIED:
+        return copies_of(name.removeprefix("data=2,"), 2, k, micro_batches, network=network)
+    return PLANS[name](k, micro_batches, network=network)
+
+
+def rows():
+    """Plan, network, devices, micro-batches, optimiser."""
+    each = itertools.product([*PLANS, *COPIED], NETWORKS, (1, 2, 3, 5, 8), (1, 2, 3), OPTIMIZERS)
+    for name, network, k, *rest in each:
+        stages = sum(bool(layer.shapes) for layer in NETWORKS[network])
+        if k <= stages or name.removeprefix("data=2,") not in PIPELINES:
+            yield name, network, k, *rest
+
+
+ROWS = list(rows())
+USUAL = {(1, 2, "adam"), (2, 3, "momentum"), (3, 1, "sgd"), (5, 2, "momentum"), (8, 3, "sgd")}
+KEPT = [row for row in ROWS if row[2:] in USUAL and row[1] == ("deep" if row[2] > 4 else "small")]
+KEPT = [row for row in KEPT if row[0] not in COPIED or row[2] in (2, 3)]
+KEPT += [row for row in ROWS if row[2:] == (2, 3, "momentum") and row[0] not in COPIED]
 
 
 def into_params(params, grads, step, lr, batch_size):
@@ -47,12 +75,7 @@ def start(dtype, network=LENET):
     return [param + rng.normal(0, 0.05, param.shape).astype(dtype) for param in params]  # biases, too
 
 
-def assert_gradients(name, k, micro_batches, devices, n, dtype, network=LENET):
-    check_gradients(PLANS[name](k, micro_batches, network=network), devices, n, dtype)
-
-
 def check_gradients(plan, devices, n, dtype=np.float64):
-    """The plan's loss and gradients for n examples are those of one device."""
     X, y = batch(n, dtype, plan.network)
     params = start(dtype, plan.network)
     loss, grads = execute(plan, X, y, params, devices, 0.1, GRADIENTS)
@@ -62,77 +85,37 @@ def check_gradients(plan, devices, n, dtype=np.float64):
         assert_close(grad, alone, TOLERANCE[np.dtype(dtype)])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("size", few(SIZES, "ragged"))
-@pytest.mark.parametrize("k, micro_batches", [(1, 1), (2, 3), (4, 2)])
+def cpus(plan):
+    return [d2l.cpu(i) for i in range(plan.k)]
+
+
+@pytest.mark.parametrize("name, network, k, micro_batches, optimizer", few(ROWS, *KEPT, parts=40))
+def test_a_plan_does_what_one_device_does(name, network, k, micro_batches, optimizer):
+    """Gradients in float32, and parameters after five steps in float64."""
+    plan = plan_of(name, k, micro_batches, NETWORKS[network])
+    for n in 13, 2:
+        check_gradients(plan, cpus(plan), n, np.float32)
+    losses, params = trained(plan, cpus(plan), optimizer, np.float64)
+    expected_losses, expected = one_device(plan.network, optimizer, np.float64)
+    assert losses == pytest.approx(expected_losses, rel=1e-10)
+    for param, alone in zip(params, expected, strict=True):
+        assert_close(param, alone, 1e-10)
+
+
 @pytest.mark.parametrize("name", PLANS)
-def test_gradients_are_those_of_one_device(name, k, micro_batches, size, dtype):
-    assert_gradients(name, k, micro_batches, [d2l.cpu(i) for i in range(k)], SIZES[size], dtype)
-
-
-@pytest.mark.parametrize("name", [*PIPELINES, "channels"])
-@pytest.mark.parametrize("copies, k, micro_batches", [(2, 2, 3), *long((2, 4, 2), (3, 2, 1), (1, 3, 2))])
-def test_copies(name, copies, k, micro_batches):
-    """Devices with the same part of the parameters exchange their gradients."""
-    plan, devices = copies_of(name, copies, k, micro_batches), [d2l.cpu(i) for i in range(copies * k)]
-    for n, dtype in (13, np.float64), (2, np.float32):
-        check_gradients(plan, devices, n, dtype)
-    with d2l.record_transfers() as transfers:
-        execute(plan, *batch(12, np.float32), start(np.float32), devices)
-    between = [t for t in transfers if "host" not in (t.source, t.destination)]
-    assert sum(t.nbytes for t in between) == sum(prove(plan, 12).sent)
-    column = sum(t.nbytes for t in between if (int(t.source[4:-1]) - int(t.destination[4:-1])) % k == 0)
-    assert column == 4 * 2 * (copies - 1) * 129_068 or k == 1
-
-
-@pytest.mark.parametrize("network, name, k, size, dtype", sampled(EVERYTHING, 10))
-def test_gradients_with_any_number_of_devices_and_micro_batches(network, name, k, size, dtype):
-    network = {"lenet": LENET, "deep": DEEP}[network]
-    for micro_batches in range(1, 9):
-        assert_gradients(name, k, micro_batches, [d2l.cpu(i) for i in range(k)], SIZES[size], dtype, network)
-
-
-@pytest.mark.parametrize("k, micro_batches", [(2, 2), *long((1, 3), (4, 3))])
-@pytest.mark.parametrize("name", PLANS)
-def test_on_each_kind_of_device(name, k, micro_batches, make_devices):
-    assert_gradients(name, k, micro_batches, make_devices(k), 5, np.float32)
-    assert_gradients(name, k, micro_batches, make_devices(k), 1, np.float64)
-
-
-def test_on_devices_of_both_kinds(standin, monkeypatch):
-    monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
-    for name in PLANS:
-        assert_gradients(name, 3, 2, [d2l.gpu(0), d2l.cpu(1), d2l.gpu(1)], 5, np.float32)
+def test_on_each_kind_of_device(name, make_devices):
+    check_gradients(plan_of(name, 2, 2), make_devices(2), 5, np.float32)
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_on_the_kernels_of_gpus(name, standin):
     """And with virtual devices beside them; examples and units are few, since the CPU does what the kernels do."""
     gpus = [d2l.gpu(0), d2l.gpu(1)]
-    assert_gradients(name, 2, 2, gpus, 7, np.float32, SMALL)
-    assert_gradients(name, 3, 1, [gpus[1], d2l.cpu(1), gpus[0]], 2, np.float32, SMALL)
+    check_gradients(plan_of(name, 2, 2, SMALL), gpus, 7, np.float32)
+    check_gradients(plan_of(name, 3, 1, SMALL), [gpus[1], d2l.cpu(1), gpus[0]], 2, np.float32)
 
 
-@pytest.mark.parametrize("k, micro_batches", [(1, 1), (2, 1), (2, 3), (3, 2)])
-def test_data_is_the_textbooks_step_bit_for_bit(k, micro_batches):
-    """Where a device's shard is one micro-batch; more of them are added in another order."""
-    devices = [d2l.cpu(i) for i in range(k)]
-    for n, dtype in (150, np.float32), (7, np.float64):
-        (X, y), params = batch(n, dtype), start(dtype)
-        loss, after = execute(PLANS["data"](k, micro_batches), X, y, params, devices, 0.1)
-        device_params = [d2l.get_params(params, device) for device in devices]
-        expected = d2l.train_batch(X, y, device_params, devices, 0.1, "ring", flat=True)
-        assert (
-            loss == expected if micro_batches == 1 else loss == pytest.approx(expected, rel=TOLERANCE[np.dtype(dtype)])
-        )
-        for param, other in zip(after, device_params[0], strict=True):
-            if micro_batches == 1:
-                np.testing.assert_array_equal(param, d2l.to_host(other))
-            else:
-                assert_close(param, d2l.to_host(other), TOLERANCE[np.dtype(dtype)])
-
-
-def trained(plan, devices, optimizer, dtype, sizes=(24, 13, 7, 1, 3)):
+def trained(plan, devices, optimizer, dtype, sizes=SIZES):
     """Five steps: losses, and the parameters after them."""
     execution = Execution(plan, start(dtype, plan.network), devices, optimizer)
     losses = [
@@ -142,7 +125,7 @@ def trained(plan, devices, optimizer, dtype, sizes=(24, 13, 7, 1, 3)):
     return losses, execution.params()
 
 
-def one_device(network, optimizer, dtype, sizes=(24, 13, 7, 1, 3), done={}):  # noqa: B006
+def one_device(network, optimizer, dtype, sizes=SIZES, done={}):  # noqa: B006
     """The same by the functions that a person would call, one after the other."""
     key = id(network), optimizer, dtype, sizes
     if key not in done:
@@ -156,22 +139,6 @@ def one_device(network, optimizer, dtype, sizes=(24, 13, 7, 1, 3), done={}):  # 
             OPTIMIZERS[optimizer].update(params, grads, *state, seed + 1, lr, n)
         done[key] = losses, params
     return done[key]
-
-
-CASES = list(itertools.product(["sgd", "momentum", "adam"], ["lenet", "deep"], [(2, 3), (4, 8), (8, 2)]))
-
-
-@pytest.mark.parametrize("optimizer, network, size", few(CASES, ("momentum", "lenet", (2, 3))))
-@pytest.mark.parametrize("name", PLANS)
-def test_parameters_after_five_steps(name, optimizer, network, size):
-    network = {"lenet": LENET, "deep": DEEP}[network]
-    k = min(size[0], 4) if network is LENET and name in PIPELINES else size[0]
-    plan = PLANS[name](k, size[1], network=network)
-    losses, params = trained(plan, [d2l.cpu(i) for i in range(k)], optimizer, np.float64)
-    expected_losses, expected = one_device(network, optimizer, np.float64)
-    assert losses == pytest.approx(expected_losses, rel=1e-10)
-    for param, alone in zip(params, expected, strict=True):
-        assert_close(param, alone, 1e-10)
 
 
 class _PeakAccounting(MemoryAccounting):
@@ -219,28 +186,32 @@ def test_a_limit_that_is_too_low():
     d2l.synchronize(devices)
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", [*PLANS, *COPIED])
 @pytest.mark.parametrize("k, micro_batches", [(2, 3), *long((4, 1), (3, 8))])
 def test_bytes_that_travel(name, k, micro_batches, make_devices):
     """Recorded, proved, and by the formulas of the plans' docstrings."""
-    plan = PLANS[name](k, micro_batches)
-    devices, (X, y) = make_devices(k), batch(11, np.float32)
+    plan = plan_of(name, k, micro_batches)
+    devices, (X, y) = make_devices(plan.k), batch(11, np.float32)
     execution = Execution(plan, start(np.float32), devices)
     with d2l.record_transfers() as transfers:
         execution.step(X, y, 0.1)
-    sent = {str(device): 0 for device in devices}
+    numbers, sent, between_copies = {str(device): i for i, device in enumerate(devices)}, [0] * plan.k, 0
     for transfer in transfers:
         if "host" not in (transfer.source, transfer.destination):
-            sent[transfer.source] += transfer.nbytes
-    assert list(sent.values()) == prove(plan, 11).sent
-    if name in PIPELINES:
+            source, destination = numbers[transfer.source], numbers[transfer.destination]
+            sent[source] += transfer.nbytes
+            between_copies += transfer.nbytes * ((source - destination) % k == 0)
+    assert sent == prove(plan, 11).sent
+    if name in COPIED:
+        assert between_copies == 4 * 2 * 129_068
+    elif name in PIPELINES:
         handed_on = {2: [20 * 13 * 13], 3: [20 * 13 * 13, 800], 4: [20 * 13 * 13, 800, 128]}[k]
-        assert sum(sent.values()) == 2 * 4 * 11 * sum(handed_on)
+        assert sum(sent) == 2 * 4 * 11 * sum(handed_on)
     elif name == "channels":
-        assert sum(sent.values()) == 4 * 11 * (k - 1) * (2 * (20 * 13 * 13 + 800 + 128) + 10)
+        assert sum(sent) == 4 * 11 * (k - 1) * (2 * (20 * 13 * 13 + 800 + 128) + 10)
     else:
         times = {"data": 2, "zero1": 2, "zero2": micro_batches + 1, "zero3": 3 * micro_batches}[name]
-        assert sum(sent.values()) == 4 * times * (k - 1) * 129_068
+        assert sum(sent) == 4 * times * (k - 1) * 129_068
 
 
 def test_zero3_holds_its_part_to_the_element():
@@ -256,16 +227,14 @@ def test_devices_work_at_the_same_time():
     """Stage 0 is at micro-batch 1 while stage 1 is at micro-batch 0: each waits until the other has begun."""
     plan, begun = PLANS["gpipe"](2, 2), [threading.Event(), threading.Event()]
     execution = Execution(plan, start(np.float32), [d2l.cpu(0), d2l.cpu(1)])
-    for s, micro_batch in (0, 1), (1, 0):
-        forward = execution.stores[s]._F
 
-        def wait(action, forward=forward, mine=begun[s], other=begun[1 - s], micro_batch=micro_batch):
-            if action.micro_batch == micro_batch:
-                mine.set()
-                assert other.wait(30)
-            forward(action)
+    def wait(store, action, *more):
+        if action.stage + action.micro_batch == 1:
+            begun[action.stage].set()
+            assert begun[1 - action.stage].wait(30)
+        FUNCTIONS["F", store.way_of(action)](store, action, *more)
 
-        execution.stores[s]._F = wait
+    execution.functions = FUNCTIONS | {key: wait for key in FUNCTIONS if key[0] == "F"}
     execution.step(*batch(2, np.float32), 0.1)
 
 

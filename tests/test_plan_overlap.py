@@ -12,10 +12,9 @@ from test_plan_execution import batch, start
 import d2lmgpu as d2l
 from d2lmgpu.kernels.cpu import in_parts
 from d2lmgpu.networks import LENET, LENET_BN
-from d2lmgpu.plans import PLANS, Execution, data as make_data, prove
+from d2lmgpu.plans import PLANS, Execution, compute, data as make_data, prove
 from d2lmgpu.plans.cut import in_buckets
-from d2lmgpu.plans.step import Step
-from d2lmgpu.plans.store import Store
+from d2lmgpu.plans.overlap import Overlap
 
 
 def learned(plan, devices, overlap, sizes=(130, 29, 2), optimizer="momentum", **how):
@@ -84,7 +83,7 @@ def test_processes():
 @pytest.mark.threads
 def test_the_last_layers_gradients_are_exchanged_before_the_first_ones_are_there(monkeypatch):
     """Backward waits for the exchange in the midst of its way: if that came later, it would wait for ever."""
-    done, teller, note, waited = threading.Event(), Store._teller, Step._note_exchange, []
+    done, teller, note, waited = threading.Event(), compute._teller, Overlap.note_exchange, []
 
     def note_and_tell(self, action, queues):
         note(self, action, queues)
@@ -93,18 +92,18 @@ def test_the_last_layers_gradients_are_exchanged_before_the_first_ones_are_there
                 if key == (1, ("grads", 1)):
                     task.add_done_callback(lambda _: done.set())
 
-    def waiting(self, stages, final):
-        ready = teller(self, stages, final)
+    def waiting(store, stages, final):
+        ready = teller(store, stages, final)
 
         def ready_and_wait(number):
             ready(number)
-            if self.device is d2l.cpu(1) and final[1].done() and not final[0].done():
+            if store.device is d2l.cpu(1) and final[1].done() and not final[0].done():
                 waited.append(done.wait(20))
 
         return ready_and_wait
 
-    monkeypatch.setattr(Step, "_note_exchange", note_and_tell)
-    monkeypatch.setattr(Store, "_teller", waiting)
+    monkeypatch.setattr(Overlap, "note_exchange", note_and_tell)
+    monkeypatch.setattr(compute, "_teller", waiting)
     learned(make_data(2, 1, buckets=True), [d2l.cpu(0), d2l.cpu(1)], True, sizes=(24,))
     assert waited and all(waited)
 

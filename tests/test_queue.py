@@ -193,7 +193,7 @@ def test_k_devices_equal_one_with_random_preprocessing(make_devices, rng, k):
             runner.start_epoch(epoch_order(21, 4, epoch), 0.05, Position(epoch))
             assert [runner.launch(1)[0] for _ in range(runner.steps)] == [5, 5, 5, 5, 1]
             losses += runner.pause()[0]
-        return losses, [d2l.to_host(param) for param in runner.replicas[-1].params]
+        return losses, [d2l.to_host(param) for param in runner.copies()[-1][0]]
 
     losses, params = run(make_devices(k), jitter)
     expected_losses, expected = run([d2l.cpu(0)], jitter)

@@ -29,11 +29,6 @@ class Recording(Batch):
         task.result()
         return task
 
-    def chain(self, device, function, *args):
-        """As in `plans.chains.Chains`: every piece of work is a separate task."""
-        self.submit(device, function, *args)
-        return self.record(device)
-
 
 class GraphMemory:
     """The memory of a graph's arrays, reserved as long as this object exists.

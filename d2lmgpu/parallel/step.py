@@ -101,14 +101,13 @@ class Step:
     - ``algorithm``: what sums gradients, as `add_allreduce` takes it; ``flat``: whether all of them are one message
     - ``draws``: those of this process's first example, for dropout
     - ``tell``: a number that all processes of a cluster get to know
-    - ``errors``: a list to which a device's error is added; once it has one, no device begins anything more, also in
-      later steps with the same list
+    - ``batch``: by default a new `FailFastBatch`, whose errors it may share with other steps
     """
 
     def __init__(
-        self, replicas, X_shards, y_shards, lr, batch_size, devices, algorithm, flat, draws=None, tell=0, errors=None
+        self, replicas, X_shards, y_shards, lr, batch_size, devices, algorithm, flat, draws=None, tell=0, batch=None
     ):
-        batch = self.batch = FailFastBatch([] if errors is None else errors)
+        batch = self.batch = batch or FailFastBatch([])
         sums = []
         for replica, X, y in zip(replicas, X_shards, y_shards, strict=True):  # all devices compute at the same time
             sums.append(batch.run(replica.device, replica.loss_and_grads, X, y, batch_size, draws))

@@ -4,23 +4,39 @@
                                         │ a message             knows the order of all messages; each
     rank 1, device 1                    └─► receive y 0 ─ F 0   message has a number, its MPI tag
 
-Before the first step, the processes check that their plans and parameters agree. step_across.py carries out a step.
+Before the first step, the processes check that their plans and parameters agree.
+
+Devices of the same process work together as in step.py. A collective works like an allreduce (cluster/exchange.py)
+among the devices of its group. A receive waits for the message, and a free waits until the message has been sent;
+meanwhile the progress thread (cluster/progress.py) handles the messages. If a device waits too long, it can say for
+what, because the plan is known beforehand.
+
+GPUs send and receive through the host's memory. A value keeps its memory layout when it is sent, so that computations
+with it give the same bits in all processes.
 """
 
+import functools
 import hashlib
+import time
 
 import numpy as np
 
 from ..cluster import Across, HangError, add_gather, agree
 from ..cluster.communicator import most_tags
+from ..cluster.exchange import Exchange
+from ..cluster.part import part_of
+from ..cluster.staging import add_staged
 from ..collectives import ALGORITHMS, schedules_of
+from ..devices.records import note_transfer, timed
+from ..devices.task import Task
+from .lower import compiled
 
 GATHER = "recursive_doubling"
 """The allreduce algorithm that devices use to exchange single numbers."""
 
 
 class AcrossProcesses:
-    """The part of an `Execution` that is needed only on a `Cluster` of several processes.
+    """The part of an `Execution`, and of its steps, that is needed only on a `Cluster` of several processes.
 
     ``actions``: all the plan's actions in order. ``params``: the initial parameters, which the processes compare.
     ``first_tags``: for each action that needs messages between processes, its number and the first of its tags.
@@ -55,12 +71,97 @@ class AcrossProcesses:
             agree(self.everybody.world, self._to_compare, self.everybody.patience, "the first step of a plan")
         self._to_compare = None
 
+    # In a step:
+
+    def add_receive(self, step, number, action):
+        """Add an action to a step: a message between processes, one of whose ends is here."""
+        tag, (i, source) = self.first_tags[number], action.devices
+        record, done = note_transfer(self.everybody[source], self.everybody[i], step.bytes_of(action)), Task()
+        if source in step.execution.store:
+            store = step.execution.store[source]
+            step.received.setdefault((action.value, source), []).append((done, (tag, i)))
+            step.chain(store, self._begin, step, done, self._send, store, action, tag, record)
+            return
+        store, landing = step.execution.store[i], []  # the host array for a GPU's message
+        step.chain(store, self._begin, step, done, self._receive, store, action, tag, record, landing)
+        self.note_wait(step, number, action, done, tag, source, "send")
+        step.batch.wait(store.device, done)
+        if store.device.kind == "gpu":
+            step.chain(store, step.do, _land, store, action.value, landing)
+
+    def note_wait(self, step, number, action, done, tag, other, what):
+        """Note that the action's device waits for a message, to be ``done``: ``other`` should "send" or "take" it."""
+        store, order = step.execution.store[action.devices[0]], (self._order(step, number), tag)
+        step.chain(
+            store, self.progress.await_event, done, functools.partial(self._missing, step, action, other, what), order
+        )
+
+    def add_exchange(self, step, number, action, queues, arrays, size, dtype, first, unit):
+        """Add a collective; ``queues``, ``arrays``: those of this process; ``first``, ``unit``: as for `compiled`."""
+        everybody = self.everybody
+        owners, places = zip(*((everybody.owners[i], everybody.places[i]) for i in action.devices), strict=True)
+        part = part_of(owners, everybody.rank, compiled, action.schedule, len(owners), False, first, unit)
+        messages = self.progress, self._order(step, number), self.first_tags[number]
+        exchange = Exchange(functools.partial(_where, step, action), part, places, queues, dtype, *messages)
+        add_staged(step.batch, queues, arrays, size, dtype, exchange.run, step.do)
+
     def add_gather(self, step, what, m, makers):
         """Like `cluster.add_gather`, at the end of a step or after its gradients; ``what``: a key of `tags`."""
-        order = (step.steps + 1) * self.count - (2 if what == "gradients" else 1)
+        order = (step.number + 1) * self.count - (2 if what == "gradients" else 1)
         messages = self.progress, order, self.tags[what]
         across = Across(self.everybody, what, schedules_of(GATHER), messages, step.do)
         return add_gather(step.batch, self.everybody, m, makers, across)
+
+    def _order(self, step, number):
+        """The number of an action, counted over all steps."""
+        return step.number * self.count + number
+
+    def _missing(self, step, action, other, what):
+        """In words, what an action's device waits for; and the rank for which it waits. For example:
+
+        cpu(0) of rank 3 (b) waits in training step 3 of plan 1f1b, device 3, step 9 (receive of y of stage 2,
+        micro-batch 1, from device 2), for cpu(0) of rank 2 (b) to send it
+        """
+        place, other = self.everybody.places[action.devices[0]], self.everybody.places[other]
+        return f"{place} waits in {_where(step, action)}, for {other} to {what} it", other.rank
+
+    # On devices:
+
+    def _begin(self, step, event, begin, *arguments):
+        """Begin a request; its ``event`` happens even after an error."""
+        if step.execution.error is None:
+            self.progress.run(begin(*arguments), event, step.fail)
+        else:
+            event.finish(None)
+
+    def _send(self, store, action, tag, record):
+        value = store.exchanged(action.value)
+        host = value if store.device.kind == "cpu" else value.get()
+        rank = self.everybody.owners[action.devices[0]]
+        yield timed(record, self.progress.comm.Isend, host.view(np.uint8), rank, tag)
+
+    def _receive(self, store, action, tag, record, landing):
+        rank, begin = self.everybody.owners[action.devices[1]], time.perf_counter()
+        host = flat = store.expect(action.value)
+        if store.device.kind == "gpu":
+            host = np.empty(flat.size, flat.dtype)
+            landing.append(host)
+        yield self.progress.comm.Irecv(host.view(np.uint8), rank, tag)
+        self.progress.heard[rank] = time.monotonic()
+        if record is not None:
+            record.seconds = time.perf_counter() - begin
+
+
+def _where(step, action, number=0):
+    """In words, where in the plan the device ``number`` of an action is."""
+    where = f"device {action.devices[number]}, step {action.step} ({action})"
+    return f"training step {step.number + 1} of plan {step.execution.plan.name}, {where}"
+
+
+def _land(store, key, landing):
+    """Copy a message from the host to a GPU; runs on the device."""
+    store.exchanged(key).set(landing[0])
+    store.device.finish()  # the host's array is gone as soon as the task is done
 
 
 def _checksum(*what):

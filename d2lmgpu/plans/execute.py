@@ -23,11 +23,10 @@ from ..networks import find_loss
 from ..networks.checks import check_drawing, check_params
 from ..optimizers import OPTIMIZERS, Optimizer
 from .across import AcrossProcesses
+from .compute import FUNCTIONS
 from .lower import actions_of, extents_of
 from .step import Step
-from .step_across import StepAcross
-from .store import Store
-from .values import Minibatch
+from .store import Minibatch, Store
 from .whole import numbered_stages
 
 
@@ -61,7 +60,7 @@ class Execution:
     in place of the plan's schedule.
     """
 
-    make_store, kinds_of_steps = Store, (Step, StepAcross)
+    functions = FUNCTIONS
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class Execution:
         extents = extents_of(plan, columns, actions)
         ways = Ways(plan, columns, kernels)
         tasks = {
-            i: device.submit(self.make_store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
+            i: device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
             for i, device in enumerate(self.devices, everybody.first)
         }
         self.store = {i: task.result() for i, task in tasks.items()}
@@ -116,7 +115,6 @@ class Execution:
         first_update = next(n for n, action in enumerate(actions) if action.what == "update")
         self.before_updates = sum(n < first_update for n, _ in self.actions)
         self.across = AcrossProcesses(plan, everybody, actions, host) if everybody.size > 1 else None
-        self.make_step = self.kinds_of_steps[self.across is not None]
 
     def step(self, X, y, lr, draws=None, examples=None, tell=0.0):
         """Train for a step on ``X`` (N, C, H, W), in the parameters' dtype, and ``y`` (N, ...); return the summed loss.
@@ -148,7 +146,7 @@ class Execution:
         self._raise_error()  # if a step that is still running has failed
         if self.across is not None:
             self.across.compare()
-        step = self.make_step(self, minibatch, plain(lr), tell)
+        step = Step(self, minibatch, plain(lr), tell)
         self.begun += 1
         step.batch.commit()
         return step

@@ -8,9 +8,11 @@ free          drop a value that no later step reads (language/lives.py)
 F, B, I, W, update
 """
 
+import functools
 import itertools
 from typing import NamedTuple
 
+from ..collectives.program import compile_schedule
 from ..language.actions import Transfer
 from ..language.lives import lives_of
 from ..language.memory import extents_of_grads, joined_values
@@ -117,3 +119,16 @@ def extents_of(plan, columns, actions):
             (start, stop), devices = extents[action.value], list(action.devices)
             start[devices], stop[devices] = start[devices].min(), stop[devices].max()
     return [{value: (int(start[i]), int(stop[i])) for value, (start, stop) in extents.items()} for i in range(plan.k)]
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(schedule, k, staged, first, unit):
+    """The program of a schedule, for arrays that begin at the schedule's element ``first``.
+
+    Each element of the schedule stands for ``unit`` elements of the arrays.
+    """
+    placed = tuple(
+        tuple(t._replace(start=(t.start - first) * unit, stop=(t.stop - first) * unit) for t in step)
+        for step in schedule
+    )
+    return compile_schedule(placed, k, staged)

@@ -32,11 +32,11 @@ from ..networks import CROSS_ENTROPY, init_params
 from ..optimizers import OPTIMIZERS
 from ..timing import Timeline, span
 from .compose import compose
+from .compute import FUNCTIONS, do
 from .data import in_turn
 from .execute import Execution, extents_of
 from .lower import actions_of
-from .store import Store
-from .values import Minibatch
+from .store import Minibatch, Store
 from .whole import numbered_stages
 
 MICRO_BATCHES = 4
@@ -156,7 +156,7 @@ class _Alone:
         count = self.plan.micro_batches
         minibatch = Minibatch([self.examples] * count, Draws(0))
         minibatch.X, minibatch.y = dict.fromkeys(range(count), X), dict.fromkeys(range(count), y)
-        store.begin(minibatch)
+        FUNCTIONS["begin"](store, minibatch)
         return store.device.submit(self._go, store, 1e-4, self.examples)
 
     def _go(self, store, *numbers):
@@ -166,7 +166,7 @@ class _Alone:
                 store.prepare(action.value)
             else:
                 with span("memory" if action.value else "action"):
-                    store.do(action, *(numbers if action.what == "update" else ()))
+                    do(FUNCTIONS, store, action, *(numbers if action.what == "update" else ()))
 
     def run_at_once(self, device, rounds):
         """Like `run`, for steps of one device in which each micro-batch goes forward and immediately back."""

@@ -10,39 +10,56 @@ Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data P
 """
 
 from ..devices import Task
+from ..language.plan import COMPUTES
 from ..language.ways import INNER, SCRATCH
+from .compute import do
 
 
 class Overlap:
-    """The part of a `Step` that handles overlap. ``final`` and ``exchanged``: events by (device, gradients)."""
+    """What is under way beside the computations of a `Step`: events by (device, gradients).
 
-    def _begins_run(self, i, store, action):
-        """With overlap: submit the action if it is a run, and return True; else await its gradients' exchanges."""
+    ``final``: the gradients have their final values; ``exchanged``: their exchange is done.
+    """
+
+    def __init__(self, step):
+        self.step, self.batch, self.final, self.exchanged = step, step.batch, {}, {}
+
+    def submit(self, i, store, action, more):
+        """Submit an action of one device, when the exchanges of what it uses are done."""
         s, m = action.stage, action.micro_batch
-        way = store.way(s, m, self.examples[m]) if action.what in ("F", "B", "W") else None
+        way = store.way(s, m, self.step.examples[m]) if action.what in COMPUTES else None
         if action.what == "F" and way == SCRATCH:
-            self._await_exchanges([i])
-            values = store.runs[s, m]
-            events = [Task(places=(store.device,)) for _ in values]
-            self.final |= {(i, value): event for value, event in zip(values, events, strict=True)}
-            self.run(store, action, events)
-            return True
+            self.wait([i])
+            events = {(i, value): Task(places=(store.device,)) for value in store.runs[s, m]}
+            self.final |= events
+            self.batch.submit(store.device, self._run, store, action, list(events.values()))
+            return
         if action.what != "F" and way not in (SCRATCH, INNER):
             for value in action.value, action.target:
-                self._await_exchanges([i], value)
+                self.wait([i], value)
                 self.final.pop((i, value), None)
-        return False
-
-    def run(self, store, action, events):
-        """Submit a run. The ``events`` happen one by one during the run, when gradients become final."""
-        self.batch.submit(store.device, self._run, store, action, events)
+        self.step.submit(store, action, *more)
 
     def _run(self, store, action, events):
-        """Do a run, on its device; the ``events`` happen even after an error."""
+        """Do a run, on its device; the ``events`` happen one by one, when gradients become final, or after an error."""
         try:
-            self.do(store.do, action, events)
+            self.step.do(do, self.step.execution.functions, store, action, events)
         finally:
             self.let_happen(events, store.device)
+
+    def prepare(self, i, store, action):
+        """Prepare a device's gradients for an exchange; return the queue for it, which waits until they are final."""
+        final, queue = self.final.pop((i, action.value), None), store.device.comm_stream
+        if final is None:
+            self.step.chain(store, self.step.do, store.prepare, action.value)
+            final = self.batch.record(store.device)
+        self.batch.wait(queue, final)
+        return queue
+
+    def note_exchange(self, action, queues):
+        """Note that a collective was submitted to these ``queues`` of this process's devices."""
+        here = [i for i in action.devices if i in self.step.execution.store]
+        self.exchanged |= {(i, action.value): self.batch.record(queue) for i, queue in zip(here, queues, strict=True)}
 
     def let_happen(self, events, device):
         """Trigger the events that have not happened yet, with an error if marking them raises one. Runs on a device."""
@@ -51,19 +68,10 @@ class Overlap:
                 try:
                     event.finish(device.mark())
                 except Exception as error:
-                    self.fail(error)
+                    self.step.fail(error)
                     event.finish(None, error)
 
-    def _await_exchanges(self, devices, *values):
+    def wait(self, devices, *values):
         """Make the devices wait for their exchanges of these gradients, or of all gradients if none are given."""
         for i, value in [key for key in self.exchanged if key[0] in devices and (not values or key[1] in values)]:
-            self.batch.wait(self.execution.store[i].device, self.exchanged.pop((i, value)))
-
-    def _is_overlapped(self, action):
-        return self.execution.overlap and action.value[0] == "grads"
-
-    def _note_exchange(self, action, queues):
-        """Note that a collective was submitted to these ``queues`` of this process's devices."""
-        if self._is_overlapped(action):
-            here = [i for i in action.devices if i in self.execution.store]
-            self.exchanged |= {(i, action.value): self.batch.record(q) for i, q in zip(here, queues, strict=True)}
+            self.batch.wait(self.step.execution.store[i].device, self.exchanged.pop((i, value)))

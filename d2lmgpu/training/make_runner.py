@@ -66,10 +66,11 @@ def find_loads(X, y, params, network, everybody, settings, saved, note):
 def can_use_graphs(X, y, everybody, network, settings):
     """Whether steps are CUDA graphs: of data parallelism in one process; a note says so if only the devices prevent it.
 
-    With a split, exact sums, or batch statistics of all devices, steps are launched kernel by kernel.
+    With a split, overlap, exact sums, or batch statistics of all devices, steps are launched kernel by kernel.
     """
     wanted = settings.graphs and settings.preprocess is None and make_optimizer(settings).in_graphs
-    wanted = wanted and settings.split in (None, "data") and settings.sums == "float" and settings.flat
+    wanted = wanted and settings.split in (None, "data") and settings.micro_batches == 1 and not settings.overlap
+    wanted = wanted and settings.sums == "float" and settings.flat
     wanted = wanted and settings.batch_statistics == "local" and find_loss(settings.loss) is CROSS_ENTROPY
     if not wanted or not can_be_graph(X, y, everybody.mine, network, settings.precision):
         return False

@@ -5,7 +5,6 @@ import numpy as np
 from ..collectives import LIBRARIES
 from ..collectives.library import check_cards
 from ..data import epoch_size
-from ..devices import to_host
 from ..layers import Draws
 from ..networks import find_loss
 from ..networks.checks import is_random
@@ -14,10 +13,8 @@ from ..optimizers import make_optimizer
 from ..parallel import MinibatchQueue
 from ..parallel.shards import shard_bounds
 from ..plans import Execution
-from ..plans.values import Minibatch
-from ..plans.whole import give_back
+from ..plans.whole import give_back, whole_state
 from .accuracy import TestSet
-from .copies import Copy, Whole, has_copies, warm_up
 from .plan_accuracy import SplitTestSet
 from .resume import START
 from .runner import AHEAD, StepsAhead
@@ -28,34 +25,26 @@ from .together import check_copies, make_stop
 class PlanStep(StepsAhead):
     """The `Runner` of the plan for ``settings.split``; without a split, the plan "data". ``devices``: a `Cluster`.
 
-    ``replicas``: a `Copy` for each device of this process if each has all parameters; otherwise one `Whole`.
-
     Raises ValueError for settings for which there is no plan, DeviceMemoryError if a device's memory limit is too low.
     """
 
-    in_graphs = False
-
     def __init__(self, X, y, params, devices, network, settings):
         self.y = as_targets(np.asarray(y), params[0].dtype)
-        self.stop, self.settings = make_stop(devices), settings
-        batch_size = min(settings.batch_size, len(X))
-        self.plan = plan_of(settings, len(devices), network, devices, self.in_graphs)
-        self.are_copies, self.each = has_copies(self.plan), self.plan.micro_batches // self.plan.k
-        loss = find_loss(settings.loss)
+        self.stop, self.settings, self.devices = make_stop(devices), settings, devices.mine
+        self.plan, self.random = plan_of(settings, len(devices), network, devices), is_random(network)
+        self.is_data = settings.split in (None, "data")  # then each device has all parameters
+        batch_size, loss = min(settings.batch_size, len(X)), find_loss(settings.loss)
         about = settings, batch_size, self.y, params[0].dtype, self._examples(batch_size)
         peaks = check_memory(self.plan, devices, *about)
-        self.peak_memory = peaks if settings.split and not self.in_graphs else None  # graphs keep their memory
-        self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
-        self.random, self.devices = is_random(network), devices.mine
-        self.execution = self._execution(params, devices, loss)
-        self.replicas = list(map(Copy, self.execution.stores)) if self.are_copies else [Whole(self.execution)]
+        self.peak_memory = peaks if settings.split else None
         self.limited = any(limits_of(devices))  # memory for one minibatch at a time, and not for the test set
-        self._get_ready(X, devices, batch_size)
-
-    def _execution(self, params, devices, loss):
-        settings = self.settings
         how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap, "library": self._library(devices)}
-        return Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
+        self.execution = Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
+        self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
+        self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
+        self.ahead = 0 if self.limited or not settings.prefetch else AHEAD if self.on_gpu else 1
+        options = {name: getattr(settings, name) for name in ("preprocess", "drop_last", "seed")}
+        self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, **options)
 
     def _library(self, devices):
         if self.settings.algorithm not in ("mpi", *LIBRARIES):
@@ -63,16 +52,6 @@ class PlanStep(StepsAhead):
         if devices.size == 1:
             check_cards(devices.mine)
         return devices.across(self.settings.algorithm)
-
-    def _get_ready(self, X, devices, batch_size):
-        settings = self.settings
-        self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
-        self.ahead = 0 if self.limited or not settings.prefetch else AHEAD if self.on_gpu else 1
-        for store in self.execution.stores if self.are_copies else ():
-            warm_up(store, -(-batch_size // self.plan.micro_batches), self.y)
-        self.feeds_shards = self.are_copies and not self.limited
-        options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed")}
-        self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, **options)
 
     def start_epoch(self, order, rates, position=START):
         """As in `Runner`."""
@@ -84,26 +63,13 @@ class PlanStep(StepsAhead):
 
     def launch(self, most):
         """As in `Runner`: submit one step, and wait while too many are under way."""
-        examples = self.queue.size
         draws = Draws(self.settings.seed, self.epoch, self.number) if self.random else None
-        self.under_way.append(self._submit(examples, draws, self.rates[self.number]))
+        X, y = self.queue.next_whole()
+        how = self.rates[self.number], draws, self._examples(len(y)), self.stop.wanted
+        self.under_way.append(self.execution.submit(X, y, *how))
         self.number += 1
         self._wait(self.ahead)
-        return [examples]
-
-    def _submit(self, n, draws, lr):
-        sizes = self._examples(n)
-        if not self.feeds_shards:
-            return self.execution.submit(*self.queue.next_whole(), lr, draws, sizes, self.stop.wanted)
-        each, (X_shards, y_shards) = self.each, self.queue.next()
-        placed = {}
-        for i, X, y in zip(self.execution.store, X_shards, y_shards, strict=True):
-            minibatch, first = Minibatch(sizes, draws), i * each
-            ends = np.cumsum([0, *sizes[first : first + each]]).tolist()
-            for m, start, stop in zip(range(first, first + each), ends, ends[1:], strict=False):
-                minibatch.X[m], minibatch.y[m] = X.raw[start:stop], y.raw[start:stop]
-            placed[i] = minibatch
-        return self.execution.submit_placed(placed, lr, self.stop.wanted)
+        return [len(y)]
 
     def finish(self, step):
         """As in `StepsAhead`."""
@@ -111,7 +77,9 @@ class PlanStep(StepsAhead):
 
     def copies(self):
         """As in `Runner`."""
-        return [(each.params, each.statistics) for each in self.replicas]
+        if self.is_data:
+            return [store.copy() for store in self.execution.stores]
+        return [(self.execution.params(), self.execution.statistics()[0])]
 
     def statistics(self):
         """As in `Runner`."""
@@ -123,10 +91,10 @@ class PlanStep(StepsAhead):
 
     def state(self):
         """As in `Runner`."""
-        first = self.replicas[0]  # parameters and the optimiser's state are the same on all devices
-        arrays = {"params": list(map(to_host, first.params)), "kept": list(map(to_host, first.flat_optimizer_state))}
+        arrays = {"params": self.execution.params(), "kept": whole_state(self.execution)}
         arrays |= {f"statistics of {i}": own for i, own in enumerate(self.statistics())}
-        return arrays | {"scaling": self._scaling()}, self.execution.stores[0].steps
+        first = self.execution.stores[0]  # the loss scale is the same on all devices
+        return arrays | {"scaling": first.precision.arrays()}, first.steps
 
     def set_state(self, arrays, steps):
         """As in `Runner`."""
@@ -137,23 +105,14 @@ class PlanStep(StepsAhead):
         execution.set_statistics([arrays.get(f"statistics of {i}", others) for i in numbers])
         for store in execution.stores:
             store.steps = steps
-        if arrays.get("scaling"):
-            self._set_scaling(arrays["scaling"])
-
-    def _scaling(self):
-        """The NumPy arrays that a checkpoint stores for precision "mixed"; they are the same on all devices."""
-        return self.execution.stores[0].precision.arrays()
-
-    def _set_scaling(self, arrays):
-        """Restore what `_scaling` returned."""
-        for store in self.execution.stores:
-            store.precision.set_arrays(*arrays)
+            if arrays.get("scaling"):
+                store.precision.set_arrays(*arrays["scaling"])
 
     def make_test_set(self, X, y, metrics):
         """As in `Runner`."""
         settings, everybody = self.settings, self.execution.everybody
         about = find_loss(settings.loss), metrics, settings.sums
-        if self.limited or not self.are_copies:
+        if self.limited or not self.is_data:
             return SplitTestSet(X, y, self.plan, everybody, settings.batch_size, *about)
         return TestSet(X, y, everybody, self.plan.network, *about)
 
@@ -163,8 +122,8 @@ class PlanStep(StepsAhead):
 
     def _examples(self, n):
         """How many of n examples each micro-batch has: equal parts of a device's share; None means equal parts of n."""
-        if not self.are_copies:
+        if not self.is_data:
             return None
         shares = shard_bounds(n, self.plan.k, self.settings.loads)
-        parts = (shard_bounds(stop - start, self.each) for start, stop in shares)
+        parts = (shard_bounds(stop - start, self.settings.micro_batches) for start, stop in shares)
         return tuple(stop - start for part in parts for start, stop in part)

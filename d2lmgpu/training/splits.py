@@ -124,12 +124,12 @@ def name_of_split(split):
     return split.name if isinstance(split, Plan) else split
 
 
-def plan_of(settings, k, network, everybody=None, graphs=False):
+def plan_of(settings, k, network, everybody=None):
     """The `Plan` for these `Settings` and k devices, those of the `Cluster` ``everybody`` if it is given.
 
     In mixed precision the network rounds the factors of its products, and no device updates anything before all
     gradients have arrived, since they may turn out to be infinite. Data parallelism also waits, so that if a device
-    fails, no other device has begun to update. ``graphs``: kernels do the rounding instead of the network.
+    fails, no other device has begun to update.
 
     Raises ValueError if the network does not allow such a plan, or if the plan is for another number of devices.
     """
@@ -140,7 +140,7 @@ def plan_of(settings, k, network, everybody=None, graphs=False):
         algorithm = "ring"
     elif everybody is not None and algorithm == "hierarchical":
         algorithm = everybody.schedules(algorithm)
-    plan = _plan(settings, k, in_half(network) if mixed and not graphs else network, algorithm)
+    plan = _plan(settings, k, in_half(network) if mixed else network, algorithm)
     return updates_last(plan) if mixed else plan
 
 
