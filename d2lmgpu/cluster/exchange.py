@@ -47,19 +47,11 @@ class Exchange:
         self._stores = {(device, "array"): array for device, array in self.arrays.items()}
         if self.order is None:
             self.order = self.communicator.begin()
-        self.communicator.look()
-        try:
-            # inf - inf is allowed, see parallel/loss_scale.py
-            with span("allreduce", list(self.devices.values())), np.errstate(invalid="ignore"):
-                for instruction in self.instructions:
-                    action = instruction.action  # None for a mere wait
-                    timed(self.records.get(action and action.number), self.do, instruction)
-        except BaseException:  # cancel what has not come, and keep the memory of messages that may still be under way
-            for instruction, request in zip(self.instructions, self.requests, strict=True):
-                if instruction.kind == "receive" and request is not None and not request.Test():
-                    request.Cancel()
-            self.communicator.left_behind.append(self)
-            raise
+        # inf - inf is allowed, see parallel/loss_scale.py
+        with span("allreduce", list(self.devices.values())), np.errstate(invalid="ignore"):
+            for instruction in self.instructions:
+                action = instruction.action  # None for a mere wait
+                timed(self.records.get(action and action.number), self.do, instruction)
 
     def do(self, instruction):
         """Do an `Instruction`."""

@@ -23,6 +23,7 @@ class ProgressThread(Communicator):
 
     def __init__(self, comm, heard):
         super().__init__(comm, heard)
+        self.error = None  # that which ended all waiting
         self._under_way = []
         self._lock = threading.Lock()  # devices' threads also use `error` and what is under way
         self._called = threading.Event()
@@ -54,7 +55,7 @@ class ProgressThread(Communicator):
         """End all waiting with ``error``. Messages under way may still arrive, so their memory is kept."""
         with self._lock:
             told = self.error is not None
-            super().give_up(error)
+            self.error = self.error or error
         self._called.set()  # the thread ends
         for _, event, failed in list(self._under_way):
             if not told:

@@ -11,7 +11,7 @@ import hashlib
 
 import numpy as np
 
-from ..cluster import Across, HangError, add_gather, agree
+from ..cluster import Across, add_gather, agree
 from ..cluster.communicator import most_tags
 from ..collectives import ALGORITHMS, schedules_of
 
@@ -28,8 +28,6 @@ class AcrossProcesses:
 
     def __init__(self, plan, everybody, actions, params):
         self.everybody, self.progress = everybody, everybody.progress
-        if isinstance(self.progress.error, HangError):  # its message says what to do
-            raise self.progress.error
         if self.progress.error is not None:
             raise ValueError("a step across processes has failed in this process; restart all processes")
         self.count, self.first_tags, tags = len(actions) + 2, {}, 0
