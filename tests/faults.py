@@ -70,7 +70,8 @@ def in_exact_sums(cluster, where):
 def main(how, where):
     """``how``: a fault of `go_wrong`'s; with "plan-" it comes in the midst of a step of a plan, on the device.
 
-    With "sums" a number is too large for exact sums. Or "other-code"; "no-mpi" and "absent", if the process does not come to where the others are.
+    With "sums" a number is too large for exact sums. Or "other-code"; "no-mpi" and "absent", if the process does not
+    come to where the others are.
     """
     rank = int(next(os.environ[name] for name in RANKS if name in os.environ))
     if how == "other-code" and rank == where:
