@@ -2,8 +2,6 @@
 
 import multiprocessing
 import os
-import subprocess
-import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 
@@ -11,7 +9,6 @@ import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu.devices.forks import start
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork"),
@@ -66,20 +63,6 @@ def test_devices_work_in_a_forked_process(used):
     assert d2l.to_host(data[0]).tolist() == (3 * np.arange(5.0) + 3).tolist()  # the parent's is as it was
 
 
-def test_training_and_blas_in_a_forked_process(small, used):
-    from threadpoolctl import threadpool_info
-
-    data = small[0][:128], small[1][:128], *small[2:]
-
-    def train():
-        history, _ = d2l.train(used[0][:2], 64, 0.1, 1, data=data, progress=False, init="he", overlap=True)
-        threads = {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
-        return history.final_parameters_sha256, threads
-
-    assert in_child(train) == train()
-    assert train()[1] == {1}
-
-
 @pytest.mark.threads
 def test_what_was_under_way_is_the_parents(used):
     (device, other, _), (x, *_) = used
@@ -115,30 +98,6 @@ def test_a_sweep_through_forked_processes(small, used):
 
 
 @pytest.mark.long
-def test_a_fork_while_other_threads_are_at_work(used):
-    """Whatever they hold at that moment: queues, plans, a turn of a sweep."""
-    devices, _ = used
-    X, y, params = np.random.default_rng(0).random((8, 1, 28, 28)), np.arange(8), d2l.init_params()
-    params = [param.astype(float) for param in params]
-    stop = threading.Event()
-
-    def work():
-        while not stop.is_set():
-            tasks = [device.submit(d2l.loss_and_grads, X, y, params) for device in devices]
-            for task in tasks:
-                task.result()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        for _ in range(10):
-            assert in_child(lambda: devices[1].submit(d2l.loss_and_grads, X, y, params).result()[0] > 0)
-    finally:
-        stop.set()
-        thread.join()
-
-
-@pytest.mark.long
 def test_cuda_does_not_survive_a_fork(standin):
     gpu = d2l.gpu(0)
     x = d2l.put(np.zeros(3, np.float32), gpu)
@@ -155,27 +114,3 @@ def test_cuda_does_not_survive_a_fork(standin):
         assert in_child(work).startswith("DeviceError: ") and "'spawn'" in in_child(work)
     assert in_child(lambda: str(d2l.choose_devices("cpu", 2)[1])) == "[cpu(0), cpu(1)]"
     assert d2l.to_host(x).tolist() == [0, 0, 0]
-
-
-def test_a_process_that_forks_ends(tmp_path):
-    """Neither the child nor the parent waits for threads of the other."""
-    code = "import os, d2lmgpu as d2l; d2l.cpu(0).run(int).result(); pid = os.fork(); d2l.cpu(0).run(int).result()"
-    done = subprocess.run([sys.executable, "-c", f"{code}; pid and os.waitpid(pid, 0)"], timeout=60)
-    assert done.returncode == 0
-
-
-@pytest.mark.threads
-@pytest.mark.parametrize("is_closed", [False, True])
-def test_a_new_process_where_nobody_can_enter_the_current_folder(tmp_path, monkeypatch, is_closed):
-    """It was deleted, or its rights are gone, which means nothing to root."""
-
-    def chdir(folder):
-        raise PermissionError(folder)
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "chdir", chdir) if is_closed else tmp_path.rmdir()
-    process = multiprocessing.get_context("spawn").Process(target=os.listdir, args=(os.curdir,))
-    getcwd = os.getcwd
-    start(process)
-    process.join(60)
-    assert process.exitcode == 0 and os.getcwd is getcwd

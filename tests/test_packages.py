@@ -185,16 +185,6 @@ def test_what_a_package_index_shows(wheel):
 
 @pytest.mark.long
 @pytest.mark.packages
-def test_the_tests_of_an_sdist(source, run):
-    """All can be collected, so that they find what they read; some of those that read much of the repository pass."""
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    run(source, *pytest, "--collect-only", PYTHONPATH=str(source))
-    some = [f"tests/test_{name}.py" for name in ("architecture", "pages", "shipped", "recorded_figures", "settings")]
-    assert re.search(r"\d+ passed", run(source, *pytest, *some, PYTHONPATH=str(source)))
-
-
-@pytest.mark.long
-@pytest.mark.packages
 def test_an_sdist_has_what_the_repository_has(source):
     if not (ROOT / ".git").exists():
         pytest.skip("this folder is no clone")

@@ -1,4 +1,4 @@
-"""How a new process starts; and devices in a forked one, with a copy of the parent's memory, but only one thread.
+"""Devices in a forked process, which has a copy of the parent's memory, but only one thread.
 
 Queues and locks are renewed there. Work that was under way stays with the parent: in the child its tasks fail, so that
 waiting for them ends. CPUs need nothing else. CUDA does not survive a fork, so a child cannot use GPUs.
@@ -20,19 +20,6 @@ def in_forked_process(function):
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
     return function
-
-
-def start(process):
-    """Start a process of multiprocessing's, which enters our current folder, or if nobody can any more, the root."""
-    getcwd = os.getcwd
-    try:
-        os.chdir(getcwd())
-    except OSError:  # it was deleted, or is closed to us
-        os.getcwd = lambda: os.sep
-    try:
-        process.start()
-    finally:
-        os.getcwd = getcwd
 
 
 @in_forked_process

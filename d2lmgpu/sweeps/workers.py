@@ -14,7 +14,6 @@ import time
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
 
 from ..devices import choose_indices, count_cores, find_gpus
-from ..devices.forks import start
 
 CONTEXT = multiprocessing.get_context("spawn")
 PATIENCE = 5.0
@@ -29,7 +28,7 @@ class Worker(Executor):
 
     def __init__(self, card):
         self._card = card
-        start(self)
+        self.start()
 
     def start(self):
         """Start the process."""
@@ -43,7 +42,7 @@ class Worker(Executor):
         try:
             return self._pool.submit(_work, function, *given)
         except BrokenExecutor:
-            start(self)
+            self.start()
             return self._pool.submit(_work, function, *given)
 
     def reports(self):
