@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -15,11 +14,9 @@ from exchanges_in_threads import Processes
 from mpiexec import mpiexec
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import exchange, instructions, launch
-from d2lmgpu.cluster.part import ProcessPart
+from d2lmgpu.cluster import launch
 from d2lmgpu.cluster.supervisor import LAUNCHERS
 from d2lmgpu.collectives import ALGORITHMS, Transfer, execute
-from d2lmgpu.collectives.program import compile_schedule
 
 pytestmark = pytest.mark.threads
 
@@ -51,8 +48,7 @@ def here(values, schedule):
 
 @pytest.mark.parametrize("eager", [True, False])
 @pytest.mark.parametrize("algorithm", SUMMING)
-def test_processes_have_the_bits_of_one(algorithm, eager, rng, monkeypatch):
-    monkeypatch.setattr(exchange, "PIECE", 1000)
+def test_processes_have_the_bits_of_one(algorithm, eager, rng):
     for split in SPLITS:
         k = sum(split)
         for n, dtype in ((0, np.float32), (1, np.float64), (7, np.float32), (1000, np.float64), (2003, np.float16)):
@@ -63,11 +59,9 @@ def test_processes_have_the_bits_of_one(algorithm, eager, rng, monkeypatch):
                 assert array.tobytes() == expected.tobytes(), (split, n)
 
 
-@pytest.mark.parametrize("piece", [8, 16, 2**18])
 @pytest.mark.parametrize("eager", [True, False])
-def test_any_schedule(piece, eager, rng, monkeypatch):
-    """Steps in which many overwrite what many read, with messages in pieces."""
-    monkeypatch.setattr(exchange, "PIECE", piece)
+def test_any_schedule(eager, rng):
+    """Steps in which many overwrite what many read."""
     for split in ((1, 1), (2, 1), (1, 1, 1), (2, 2), (1, 3, 1)):
         k = sum(split)
         for _ in range(5):
@@ -84,51 +78,11 @@ def random_transfer(rng, k):
     return Transfer(int(source), int(destination), int(start), int(stop), str(rng.choice(["add", "copy"])))
 
 
-def in_words(instruction, before):
-    """An instruction as the module's docstring has it; ``before``: those before it."""
-    number, kind, device, _, start, stop, peer, where, _, waits = instruction
-    what = {
-        "send": f"send {start}:{stop} of device {device} to device {peer}",
-        "receive": f"receive {start}:{stop} of device {peer} into the {where}",
-        "add": f"add it to {start}:{stop} of device {device}",
-        "wait": "",
-    }[kind]
-    waits = [f"wait for {before[other].kind} {other}" for other in waits]
-    return f"{number}: {', '.join(filter(None, [*waits, what]))}"
-
-
-def test_the_instructions_of_a_process():
-    part = ProcessPart(compile_schedule(ALGORITHMS["ring"](2, 4), 2), (0, 1), 0)
-    found = instructions.instructions_of(part, 4, 2**21)
-    text = "".join(f"    {in_words(instruction, found)}\n" for instruction in found)
-    assert f"\n\n{text}" in instructions.__doc__
-
-
 def until(condition, seconds=20):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.0002)
-
-
-def test_the_part_of_a_message_that_is_missing(monkeypatch):
-    """A message in pieces: the first that has not come."""
-    monkeypatch.setattr(exchange, "PIECE", 80)
-    schedule = [[Transfer(0, 1, 5, 50, "add")]]
-    processes = Processes(schedule, (1, 1), np.ones((2, 60)))
-    processes.comms[0].Isend(np.ones(80, np.uint8), 1, 0)
-    processes.threads = [threading.Thread(target=processes._run, args=(processes.exchanges[1],), daemon=True)]
-    processes.threads[0].start()
-    (watch,) = processes.watches[1:]
-    until(lambda: (waiting := watch.longest()) and "elements 15 to " in watch.explain(waiting))
-    said = watch.explain(watch.longest())
-    wanted = r"after \S+ s of waiting the job ends: cpu\(1\) of rank 1 \(host1\) waits in allreduce test, step 1 of 1, "
-    assert re.fullmatch(
-        wanted + r"for elements 15 to 50 of cpu\(0\) of rank 0 \(host0\), last heard from \S+ s ago", said
-    )
-    for _ in range(4):
-        processes.comms[0].Isend(np.ones(80, np.uint8)[: 40 if _ == 3 else 80], 1, 0)
-    processes.join()
 
 
 def test_one_process_is_a_cluster():

@@ -59,6 +59,8 @@ class Communicator:
 
     def __init__(self, comm, heard):
         self.comm, self.heard = comm, heard
+        self.error = None  # ends all waiting: of a step of a plan that has failed in this process
+        self.left_behind = []
         self.collectives = 0  # so far; the same in every process
         self._waits = {}
 
@@ -84,6 +86,9 @@ class Communicator:
         with self.wait_in(what, order):
             begin = time.monotonic()
             while not request.Test():
+                if self.error is not None:
+                    self.left_behind.append((request, what))  # MPI may still use their memory
+                    raise self.error
                 waited = time.monotonic() - begin
                 yield_core() if waited < SPIN else time.sleep(sleep_after(waited))
 

@@ -23,7 +23,6 @@ class ProgressThread(Communicator):
 
     def __init__(self, comm, heard):
         super().__init__(comm, heard)
-        self.error = None  # that which ended all waiting
         self._under_way = []
         self._lock = threading.Lock()  # devices' threads also use `error` and what is under way
         self._called = threading.Event()
