@@ -228,27 +228,6 @@ def test_without_nccl(machine, check):  # noqa: F811
     )
 
 
-@pytest.mark.long
-def test_nothing_is_raised_whatever_fails(machine, nccl, check, monkeypatch):  # noqa: F811
-    """Of each kind of call to CUDA that the check makes, the one in the middle fails: some row says so.
-
-    Some twenty checks of a machine, so that it takes a few seconds.
-    """
-    made = machine(2)
-    check()
-    for name, count in sorted(made.calls.items()):
-        left = [count // 2]
-
-        def fails(number, called, name=name, left=left):
-            left[0] -= called == name
-            return called == name and left[0] == -1
-
-        machine(2, fails=fails)
-        install_nccl(monkeypatch)
-        found = check()
-        assert failures(found) and not failures(found) & VIRTUAL, name
-
-
 def test_a_trial_may_wait_for_another():
     """As where it waits for a device that first has to try something for somebody else."""
     forget_trials()

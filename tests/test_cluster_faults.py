@@ -1,7 +1,6 @@
 """What goes wrong with one of several processes is said in the job's output, with the right rank, and all end."""
 
 import re
-import sys
 import threading
 import time
 from pathlib import Path
@@ -106,36 +105,6 @@ def test_who_is_at_its_end_says_so_once_and_waits(monkeypatch):
     thread.join(30)
     assert not thread.is_alive()
     assert watched.reported == ["rank 0 (a) is at the end of its program, and waits for the others"]
-
-
-class Refuses(ValueError):
-    def __str__(self):
-        raise KeyError
-
-
-@pytest.mark.parametrize(
-    "error, said",
-    [
-        (MemoryError(), "MemoryError"),
-        (MemoryError("no 3 GB\nto be had"), "no 3 GB to be had"),
-        (Refuses(), "(its message cannot be read)"),
-    ],
-)
-def test_an_error_without_a_message_is_told_by_its_kind(error, said, monkeypatch):
-    """Of the rank that trains, and of one whose program ends by it; both in one line."""
-    lines = []
-    monkeypatch.setattr(ending, "end", lambda comm, text, code=1: lines.append(text) or sys.exit(code))
-    monkeypatch.setattr(ending, "FAIRNESS", 0.0)
-    monkeypatch.setattr(ending.atexit, "register", lambda leave: None)
-    monkeypatch.setattr(sys, "excepthook", lambda *error: None)
-    comm = SimpleNamespace(rank=1, Ibarrier=lambda: SimpleNamespace(Test=lambda: False))
-    with pytest.raises(SystemExit):
-        ending.unless_all_failed(comm, "vm", error)
-    ending.end_together(comm, None, "vm")
-    with pytest.raises(SystemExit):
-        sys.excepthook(type(error), error, None)
-    kind = "" if said == "MemoryError" else f"{type(error).__name__}: "
-    assert lines == [f"rank 1 (vm) failed: {said}; the job ends", f"rank 1 (vm) failed: {kind}{said}; the job ends"]
 
 
 DIFFERENT = {

@@ -159,17 +159,6 @@ def test_a_second_ctrl_c_interrupts_at_once(some, sigint, monkeypatch):
     assert not quick(some)[0].interrupted  # and another run finds the devices free
 
 
-def test_training_that_began_with_ctrl_c_ignored_is_not_interrupted(some, sigint):
-    """As a shell starts its background jobs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        history, _ = quick(some, callbacks=[Press(1, 3, 4)])
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, sigint)
-    assert not history.interrupted and len(history.train_loss) == 2
-
-
 class Tell(d2l.Callback):
     """A signal after a step, twice, as batch systems may send it; anything else is said after an epoch."""
 

@@ -134,17 +134,6 @@ def test_runs_that_learned_the_same(tmp_path, monkeypatch, other, options, code)
     assert same_runs.main([*files, *options]) == code
 
 
-def test_nothing_is_written_over(run, tmp_path):
-    python = PYTHON.format(cards=1, fails="nothing")
-    write(tmp_path / "found/gpu_check.json", "measured long ago")
-    done = run("found", python=python)
-    assert done.returncode == 2 and done.stdout == "" and "is not empty: name a new folder" in done.stderr
-    assert [path.name for path in (tmp_path / "found").iterdir()] == ["gpu_check.json"]
-    for arguments in ((), ("one", "two"), ("one", "tests", "three")):
-        done = run(*arguments, python=python)
-        assert done.returncode == 2 and done.stderr.startswith("usage: ") and not (tmp_path / "one").exists()
-
-
 @pytest.mark.long
 def test_its_commands_on_two_cards(run, tmp_path):
     """Each command is one that the package knows, and does what it should: all but tests and comparisons."""

@@ -104,10 +104,8 @@ class Cluster(Group):
 
     def schedules(self, algorithm):
         """The function of k and n that makes an algorithm's schedules; ``algorithm`` is a name or such a function."""
-        return self._by_process if algorithm == "hierarchical" and self.size > 1 else schedules_of(algorithm)
-
-    @property
-    def _by_process(self):
+        if algorithm != "hierarchical" or self.size == 1:
+            return schedules_of(algorithm)
         numbers = range(len(self))
         groups = [[i for i in numbers if self.owners[i] == rank] for rank in range(self.size)]
         return functools.partial(hierarchical, groups=groups)

@@ -18,7 +18,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 import warnings
 
 from ..devices.cpu import libc
@@ -90,9 +89,8 @@ def supervise():
     if child:
         try:
             os._exit(_outlive(child))
-        except BaseException:
-            traceback.print_exc()
-        os._exit(1)
+        finally:  # whatever happens, this process does not go on as a second rank
+            os._exit(1)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     _done = True
     libc("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
