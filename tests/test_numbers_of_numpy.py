@@ -336,10 +336,10 @@ CALLS = {
     "collectives.all_gather": (collectives.all_gather, given(k=7, n=200)),
     "collectives.reduce_scatter": (collectives.reduce_scatter, given(k=7, n=200)),
     "collectives.hierarchical groups": (collectives.hierarchical, given(k=4, n=200, groups=[[0, 1], [2, 3]])),
-    "collectives.bound": (collectives.bound, given(network=SWITCH, n=200, goal="broadcast", itemsize=8, root=1)),
+    "collectives.bound": (collectives.bound, given(network=SWITCH, n=200, itemsize=8)),
     "collectives.simulate": (
         collectives.simulate,
-        given(schedule=SCHEDULE, network=SWITCH, itemsize=200, goal="broadcast", root=1),
+        given(schedule=SCHEDULE, network=SWITCH, itemsize=200),
     ),
     "collectives.draw_bytes": (collectives.draw_bytes, given(schedule=SCHEDULE, k=3, itemsize=100)),
     "collectives.draw_steps": (collectives.draw_steps, given(schedule=SCHEDULE, k=3, n=12, columns=2)),
@@ -356,10 +356,6 @@ CALLS = {
             devices=[2, 4],
         ),
     ),
-    "collectives.plot_predictions": (
-        collectives.plot_predictions,
-        given(measurements=measured(), predicted=np.full(6, 0.5)),
-    ),
     "collectives.ring_along": (
         lambda k, n, both_ways: collectives.ring_along(wiring.torus(4), both_ways)(k, n),
         given(k=4, n=200, both_ways=True),
@@ -372,7 +368,7 @@ CALLS = {
         ),
         lambda folder: {"folder": folder, "schedule": SCHEDULE, "k": 3, "n": 12, "network": SWITCH, "itemsize": 8},
     ),
-    "collectives.invent": (collectives.invent, given(network=SWITCH, n=200, goal="broadcast", itemsize=8, root=1)),
+    "collectives.invent": (collectives.invent, given(network=SWITCH, n=200, itemsize=8)),
     "collectives.invented": (lambda k, n: collectives.invented(SWITCH)(k, n), given(k=3, n=200)),
     "collectives.measure": (
         shrink(collectives.measure),
@@ -437,7 +433,7 @@ CALLS = {
     ),
     **{
         f"plans.{f.__name__}": (f, given(k=3, micro_batches=100, network=TINY))
-        for f in (plans.data, plans.zero1, plans.zero2, plans.zero3, plans.channels, plans.channel_pairs)
+        for f in (plans.data, plans.zero1, plans.zero2, plans.zero3, plans.channels)
     },
     **{
         f"plans.{f.__name__}": (f, given(k=2, micro_batches=3, network=CNN, costs=[1, 0, 0, 0, 2.5]))
@@ -454,7 +450,7 @@ CALLS = {
     "plans.simulate in parts": (plans.simulate, given(plan=PLAN, costs=COSTS[0], batch_size=(3, 2))),
     "plans.prove in parts": (plans.prove, given(plan=PLAN, batch_size=(3, 2), kernels=True)),
     "plans.estimate_costs": (plans.estimate_costs, given(plan=PLAN, batch_size=200, speed=1024.0)),
-    "plans.draw": (plans.draw, given(plan=PLAN, network=SWITCH, costs=COSTS, messages=True, batch_size=200)),
+    "plans.draw": (plans.draw, given(plan=PLAN, network=SWITCH, costs=COSTS, batch_size=200)),
     "plans.draw_splits": (plans.draw_splits, given(plans={"data": PLAN}, batch_size=200)),
     "plans.execute": (
         plans.execute,
@@ -529,18 +525,6 @@ CALLS = {
             "repeats": 1,
             "width": 1,
             "network": TINY,
-            "data": (images(), labels()),
-        },
-    ),
-    "scaling.measure_compute": (
-        shrink(scaling.measure_compute),
-        lambda folder: {
-            "devices": two(),
-            "sizes": [2, 4],
-            "network": TINY,
-            "width": 1,
-            "steps": 1,
-            "repeats": 1,
             "data": (images(), labels()),
         },
     ),
