@@ -59,15 +59,21 @@ def in_a_plan(cluster, how):
         assert execution.step(X, y, 0.1) > 0
 
 
+def in_exact_sums(cluster, where):
+    """A step with exact sums, in which the examples of one process are too large."""
+    X = np.zeros((64 * len(cluster), 1, 28, 28), np.float32)
+    X[64 * where : 64 * (where + 1)] = 1e30
+    params = [d2l.get_params(d2l.init_params(), device) for device in cluster.mine]
+    d2l.train_batch(X, np.zeros(len(X), int), params, cluster, 0.1, sums="exact")
+
+
 def main(how, where):
-    """``how``: a fault of `go_wrong`'s; with "last-" before it, it comes when all is sent.
+    """``how``: a fault of `go_wrong`'s; with "plan-" it comes in the midst of a step of a plan, on the device.
 
-    With "plan-" it comes in the midst of a step of a plan, while a device computes.
-
-    Or "other-code"; "no-mpi" and "absent", if the process does not come to where the others are.
+    With "sums" a number is too large for exact sums. Or "other-code"; "no-mpi" and "absent", if the process does not
+    come to where the others are.
     """
     rank = int(next(os.environ[name] for name in RANKS if name in os.environ))
-    last, what = how.startswith("last-"), how.removeprefix("last-")
     if how == "other-code" and rank == where:
         members.checksum_of_code = lambda: "another version"
     if how == "no-mpi" and rank == where:
@@ -81,15 +87,15 @@ def main(how, where):
     if how.startswith("plan-"):
         in_a_plan(cluster, how.removeprefix("plan-") if rank == where else None)
         return
+    if how == "sums":
+        in_exact_sums(cluster, where)
     data = d2l.put(np.arange(103.0), cluster.mine[0])
     for i in range(ROUNDS):
-        if i == ROUNDS - 1 and not last and rank == where:
-            go_wrong(what)
+        if i == ROUNDS - 1 and rank == where:
+            go_wrong(how)
         data.fill(i + 1)
         d2l.allreduce([data], cluster.across("ring"))
         assert d2l.to_host(data)[0] == 4 * (i + 1)
-    if last and rank == where:
-        go_wrong(what)
 
 
 if __name__ == "__main__":

@@ -64,13 +64,6 @@ def test_two_slices_of_a_card_are_two(machine, monkeypatch):  # noqa: F811
     assert share_cards([one, other, one], 1) == [[0], [0], []]
 
 
-def test_containers_of_two_machines_with_one_name(machine, monkeypatch):  # noqa: F811
-    machine(1)
-    monkeypatch.setattr("socket.gethostname", lambda: "worker")
-    one, other = (cards_with(monkeypatch, [uuid * 4], ["0000:04:00.0"]) for uuid in (b"GPU1", b"GPU2"))
-    assert share_cards([one, other], 1) == [[0], [0]]
-
-
 def test_containers_of_one_machine_with_two_names(machine, monkeypatch):  # noqa: F811
     machine(1)
     seen = []

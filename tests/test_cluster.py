@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -15,11 +14,9 @@ from exchanges_in_threads import Processes
 from mpiexec import mpiexec
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import HangError, ending, exchange, instructions, launch
-from d2lmgpu.cluster.part import ProcessPart
+from d2lmgpu.cluster import launch
 from d2lmgpu.cluster.supervisor import LAUNCHERS
 from d2lmgpu.collectives import ALGORITHMS, Transfer, execute
-from d2lmgpu.collectives.program import compile_schedule
 
 pytestmark = pytest.mark.threads
 
@@ -51,8 +48,7 @@ def here(values, schedule):
 
 @pytest.mark.parametrize("eager", [True, False])
 @pytest.mark.parametrize("algorithm", SUMMING)
-def test_processes_have_the_bits_of_one(algorithm, eager, rng, monkeypatch):
-    monkeypatch.setattr(exchange, "PIECE", 1000)
+def test_processes_have_the_bits_of_one(algorithm, eager, rng):
     for split in SPLITS:
         k = sum(split)
         for n, dtype in ((0, np.float32), (1, np.float64), (7, np.float32), (1000, np.float64), (2003, np.float16)):
@@ -63,11 +59,9 @@ def test_processes_have_the_bits_of_one(algorithm, eager, rng, monkeypatch):
                 assert array.tobytes() == expected.tobytes(), (split, n)
 
 
-@pytest.mark.parametrize("piece", [8, 16, 2**18])
 @pytest.mark.parametrize("eager", [True, False])
-def test_any_schedule(piece, eager, rng, monkeypatch):
-    """Steps in which many overwrite what many read, with messages in pieces."""
-    monkeypatch.setattr(exchange, "PIECE", piece)
+def test_any_schedule(eager, rng):
+    """Steps in which many overwrite what many read."""
     for split in ((1, 1), (2, 1), (1, 1, 1), (2, 2), (1, 3, 1)):
         k = sum(split)
         for _ in range(5):
@@ -84,73 +78,11 @@ def random_transfer(rng, k):
     return Transfer(int(source), int(destination), int(start), int(stop), str(rng.choice(["add", "copy"])))
 
 
-def in_words(instruction, before):
-    """An instruction as the module's docstring has it; ``before``: those before it."""
-    number, kind, device, _, start, stop, peer, where, _, waits = instruction
-    what = {
-        "send": f"send {start}:{stop} of device {device} to device {peer}",
-        "receive": f"receive {start}:{stop} of device {peer} into the {where}",
-        "add": f"add it to {start}:{stop} of device {device}",
-        "wait": "",
-    }[kind]
-    waits = [f"wait for {before[other].kind} {other}" for other in waits]
-    return f"{number}: {', '.join(filter(None, [*waits, what]))}"
-
-
-def test_the_instructions_of_a_process():
-    part = ProcessPart(compile_schedule(ALGORITHMS["ring"](2, 4), 2), (0, 1), 0)
-    found = instructions.instructions_of(part, 4, 2**21)
-    text = "".join(f"    {in_words(instruction, found)}\n" for instruction in found)
-    assert f"\n\n{text}" in instructions.__doc__
-
-
 def until(condition, seconds=20):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.0002)
-
-
-def test_the_part_of_a_message_that_is_missing(monkeypatch):
-    """A message in pieces: the first that has not come."""
-    monkeypatch.setattr(exchange, "PIECE", 80)
-    schedule = [[Transfer(0, 1, 5, 50, "add")]]
-    processes = Processes(schedule, (1, 1), np.ones((2, 60)))
-    processes.comms[0].Isend(np.ones(80, np.uint8), 1, 0)
-    processes.threads = [threading.Thread(target=processes._run, args=(processes.exchanges[1],), daemon=True)]
-    processes.threads[0].start()
-    (watch,) = processes.watches[1:]
-    until(lambda: (waiting := watch.longest()) and "elements 15 to " in watch.explain(waiting))
-    said = watch.explain(watch.longest())
-    wanted = r"after \S+ s of waiting the job ends: cpu\(1\) of rank 1 \(host1\) waits in allreduce test, step 1 of 1, "
-    assert re.fullmatch(
-        wanted + r"for elements 15 to 50 of cpu\(0\) of rank 0 \(host0\), last heard from \S+ s ago", said
-    )
-    for _ in range(4):
-        processes.comms[0].Isend(np.ones(80, np.uint8)[: 40 if _ == 3 else 80], 1, 0)
-    processes.join()
-
-
-def test_a_hang_is_an_error_where_processes_live_on(monkeypatch):
-    """In an interpreter, or an engine: of what waits in this process, and of what would begin to."""
-    monkeypatch.setattr(ending, "lives_on", lambda: True)
-    processes = Processes([[Transfer(0, 1, 5, 50, "add")]], (1, 1), np.ones((2, 60)))
-    processes.threads = [threading.Thread(target=processes._run, args=(processes.exchanges[1],), daemon=True)]
-    watch = processes.watches[1]
-    watch.begin(watch.communicators)
-    try:
-        processes.threads[0].start()
-        until(lambda: processes.errors and watch.hung)
-        with pytest.raises(HangError, match="rank 1 .host1. waits in allreduce test, step 1 of 1") as begun:
-            processes.communicators[1].begin()
-    finally:
-        watch._over.set()
-    (error,) = processes.errors
-    assert type(error) is HangError and str(begun.value) == str(error)
-    assert "s of waiting this cluster ends (call d2l.cluster() in all processes for a new one): cpu(1) of" in str(error)
-    assert (
-        not processes.comms[1].requests and processes.communicators[1].waiting is None
-    )  # the late message finds no memory
 
 
 def test_one_process_is_a_cluster():
@@ -268,49 +200,6 @@ sent = [world.isend(tag, 1 - world.rank, tag) for tag in range(100)]
     first = "2 if world.rank == 0 else 1, patience=60"
     done = mpiexec(2, "-c", CLUSTERS.format(begin=begin, first=first, middle=middle, patience=60))
     assert (done.returncode, re.findall(r"found \d \d \d\.0", done.stdout)) == (0, ["found 3 2 4.0"] * 2), done
-
-
-@pytest.mark.long
-@pytest.mark.timing
-def test_interpreters_survive_a_hang():
-    """Where somebody types at both: what one waits for is an error in the end, and then they begin anew."""
-    middle = """
-try:
-    if first.rank == 1:
-        time.sleep(8)  # as after an error
-    total(first, 1.0)
-except HangError as error:
-    print("said", *str(error).splitlines()[:1])
-"""
-    begin = "import time; from d2lmgpu.cluster import HangError; sys.ps1 = '>>> '"
-    done = mpiexec(2, "-c", CLUSTERS.format(begin=begin, first="1, patience=3", middle=middle, patience=30))
-    assert (done.returncode, re.findall(r"found \d \d \d\.0", done.stdout)) == (0, ["found 2 2 4.0"] * 2), done.stderr
-    said = re.findall("said .*", done.stdout)
-    assert sorted(re.findall(r"cpu\(0\) of (rank \d) \S+ waits in allreduce ring, step", "".join(said))) == [
-        "rank 0",
-        "rank 1",
-    ]
-
-
-@pytest.mark.long
-@pytest.mark.timing
-def test_an_interpreter_that_waits_at_the_cluster():
-    """Rank 1 comes when rank 0 has given up; then both come."""
-    middle = """
-if first.rank == 1:
-    time.sleep(6)
-else:
-    try:
-        d2l.cluster(3, patience=3)
-    except HangError as error:
-        print("said", error)
-    time.sleep(4)
-"""
-    begin = "import time; from d2lmgpu.cluster import HangError; sys.ps1 = '>>> '"
-    done = mpiexec(2, "-c", CLUSTERS.format(begin=begin, first="1, patience=3", middle=middle, patience=30))
-    assert (done.returncode, re.findall(r"found \d \d \d\.0", done.stdout)) == (0, ["found 2 2 4.0"] * 2), done.stderr
-    said = re.findall("said .*", done.stdout)
-    assert said == ["said rank 1 did not join rank 0 at d2l.cluster() within 3 s"]
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from test_across import some
 from test_splits import SMALL
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import communicator, exchange, members, part
+from d2lmgpu.cluster import communicator, members, part
 from d2lmgpu.cluster.communicator import Communicator
 from d2lmgpu.cluster.progress import ProgressThread
 from d2lmgpu.cluster.watch import Watch
@@ -68,14 +68,6 @@ def test_processes_have_the_bits_of_one(name, split, eager, rng):
     expected = trained(plan, [d2l.cpu(i) for i in range(k)], sizes)
     for found in in_each(split, lambda cluster: trained(plan, cluster, sizes), eager):
         assert found == expected
-
-
-@pytest.mark.parametrize("name, split", [("zero-bubble", (2, 2)), ("zero3", (1, 2)), ("channels", (1, 1))])
-def test_messages_in_pieces(name, split, monkeypatch):
-    monkeypatch.setattr(exchange, "PIECE", 100)
-    plan = MADE[name](sum(split), 2)
-    expected = trained(plan, [d2l.cpu(i) for i in range(sum(split))], [13])
-    assert in_each(split, lambda cluster: trained(plan, cluster, [13])) == [expected] * len(split)
 
 
 @pytest.mark.parametrize("name", ["1f1b", "zero3", "channels", "data=2,1f1b"])

@@ -8,7 +8,7 @@ import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.devices import Device, DeviceArray, choose_indices, count_cores, current_device, find_gpus
+from d2lmgpu.devices import Device, DeviceArray, choose_indices, current_device, find_gpus
 
 MIXED = {
     "arithmetic": lambda a, b: a + b,
@@ -381,21 +381,6 @@ def test_the_table_without_psutil(monkeypatch, capsys):
     assert (row.memory_free, row.memory_total, row.busy) == (None, None, None)
     assert cli.main(["devices"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[1:4] == ["?", "?", "?"]
-
-
-@pytest.mark.parametrize("known, count", [(3, 3), (None, 1)])
-def test_cores_are_counted_where_no_system_says_which_are_ours(monkeypatch, known, count):
-    monkeypatch.delattr("os.sched_getaffinity", raising=False)
-    monkeypatch.setattr("os.cpu_count", lambda: known)
-    assert count_cores() == count
-
-
-def test_named_tuples_keep_their_names():
-    array = d2l.put(np.array([3.0, 1.0, 3.0]), d2l.cpu(0))
-    found = np.unique_counts(array)
-    assert {value.device for value in found} == {d2l.cpu(0)}
-    np.testing.assert_array_equal(d2l.to_host(found.values), [1, 3])
-    np.testing.assert_array_equal(d2l.to_host(found.counts), [1, 2])
 
 
 def test_a_number_as_text_is_a_transfer(make_devices):

@@ -2,8 +2,6 @@
 
 import multiprocessing
 import os
-import subprocess
-import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 
@@ -65,20 +63,6 @@ def test_devices_work_in_a_forked_process(used):
     assert d2l.to_host(data[0]).tolist() == (3 * np.arange(5.0) + 3).tolist()  # the parent's is as it was
 
 
-def test_training_and_blas_in_a_forked_process(small, used):
-    from threadpoolctl import threadpool_info
-
-    data = small[0][:128], small[1][:128], *small[2:]
-
-    def train():
-        history, _ = d2l.train(used[0][:2], 64, 0.1, 1, data=data, progress=False, init="he", overlap=True)
-        threads = {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
-        return history.final_parameters_sha256, threads
-
-    assert in_child(train) == train()
-    assert train()[1] == {1}
-
-
 @pytest.mark.threads
 def test_what_was_under_way_is_the_parents(used):
     (device, other, _), (x, *_) = used
@@ -111,30 +95,6 @@ def test_a_sweep_through_forked_processes(small, used):
     assert [row["status"] for row in rows] == ["done", "done"], rows
     for row, expected in zip(rows, alone, strict=True):
         assert row["history"]["final_parameters_sha256"] == expected["history"]["final_parameters_sha256"]
-
-
-@pytest.mark.long
-def test_a_fork_while_other_threads_are_at_work(used):
-    """Whatever they hold at that moment: queues, plans, a turn of a sweep."""
-    devices, _ = used
-    X, y, params = np.random.default_rng(0).random((8, 1, 28, 28)), np.arange(8), d2l.init_params()
-    params = [param.astype(float) for param in params]
-    stop = threading.Event()
-
-    def work():
-        while not stop.is_set():
-            tasks = [device.submit(d2l.loss_and_grads, X, y, params) for device in devices]
-            for task in tasks:
-                task.result()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        for _ in range(10):
-            assert in_child(lambda: devices[1].submit(d2l.loss_and_grads, X, y, params).result()[0] > 0)
-    finally:
-        stop.set()
-        thread.join()
 
 
 @pytest.mark.long

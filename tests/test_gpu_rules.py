@@ -12,10 +12,9 @@ import d2lmgpu as d2l
 from d2lmgpu.cluster import as_cluster
 from d2lmgpu.collectives.execute import are_connected
 from d2lmgpu.data import epoch_order
-from d2lmgpu.devices.gpu import mark_of
 from d2lmgpu.devices.peers import connect
 from d2lmgpu.devices.trials import trials
-from d2lmgpu.kernels.cuda import add, capture, graphs_work
+from d2lmgpu.kernels.cuda import add, graphs_work
 from d2lmgpu.kernels.cuda.program import borrowed_program
 from d2lmgpu.parallel.graph_limits import why_not_one_graph
 from d2lmgpu.parallel.step import Replica
@@ -76,31 +75,6 @@ def assert_as(run, expected, tolerance=2e-5):
 # What the stand-in holds. CuPy's words are those of its upgrade notes and its test_mix_use_context.
 
 
-def test_a_stream_in_use_is_forgotten_after_a_with_block(cupy):
-    one, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-    before = cupy.cuda.get_current_stream()
-    one.use()
-    with other:
-        assert cupy.cuda.get_current_stream() is other
-    assert cupy.cuda.get_current_stream() is before
-    cupy.zeros((3, 4), np.float32).T.get()  # copied within a `with stream` of CuPy's own
-    assert cupy.cuda.get_current_stream() is before
-
-
-def test_the_null_stream_does_not_wait_for_others(cupy):
-    x = cupy.zeros(5, np.float32)
-    null = standin_cupy.standin_streams._null_stream(0)
-    with pytest.raises(standin_memory.RaceError), null:
-        x + 1
-    blocking = cupy.cuda.Stream()
-    with blocking:
-        y = cupy.zeros(5, np.float32)
-    with null:
-        y += 1
-    with blocking:
-        y += 1
-
-
 FORBIDDEN = {
     "to wait": lambda cupy, x, stream: stream.synchronize(),
     "to take memory": lambda cupy, x, stream: cupy.zeros(3, np.float32),
@@ -128,46 +102,6 @@ def test_what_a_capture_does_not_permit(cupy, what):
         stream.end_capture()
     x += 1  # the stream is free again
     assert x.get()[0] == 1
-
-
-def test_a_capture_joins_its_streams_and_knows_nothing_of_work_outside(cupy):
-    main, side = cupy.cuda.get_current_stream(), cupy.cuda.Stream(non_blocking=True)
-    x, outside = cupy.zeros(5, np.float32), side.record()
-    main.begin_capture()
-    with pytest.raises(CUDARuntimeError, match="uncaptured work"):
-        main.wait_event(outside)
-    with pytest.raises(CUDARuntimeError):
-        main.end_capture()
-    main.begin_capture()
-    side.wait_event(main.record())
-    with side:
-        x += 1
-    with pytest.raises(CUDARuntimeError, match="unjoined"):
-        main.end_capture()
-    main.begin_capture()
-    side.wait_event(main.record())
-    with side:
-        x += 1
-    with pytest.raises(standin_memory.RaceError):
-        x += 1
-    main.wait_event(side.record())
-    x += 1
-    graph = main.end_capture()
-    graph.launch(main)
-    graph.launch(main)
-    assert x.get()[0] == 4
-
-
-def test_a_graph_keeps_no_memory_alive(cupy):
-    stream = cupy.cuda.get_current_stream()
-    x = cupy.zeros(5, np.float32)
-    stream.begin_capture()
-    x += 1
-    graph = stream.end_capture()
-    graph.launch(stream)
-    del x
-    with pytest.raises(standin_memory.FreedError):
-        graph.launch(stream)
 
 
 def test_memory_is_poisoned_and_not_given_out_while_another_stream_uses_it(cupy):
@@ -215,41 +149,6 @@ def test_another_cards_memory_needs_peer_access(cupy):
         with pytest.raises(CUDARuntimeError, match="already enabled"):
             cupy.cuda.runtime.deviceEnablePeerAccess(0)
         add(y, x)
-
-
-def test_times_are_those_of_events_that_happened(cupy):
-    stream = cupy.cuda.get_current_stream()
-    begin, x = stream.record(), cupy.zeros(5, np.float32)
-    end = stream.record()
-    with pytest.raises(CUDARuntimeError, match="not ready"):
-        cupy.cuda.get_elapsed_time(begin, end)
-    end.synchronize()
-    assert x.get()[0] == 0 <= cupy.cuda.get_elapsed_time(begin, end)
-    mark = mark_of(stream)
-    mark.synchronize()
-    for pair in (begin, mark), (mark, end):
-        with pytest.raises(CUDARuntimeError, match="invalid resource handle"):
-            cupy.cuda.get_elapsed_time(*pair)
-
-
-ON_ITS_CARD = {
-    "to launch a kernel": lambda stream, **_: standin_cupy.on_stream("launchKernel", None, [], [], stream),
-    "to record an event": lambda stream, event, **_: stream.record(event),
-    "to begin a graph": lambda stream, **_: stream.begin_capture(),
-    "to upload a graph": lambda stream, graph, **_: graph.upload(stream),
-    "to launch a graph": lambda stream, graph, **_: graph.launch(stream),
-}
-
-
-@pytest.mark.parametrize("what", ON_ITS_CARD)
-def test_a_stream_gets_work_where_its_card_is_current(cupy, what):
-    stream, event, x = cupy.cuda.get_current_stream(), cupy.cuda.Event(), cupy.zeros(5, np.float32)
-    graph = capture(stream, lambda: x.fill(1))
-    with cupy.cuda.Device(1), pytest.raises(CUDARuntimeError, match="invalid resource handle"):
-        ON_ITS_CARD[what](stream, graph=graph, event=event)
-    assert x.get()[0] == graph.launches == 0 and not stream.is_capturing()
-    ON_ITS_CARD[what](stream, graph=graph, event=event)
-    assert stream.is_capturing() == (what == "to begin a graph") and graph.launches == (what == "to launch a graph")
 
 
 # How the library gets on.
@@ -337,42 +236,6 @@ def test_a_graph_that_does_something_else_is_found(machine, monkeypatch):
     monkeypatch.setattr(standin_cupy.standin_streams.Graph, "launch", lambda self, stream: None)
     assert not d2l.gpu(0).submit(graphs_work).result()
     assert [trial.why for trial in trials()] == ["RuntimeError: launched 3 times it gives 0.0 to 0.0 instead of 26"]
-
-
-def test_memory_of_a_pool(machine):
-    """The stream that had it gets it again, without a call to CUDA, also while work is recorded.
-
-    Nobody else does, and when the pool is gone, so is what it has.
-    """
-    made = machine(1)
-    import cupy
-
-    one, other = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
-    pool = cupy.cuda.MemoryPool()
-    with cupy.cuda.using_allocator(pool.malloc):
-        with one:
-            first = cupy.zeros(100, np.float32)
-            place = first.data.ptr
-            del first
-            calls = made.calls["malloc"]
-            again = cupy.empty(100, np.float32)
-            assert again.data.ptr == place and made.calls["malloc"] == calls
-            del again
-        with other:
-            assert cupy.empty(100, np.float32).data.ptr != place
-
-        def issue():
-            cupy.empty(100, np.float32).fill(1)
-
-        with one:
-            graph = capture(one, issue)
-            with pytest.raises(CUDARuntimeError, match="not permitted"):
-                capture(one, lambda: cupy.empty(101, np.float32))
-    with one:
-        graph.launch(one)
-        del pool
-        with pytest.raises(standin_memory.FreedError):
-            graph.launch(one)
 
 
 @pytest.mark.parametrize("card", [0, 1])

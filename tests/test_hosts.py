@@ -50,20 +50,6 @@ def processes():
     return subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True).stdout
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["--hosts", "0", "--", "true"], "--hosts is 0; it should be at least 1"),
-        (["--bandwidth", "-5", "--", "true"], "--bandwidth is -5; it should be at least 1"),
-        (["--hosts", "3", "--bandwidth", "9,9", "--", "true"], "--bandwidth is 9,9; it should be at least 1, for all"),
-        (["--hosts", "2", "--"], "give a command to run on the first host, after --"),
-    ],
-)
-def test_wrong_words(words, message):
-    done = subprocess.run([sys.executable, ROOT / "benchmarks" / "hosts.py", *words], capture_output=True, text=True)
-    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
-
-
 @pytest.mark.long
 def test_hosts_have_names_of_their_own_and_leave_nothing_behind(make_hosts):
     with make_hosts(2) as hosts:
@@ -77,21 +63,6 @@ def test_hosts_have_names_of_their_own_and_leave_nothing_behind(make_hosts):
     running.communicate(timeout=MINUTE)
     assert running.returncode != 0 and not folder.exists()
     assert "sleep 54321" not in processes()
-
-
-@pytest.mark.long
-def test_hosts_end_with_who_made_them(make_hosts):
-    """Even when that is killed."""
-    command = [sys.executable, ROOT / "benchmarks" / "hosts.py", "--", "sleep", "54322"]
-    maker = subprocess.Popen(command)
-    end = time.monotonic() + MINUTE
-    while "\nsleep 54322" not in processes() and time.monotonic() < end:
-        time.sleep(0.05)
-    maker.kill()
-    maker.wait(MINUTE)
-    while "\nsleep 54322" in processes():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 WAYS = {

@@ -15,7 +15,6 @@ import d2lmgpu as d2l
 from d2lmgpu import signals
 from d2lmgpu.checkpoints import load_checkpoint
 from d2lmgpu.cli import main
-from d2lmgpu.monitor import stop_on_interrupt
 from d2lmgpu.parallel.step import Step
 from d2lmgpu.training.textbook_steps import TextbookSteps
 
@@ -135,11 +134,6 @@ def test_a_stop_is_wanted_as_a_step_is_submitted(some, k):
     runner.close()
 
 
-def test_ctrl_c_does_what_it_did_after_a_run_without_one(some, sigint):
-    quick(some)
-    assert signal.getsignal(signal.SIGINT) is sigint
-
-
 def test_ctrl_c_does_what_it_did_after_a_run_that_failed(some, sigint):
     with pytest.raises(ZeroDivisionError):
         quick(some, preprocess=lambda X, y, rng: 1 / 0)
@@ -163,42 +157,6 @@ def test_a_second_ctrl_c_interrupts_at_once(some, sigint, monkeypatch):
     assert len(calls) == 4
     monkeypatch.undo()
     assert not quick(some)[0].interrupted  # and another run finds the devices free
-
-
-def test_training_that_began_with_ctrl_c_ignored_is_not_interrupted(some, sigint):
-    """As a shell starts its background jobs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        history, _ = quick(some, callbacks=[Press(1, 3, 4)])
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, sigint)
-    assert not history.interrupted and len(history.train_loss) == 2
-
-
-def test_a_handler_that_was_left_behind_gives_way_to_the_one_before(sigint):
-    """The end of a block may itself be interrupted, so that nobody takes the handler away."""
-    block = stop_on_interrupt()
-    stop = block.__enter__()
-    stop.listening = False
-    with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
-        for _ in range(1000):
-            pass
-    assert not stop.requested and signal.getsignal(signal.SIGINT) is sigint
-    block.__exit__(None, None, None)
-
-
-def test_a_run_whose_end_was_interrupted_leaves_the_devices_free(some, monkeypatch):
-    """`Timeline.__exit__` never gets to its first line."""
-
-    def torn(self, *exception):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("d2lmgpu.timing.Timeline.__exit__", torn)
-        quick(some)
-    assert not quick(some)[0].interrupted
 
 
 class Tell(d2l.Callback):

@@ -98,13 +98,6 @@ def test_all_is_run_by_the_environments_python_into_the_folder(run, tmp_path, ca
         assert logs["gpu_train_processes_ring"].startswith("mpiexec\n")
 
 
-def test_parts(run):
-    python = PYTHON.format(cards=2, fails="nothing")
-    tests, measurements = (steps_of(run(part, part, python=python)) for part in ("tests", "measurements"))
-    assert "gpu_tests" in tests and "gpu_measured" not in tests and "gpu_train_2_nccl" not in tests
-    assert "gpu_tests" not in measurements and "gpu_measured" in measurements and "gpu_train_2_nccl" in measurements
-
-
 def test_what_fails_stops_nothing(run):
     done = run("found", python=PYTHON.format(cards=2, fails="--split zero1"))
     assert done.returncode == 1
@@ -139,27 +132,6 @@ def test_runs_that_learned_the_same(tmp_path, monkeypatch, other, options, code)
     for file, run in zip(files, (one, other), strict=True):
         Path(file).write_text(json.dumps(run))
     assert same_runs.main([*files, *options]) == code
-
-
-def test_nothing_is_written_over(run, tmp_path):
-    python = PYTHON.format(cards=1, fails="nothing")
-    write(tmp_path / "found/gpu_check.json", "measured long ago")
-    done = run("found", python=python)
-    assert done.returncode == 2 and done.stdout == "" and "is not empty: name a new folder" in done.stderr
-    assert [path.name for path in (tmp_path / "found").iterdir()] == ["gpu_check.json"]
-    for arguments in ((), ("one", "two"), ("one", "tests", "three")):
-        done = run(*arguments, python=python)
-        assert done.returncode == 2 and done.stderr.startswith("usage: ") and not (tmp_path / "one").exists()
-
-
-def test_which_python(run, tmp_path):
-    write(tmp_path / "mine/bin/python", PYTHON.format(cards=1, fails="nothing"))
-    mine, python = str(tmp_path / "mine"), PYTHON.format(cards=1, fails="nothing")
-    for number, variables in enumerate([{"VIRTUAL_ENV": mine}, {"PYTHON": "mine/bin/python"}]):
-        run(f"found{number}", "tests", python=python, **variables)
-        assert f"{mine}/bin/python -m d2lmgpu" in (tmp_path / f"found{number}/gpu_check.log").read_text()
-    done = run("none", PYTHON="no-such-python")
-    assert done.returncode == 2 and done.stderr == "no no-such-python here\n"
 
 
 @pytest.mark.long

@@ -1,6 +1,5 @@
 """Arrays of other libraries are taken wherever NumPy's are, unless they are in a GPU's memory."""
 
-import array
 import contextlib
 import time
 
@@ -237,46 +236,6 @@ def test_the_memory_stays_the_same():
     X = images()
     for kind in KINDS.values():
         assert np.shares_memory(as_numpy("x", kind(X)), X)
-
-
-def test_labels_in_an_array_of_python():
-    y = array.array("h", labels().tolist())
-    expected = d2l.evaluate(params(), images(), labels(), two(), TINY)
-    assert d2l.evaluate(params(), images(), y, two(), TINY) == expected
-    np.testing.assert_array_equal(d2l.to_host(d2l.put(y, d2l.cpu(1))), labels())
-    assert [len(part) for part in d2l.split_batch(images(), y, two())[1]] == [4, 3]
-
-
-def test_lists_stay_lists():
-    assert as_numpy("x", [1, 2]) == [1, 2] and as_numpy("x", b"ab") == b"ab" and as_numpy("x", None) is None
-    with pytest.raises(ValueError, match="images are a list"):
-        d2l.predict(params(), images().tolist(), two(), TINY)
-
-
-OPERATIONS = {
-    "arithmetic": lambda a, b: a + b,
-    "NumPy's function": lambda a, b: np.add(b, a),
-    "assignment": lambda a, b: a.__setitem__(0, b[0]),
-    "work": lambda a, b: a.device.run(np.add, a, b),
-    "a layer": lambda a, b: d2l.dense(a, b, b[0]),
-}
-
-
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_arrays_of_other_libraries_are_on_the_host(operation, make_devices):
-    (device,) = make_devices(1)
-    a, b = d2l.put(np.eye(3), device), Tensor(np.eye(3))
-    with pytest.raises(d2l.DeviceMismatchError, match=r"on the host; .* d2l\.put\(x, d2l\.[cg]pu\(0\)\)"):
-        OPERATIONS[operation](a, b)
-
-
-def test_parameters_that_are_still_on_the_host():
-    for kind in (np.asarray, Tensor):
-        host = list(map(kind, d2l.init_params()))
-        with pytest.raises(
-            d2l.DeviceMismatchError, match=r"train_batch: one array is on cpu\(0\) and another on the host"
-        ):
-            d2l.train_batch(lenet_images(), labels(3), [host, host], two(), 0.1)
 
 
 def test_a_virtual_devices_memory_is_not_the_hosts():

@@ -4,7 +4,6 @@ Building takes half a minute, so that only what setup.py does to links is in eve
 """
 
 import configparser
-import email
 import functools
 import importlib.metadata
 import json
@@ -40,12 +39,6 @@ def address():
 def targets(text):
     """Where links and pictures of Markdown lead."""
     return re.findall(r"\]\(([^)\s]+)\)", text)
-
-
-def in_repository(targets):
-    """The paths of the targets that are at the project's address."""
-    found = [re.fullmatch(rf"{address()}/(?:blob|tree|raw)/main/([^#]+)(?:#.*)?", target) for target in targets]
-    return [match[1] for match in found if match]
 
 
 def test_links_of_the_readme_lead_to_the_repository():
@@ -163,34 +156,6 @@ def test_a_wheel_has_all_files_of_the_package(wheel):
     ours = {path for path in ours if "__pycache__" not in path}
     with zipfile.ZipFile(wheel) as archive:
         assert {name for name in archive.namelist() if name.startswith("d2lmgpu/")} == ours
-
-
-@pytest.mark.long
-@pytest.mark.packages
-def test_what_a_package_index_shows(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        about = email.message_from_string(archive.read(name).decode())
-    assert about["Version"] == d2l.__version__ and about["Home-page"] == address()
-    shown = targets(about.get_payload())
-    assert shown and all(target.startswith(("https://", "#")) for target in shown)
-    paths = in_repository(shown)
-    pages = [target.split(", ")[1] for target in about.get_all("Project-URL")]
-    assert len(in_repository(pages)) == len(pages) == 2
-    assert len(paths) == len(
-        [target for target in targets((ROOT / "README.md").read_text("utf-8")) if not re.search("^#|:", target)]
-    )
-    assert all((ROOT / path).exists() for path in (*paths, *in_repository(pages)))
-
-
-@pytest.mark.long
-@pytest.mark.packages
-def test_the_tests_of_an_sdist(source, run):
-    """All can be collected, so that they find what they read; some of those that read much of the repository pass."""
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    run(source, *pytest, "--collect-only", PYTHONPATH=str(source))
-    some = [f"tests/test_{name}.py" for name in ("architecture", "pages", "shipped", "recorded_figures", "settings")]
-    assert re.search(r"\d+ passed", run(source, *pytest, *some, PYTHONPATH=str(source)))
 
 
 @pytest.mark.long

@@ -158,28 +158,6 @@ def test_preprocessing_is_called_once_a_minibatch(make_devices, rng, k):
     assert (X.tobytes(), y.tobytes()) == before
 
 
-@LONG_ON_STANDIN
-def test_training_gives_each_minibatch_its_own_numbers(make_devices, small):
-    drawn = []
-
-    def spy(X, y, rng):
-        drawn.append((len(X), rng.random()))
-        return X, y
-
-    history, _ = quick(make_devices(2), small, batch_size=250, seed=5, preprocess=spy)
-    sizes = [250, 250, 100]
-    assert drawn == [(n, batch_rng(5, epoch, number).random()) for epoch in (0, 1) for number, n in enumerate(sizes)]
-    without = quick(make_devices(2), small, batch_size=250, seed=5, graphs=False)
-    assert history.train_loss == without.history.train_loss
-
-
-def test_no_two_streams_of_numbers_are_the_same():
-    """Of minibatches, of the order of epochs, of the initial weights."""
-    streams = [batch_rng(seed, epoch, number) for seed in (0, 1) for epoch in (0, 1) for number in (0, 1)]
-    streams += [np.random.default_rng(0), np.random.default_rng(np.random.SeedSequence(0, spawn_key=(0,)))]
-    assert len({rng.integers(2**60) for rng in streams}) == len(streams)
-
-
 @pytest.mark.parametrize("k", [3, *long(8)])
 def test_k_devices_equal_one_with_random_preprocessing(make_devices, rng, k):
     """In float64: 21 images in minibatches of 5, the last of one image."""

@@ -1,6 +1,5 @@
 """The devices of several processes, on one machine or on many; MPI carries the messages between the processes."""
 
-from .communicator import HangError as HangError
 from .gather import add_gather as add_gather, gather as gather, rows_of as rows_of, unite as unite
 from .launch import NoDeviceError as NoDeviceError, begin_together as begin_together
 from .measure import measure_across as measure_across

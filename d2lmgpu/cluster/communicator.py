@@ -32,10 +32,6 @@ def most_tags(comm):
     return MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # Open MPI does not give it for other communicators
 
 
-class HangError(RuntimeError):
-    """Another process did not arrive or did not answer. Raised only in interactive processes (`ending.lives_on`)."""
-
-
 class Waiting(NamedTuple):
     """A wait: when it began (``since``, from `time.monotonic`), its ``order``, and ``what`` it is for.
 
@@ -55,16 +51,17 @@ def sleep_after(waited):
 
 
 class Communicator:
-    """The current waits in a communicator, and the error that ends all waiting.
+    """The current waits in a communicator.
 
     ``comm`` is a communicator of mpi4py, a stand-in, or None if only `wait_in` is used. ``heard[rank]`` is the time of
     the last message from that rank.
     """
 
     def __init__(self, comm, heard):
-        self.comm, self.heard, self.error = comm, heard, None
+        self.comm, self.heard = comm, heard
+        self.error = None  # ends all waiting: of a step of a plan that has failed in this process
+        self.left_behind = []
         self.collectives = 0  # so far; the same in every process
-        self.left_behind = []  # exchanges that failed with messages under way, kept so that their memory is not freed
         self._waits = {}
 
     @property
@@ -80,8 +77,7 @@ class Communicator:
         return first._replace(since=min(waiting.since for waiting in waits))
 
     def begin(self):
-        """Count a collective that begins, and return its number; raise the error of `give_up`, if there is one."""
-        self.look()
+        """Count a collective that begins, and return its number."""
         self.collectives += 1
         return self.collectives
 
@@ -90,7 +86,9 @@ class Communicator:
         with self.wait_in(what, order):
             begin = time.monotonic()
             while not request.Test():
-                self.look()
+                if self.error is not None:
+                    self.left_behind.append((request, what))  # MPI may still use their memory
+                    raise self.error
                 waited = time.monotonic() - begin
                 yield_core() if waited < SPIN else time.sleep(sleep_after(waited))
 
@@ -100,15 +98,6 @@ class Communicator:
 
         with self.wait_in("MPI_Allreduce", (self.begin(), 0)):
             self.comm.Allreduce(MPI.IN_PLACE, array, MPI.SUM)
-
-    def give_up(self, error):
-        """Make every `wait`, current or later, raise this error; a library's function, however, keeps waiting."""
-        self.error = self.error or error
-
-    def look(self):
-        """Raise the error that `give_up` was given, if any."""
-        if self.error is not None:
-            raise self.error
 
     @contextlib.contextmanager
     def wait_in(self, what, order=(0, 0)):

@@ -7,7 +7,6 @@ import sys
 import time
 
 from ..devices.errors import message_of, one_line
-from ..devices.packages import ipython
 from .supervisor import report
 
 GRACE = 2.0
@@ -26,20 +25,9 @@ def unless_all_failed(comm, host, error, code=2):
         time.sleep(0.01)
 
 
-def lives_on():
-    """Whether this process is interactive (prompt, notebook kernel, ipyparallel engine), so errors do not end it."""
-    return hasattr(sys, "ps1") or bool(sys.flags.interactive) or bool(ipython())
-
-
 def end_together(comm, leave, host):
-    """From now on an uncaught error in this process ends all of them; ``leave`` is called when its program ends.
-
-    An error in an interactive process (`lives_on`) does not end the others. If they are interactive, too, and wait for
-    this process, their waits end with a `HangError`.
-    """
+    """From now on an uncaught error in this process ends all of them; ``leave`` is called when its program ends."""
     atexit.register(leave)
-    if lives_on():
-        return
     show = sys.excepthook
 
     def end_all(kind, error, trace):

@@ -1,8 +1,14 @@
 """Carry out one process's part of a collective: messages between its virtual devices and those of other processes.
 
-One thread does this for all devices of the process, one instruction after the other (instructions.py). Messages are
-sent straight from the arrays. They are received straight into an array if they replace elements that no other action of
-the phase uses, and otherwise into a buffer.
+One thread does this for all devices of the process, phase by phase (part.py). Messages are sent straight from the
+arrays. They are received straight into an array if they replace its elements, and otherwise into a buffer, from which
+they are added. In a ring of two processes, with a device and four elements each, rank 0 does the following:
+
+    begin to send 2:4 to device 1
+    receive 0:2 of device 1 into the buffer, add it to 0:2
+    begin to send 0:2 to device 1
+    wait until 2:4 has left, receive 2:4 of device 1 into the array
+    wait until 0:2 has left
 """
 
 import functools
@@ -13,12 +19,7 @@ import numpy as np
 from ..collectives.execute import do_action
 from ..devices.records import timed
 from ..spans import span
-from .instructions import AHEAD, instructions_of
 from .staging import endpoint
-
-PIECE = 2**21
-"""Bytes of the pieces in which long messages travel. Pieces are small, so that a piece is still in a cache when it is
-added, but not too small, since each one has to be waited for."""
 
 
 class Exchange:
@@ -33,8 +34,6 @@ class Exchange:
         self.where, self.part, self.places, self.dtype = where, part, places, dtype
         self.communicator, self.order, self.first_tag = communicator, order, first_tag
         self.devices = {i: endpoint(device) for i, device in zip(part.mine, devices, strict=True)}
-        self.instructions = instructions_of(part, dtype.itemsize, PIECE)
-        self.requests = [None] * len(self.instructions)  # MPI's requests, by the number of the "send" or "receive"
         here = dict(zip(part.mine, devices, strict=True))
         self.records = part.note([here.get(i, place) for i, place in enumerate(places)], dtype.itemsize)
 
@@ -43,77 +42,82 @@ class Exchange:
 
         Runs on the thread of one of the process's devices, when all of them have reached this work in their queues.
         """
-        self.arrays = dict(zip(self.part.mine, arrays, strict=True))
-        self._stores = {(device, "array"): array for device, array in self.arrays.items()}
+        part, self.arrays = self.part, dict(zip(self.part.mine, arrays, strict=True))
         if self.order is None:
             self.order = self.communicator.begin()
-        self.communicator.look()
-        try:
-            # inf - inf is allowed, see parallel/loss_scale.py
-            with span("allreduce", list(self.devices.values())), np.errstate(invalid="ignore"):
-                for instruction in self.instructions:
-                    action = instruction.action  # None for a mere wait
-                    timed(self.records.get(action and action.number), self.do, instruction)
-        except BaseException:  # cancel what has not come, and keep the memory of messages that may still be under way
-            for instruction, request in zip(self.instructions, self.requests, strict=True):
-                if instruction.kind == "receive" and request is not None and not request.Test():
-                    request.Cancel()
-            self.communicator.left_behind.append(self)
-            raise
+        self.under_way = []  # sends that nobody has waited for: device, action, and what `_wait` takes
+        done = dict.fromkeys(part.mine, 0)
+        # inf - inf is allowed, see parallel/loss_scale.py
+        with span("allreduce", list(self.devices.values())), np.errstate(invalid="ignore"):
+            for device in done:
+                self._send(device, 0)
+            for device, phase in part.program.order:
+                if device in done:
+                    for action in phase.actions:
+                        timed(self.records.get(action.number), self._act, device, action)
+                    done[device] += 1
+                    self._send(device, done[device])
+            for device in done:
+                self._let_go(device, 0, self.arrays[device].size)
 
-    def do(self, instruction):
-        """Do an `Instruction`."""
-        for number in instruction.waits:
-            self._wait(self.instructions[number])
-        number, kind, device, action, start, stop, peer, *_ = instruction
-        if kind == "send":
-            message = self.arrays[device][start:stop].view(np.uint8)
+    def _send(self, device, count):
+        """Begin to send what others need of a device that has done ``count`` phases."""
+        for peer, action in self.part.sends.get((device, count), ()):
+            message = self.arrays[device][action.start : action.stop].view(np.uint8)
             to = self.part.owners[peer], self.first_tag + action.number
-            self.requests[number] = self.communicator.comm.Isend(message, *to)
-        elif kind == "receive":
-            sender = self.part.owners[peer], self.first_tag + action.number
-            self.requests[number] = self.communicator.comm.Irecv(self._room(instruction).view(np.uint8), *sender)
-        elif kind == "act":
-            stage = self._store(device, "stage") if action.kind != "direct" else None
-            do_action(action, device, self.devices, self.arrays, stage, None)
-        elif kind == "add":
-            target = self.arrays[device][start:stop]
-            np.add(target, self._room(instruction), out=target)
-        elif kind == "copy":
-            np.copyto(self.arrays[device][start:stop], self._room(instruction))
+            request = timed(self.records.get(action.number), self.communicator.comm.Isend, message, *to)
+            self.under_way.append((device, action, (request, device, peer, action, f"{self.places[peer]} to take ")))
 
-    def _wait(self, instruction):
-        """Wait until the message of a "receive" has arrived, or that of a "send" has left."""
-        request = self.requests[instruction.number]
-        if not request.Test():
-            order = self.order, instruction.action.number
-            self.communicator.wait(request, functools.partial(self.missing, instruction), order)
-        if instruction.kind == "receive":
-            self.communicator.heard[self.part.owners[instruction.peer]] = time.monotonic()
-
-    def _room(self, instruction):
-        """The part of a flat array into which the message is received."""
-        store, size = self._store(instruction.device, instruction.where), instruction.stop - instruction.start
-        return store[instruction.place : instruction.place + size]
-
-    def _store(self, device, where):
-        """A device's flat array for ``where``: its own "array", the program's "stage", or the buffer for "messages"."""
-        store = self._stores.get((device, where))
-        if store is None:
-            size = self.part.program.stage_sizes[device] if where == "stage" else AHEAD * (PIECE // self.dtype.itemsize)
-            size = max(size, AHEAD)
-            if where == "messages" and self.devices[device].accounting is not None:  # not counted in its memory
-                store = np.empty(size, self.dtype)
+    def _act(self, device, action):
+        """Do an action of a device."""
+        target = self.arrays[device][action.start : action.stop]
+        size = self.part.program.stage_sizes[device]
+        stage = self.devices[device].buffer("stage", size, self.dtype) if size else None
+        if action.kind == "fetch" and self.part.is_remote(action.source):
+            self._receive(device, action, stage[action.stage : action.stage + target.size])
+        elif action.kind == "direct" and self.part.is_remote(action.source):
+            if action.op == "copy":
+                self._let_go(device, action.start, action.stop)
+                self._receive(device, action, target)
             else:
-                store = self.devices[device].buffer(where, size, self.dtype)
-            self._stores[device, where] = store
-        return store
+                message = self._buffer(device)[: target.size]
+                self._receive(device, action, message)
+                self._let_go(device, action.start, action.stop)
+                np.add(target, message, out=target)
+        else:
+            if action.kind != "fetch":
+                self._let_go(device, action.start, action.stop)
+            do_action(action, device, self.devices, self.arrays, stage, None)
 
-    def missing(self, instruction):
-        """What a "send" or "receive" that is not done yet waits for, in words, and the rank at the other end."""
-        action, place = instruction.action, self.places[instruction.peer]
+    def _receive(self, device, action, room):
+        """Receive a message of another process into a flat array, and wait for it."""
+        rank = self.part.owners[action.source]
+        request = self.communicator.comm.Irecv(room.view(np.uint8), rank, self.first_tag + action.number)
+        self._wait(request, device, action.source, action, "")
+        self.communicator.heard[rank] = time.monotonic()
+
+    def _let_go(self, device, start, stop):
+        """Wait until the device's elements from ``start`` to ``stop`` have left, wherever they are sent."""
+        for send in list(self.under_way):
+            sender, action, request = send
+            if sender == device and action.start < stop and start < action.stop:
+                self._wait(*request)
+                self.under_way.remove(send)
+
+    def _wait(self, request, device, peer, action, taking):
+        if not request.Test():
+            missing = functools.partial(self._missing, device, peer, action, taking)
+            self.communicator.wait(request, missing, (self.order, action.number))
+
+    def _buffer(self, device):
+        """A device's flat array for a message that is to be added; its memory limit does not count it."""
+        if self.devices[device].accounting is not None:
+            return np.empty(self.part.longest, self.dtype)
+        return self.devices[device].buffer("messages", self.part.longest, self.dtype)
+
+    def _missing(self, device, peer, action, taking):
+        """What a device waits for, in words, and the rank at the other end; ``taking``: the words for a send."""
         step, steps = self.part.step_of(action.number), len(self.part.program.steps)
-        elements = f"elements {instruction.start} to {action.stop}"
-        what = f"{place} to take {elements}" if instruction.kind == "send" else f"{elements} of {place}"
-        where = f"{self.places[instruction.device]} waits in {self.where(instruction.device)}, step {step} of {steps}"
-        return f"{where}, for {what}", self.part.owners[instruction.peer]
+        what = f"{taking}elements {action.start} to {action.stop}" + ("" if taking else f" of {self.places[peer]}")
+        where = f"{self.places[device]} waits in {self.where(device)}, step {step} of {steps}"
+        return f"{where}, for {what}", self.part.owners[peer]

@@ -11,7 +11,9 @@ process sees only its own. Processes in containers may see one card under two ho
 one name. So each card is recognised by its own identity (`identities_of_cards`). Lower ranks choose first.
 """
 
+import contextlib
 import os
+import signal
 import socket
 import sys
 
@@ -20,7 +22,7 @@ from ..devices.discovery import identities_of_cards
 from ..devices.packages import in_a_clone, optional
 from .library import share_one_heap
 from .rendezvous import rendezvous
-from .supervisor import LAUNCHERS, SILENT, supervise, tell
+from .supervisor import LAUNCHERS, supervise
 
 
 def started_together():
@@ -47,14 +49,26 @@ _world = None
 """The communicator that `find_world` made; None before, and in a process that was started alone."""
 
 
+@contextlib.contextmanager
+def alarm(after):
+    """A signal ends the process if the block takes longer than ``after`` seconds, even if Python's lock is held."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, after)
+    try:
+        yield
+    finally:
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def find_world(patience):
     """A communicator of all processes, for this package's messages alone; None for a process that was started alone.
 
-    All processes call this. At the first call, the supervisor ends the job if MPI has not connected all of them after
+    All processes call this. At the first call, SIGALRM ends this process if MPI has not connected all of them after
     ``patience`` seconds (at least `START`), and this process ends the job if another one does not get here in time.
 
     Raises DeviceError if several processes were started, but there is no MPI, or it does not connect them, or it does
-    not let several threads call it at the same time. Raises HangError as `rendezvous` does.
+    not let several threads call it at the same time.
     """
     global _world
     count, name = started_together()
@@ -62,9 +76,8 @@ def find_world(patience):
         return None
     if _world is not None:
         return _world
-    tell(patience=max(patience, START), doing="waited for all others to begin with MPI")
-    MPI, why = optional("mpi4py.MPI")
-    tell(patience=float("inf"), doing=SILENT)
+    with alarm(max(patience, START)):
+        MPI, why = optional("mpi4py.MPI")
     if MPI is None:
         raise DeviceError(
             f"cluster: {count} processes were started together ({name}), but cannot talk to each other: mpi4py.MPI "
@@ -112,7 +125,6 @@ def own_devices(world, count, patience):
             f"rank {world.rank} ({socket.gethostname()}) does not compute: it finds {found}, and others have some; "
             "start as many processes as there are GPUs, or tell which devices to take, such as --devices cpu:0"
         )
-    tell(rank=computing.rank)
     return [gpu(i) for i in mine], computing
 
 

@@ -104,10 +104,8 @@ class Cluster(Group):
 
     def schedules(self, algorithm):
         """The function of k and n that makes an algorithm's schedules; ``algorithm`` is a name or such a function."""
-        return self._by_process if algorithm == "hierarchical" and self.size > 1 else schedules_of(algorithm)
-
-    @property
-    def _by_process(self):
+        if algorithm != "hierarchical" or self.size == 1:
+            return schedules_of(algorithm)
         numbers = range(len(self))
         groups = [[i for i in numbers if self.owners[i] == rank] for rank in range(self.size)]
         return functools.partial(hierarchical, groups=groups)
@@ -186,8 +184,7 @@ def as_cluster(devices):
 
 
 _clusters = {}
-"""The clusters made so far. The key contains, from each process, its request and how many of its clusters ended in a
-hang, so after a hang the same request makes a new cluster."""
+"""The clusters made so far, by the requests of all processes."""
 
 _computing = None
 """What `own_devices` found: the communicator of the processes that have devices, or the NoDeviceError that it raised in
@@ -205,8 +202,7 @@ def cluster(devices: int | Sequence = 1, patience=PATIENCE) -> Cluster:
 
     Raises ValueError for invalid ``devices``, and in all processes if they run different versions of this package.
     Raises DeviceError if the processes cannot find each other, and NoDeviceError in a process that gets no GPU while
-    others have one; the others compute without it. In an interactive process (a prompt, a notebook's kernel, an
-    ipyparallel engine) waiting too long raises a HangError instead.
+    others have one; the others compute without it.
     """
     global _computing
     patience = float(check_number("patience", patience, above=0))
@@ -222,8 +218,7 @@ def cluster(devices: int | Sequence = 1, patience=PATIENCE) -> Cluster:
         if by_number and isinstance(_computing, NoDeviceError):
             raise _computing
         world = _computing if by_number and _computing else world
-        hangs = sum(each.watch.hung for each in _clusters.values())
-        key = tuple(rendezvous(world, (repr(key), hangs), patience))  # the same in all processes
+        key = tuple(rendezvous(world, repr(key), patience))  # the same in all processes
     if key not in _clusters:
         mine = devices
         if by_number:

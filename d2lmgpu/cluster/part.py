@@ -39,6 +39,27 @@ class ProcessPart:
         """Whether the device belongs to another process."""
         return self.owners[device] != self.rank
 
+    @functools.cached_property
+    def sends(self):
+        """The sends to begin when a device of this process has done ``count`` phases, a dict by (device, count).
+
+        Its values are lists of pairs: the destination, in another process, and its `Action`.
+        """
+        sends = {}
+        for device, phase in self.program.order:
+            counts = dict(phase.waits)
+            for action in phase.actions if self.is_remote(device) else ():
+                if action.kind != "apply" and not self.is_remote(action.source):
+                    sends.setdefault((action.source, counts[action.source]), []).append((device, action))
+        return sends
+
+    @functools.cached_property
+    def longest(self):
+        """The most elements of a message from another process."""
+        mine = [phase for device, phase in self.program.order if not self.is_remote(device)]
+        received = [action for phase in mine for action in phase.actions if self.is_remote(action.source)]
+        return max((action.stop - action.start for action in received), default=0)
+
     def step_of(self, number):
         """The step, from 1, to which a transfer belongs."""
         ends = itertools.accumulate(map(len, self.program.steps))

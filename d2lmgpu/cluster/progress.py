@@ -54,7 +54,7 @@ class ProgressThread(Communicator):
         """End all waiting with ``error``. Messages under way may still arrive, so their memory is kept."""
         with self._lock:
             told = self.error is not None
-            super().give_up(error)
+            self.error = self.error or error
         self._called.set()  # the thread ends
         for _, event, failed in list(self._under_way):
             if not told:

@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 from ..arguments import plain, shortened
-from .communicator import HangError, most_tags
-from .ending import end, lives_on
+from .communicator import most_tags
+from .ending import end
 
 PATIENCE = 120.0
 """Seconds for which a process waits for another one, by default."""
@@ -19,20 +19,16 @@ PATIENCE = 120.0
 GLANCE = 0.001
 """Seconds between two looks at what has arrived."""
 
-_unsent = []
-"""Requests for messages that were under way when this process gave up. They are kept so that the memory of the messages
-is not freed."""
-
 
 def rendezvous(world, here, patience, where="d2l.cluster()"):
     """An all-gather with a time limit: return a list, by rank, of what all processes give as ``here``.
 
     All processes call this in the same order. If nothing new arrives for ``patience`` seconds, an error text names the
-    missing processes and the place ``where`` the others wait, and all processes end; an interactive process
-    (`lives_on`) raises a HangError instead. A process that has not taken this one's message also counts as missing. The
-    messages have the two largest tags, since the program may use the communicator for other messages.
+    missing processes and the place ``where`` the others wait, and all processes end. A process that has not taken this
+    one's message also counts as missing. The messages have the largest tag, since the program may use the communicator
+    for other messages.
     """
-    come, withdrawn = most_tags(world), most_tags(world) - 1
+    come = most_tags(world)
     others = [rank for rank in range(world.size) if rank != world.rank]
     sent, found = {rank: world.isend(here, rank, come) for rank in others}, {world.rank: here}
     give_up = time.monotonic() + patience
@@ -42,15 +38,9 @@ def rendezvous(world, here, patience, where="d2l.cluster()"):
             if rank not in found and world.iprobe(rank, come):
                 found[rank] = world.recv(source=rank, tag=come)
                 give_up = time.monotonic() + patience
-            if rank in found and world.iprobe(rank, withdrawn):
-                del found[rank]
-                world.recv(source=rank, tag=withdrawn)
         if time.monotonic() > give_up:
             names = " and ".join(f"rank {rank}" for rank in missing)
             text = f"{names} did not join rank {world.rank} at {where} within {patience:g} s"
-            if lives_on():
-                _unsent.extend([*sent.values(), *(world.isend(None, rank, withdrawn) for rank in others)])
-                raise HangError(text)
             if world.rank > min({*range(world.size)} - {*missing}):
                 time.sleep(2)  # the lowest rank that is here reports it and ends all
             end(world, f"{text}; the job ends")
@@ -64,7 +54,7 @@ def agree(comm, what, patience=PATIENCE, where="the comparison of what they run"
     ``comm`` is MPI's communicator of all processes. All of them call this in the same order; one that does not do so
     within ``patience`` seconds is named, and the job ends.
 
-    Raises ValueError in every process, naming what differs and on which ranks, and HangError as `rendezvous` does.
+    Raises ValueError in every process, naming what differs and on which ranks.
     """
     here = {name: repr(plain(value)) for name, value in what.items()}
     told = rendezvous(comm, here, patience, where)

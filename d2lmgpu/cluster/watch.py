@@ -8,22 +8,17 @@ the job. All processes that wait report at about the same time:
     rank 0   has waited 120 s for rank 3 ──► reports which elements of rank 3 are missing
     rank 2   is waited for, and does not wait itself: look there
 
-The watch does not use MPI, so it also works while all other threads are in functions of MPI that do not return. It also
-shows the process's supervisor that the process is running.
+The watch does not use MPI, so it also works while all other threads are in functions of MPI that do not return.
 """
 
 import threading
 import time
 
 from . import ending
-from .communicator import HangError
-from .supervisor import report, tell
+from .supervisor import report
 
 LOOK = 0.2
 """Seconds between two checks."""
-
-HANG = "this cluster ends (call d2l.cluster() in all processes for a new one)"
-"""The consequence of a hang where the processes live on."""
 
 
 class Watch:
@@ -37,13 +32,11 @@ class Watch:
         self.comm, self.patience = comm, patience
         self.here = f"rank {comm.rank} ({hosts[comm.rank]})"
         self.heard = [time.monotonic()] * comm.size
-        self.hung = False
         self._over = threading.Event()
 
     def begin(self, communicators):
         """Watch these communicators from now on."""
         self.communicators = list(communicators)
-        tell(patience=self.patience)
         threading.Thread(target=self._run, name="d2lmgpu cluster watch", daemon=True).start()
 
     def leave(self):
@@ -55,41 +48,25 @@ class Watch:
                 told = True
             time.sleep(0.01)
         self._over.set()
-        tell(patience=float("inf"))
 
     def _run(self):
         since, looks = None, 0  # the time is counted in looks, since a job may be stopped as a whole, and continue
         while not self._over.wait(LOOK):
-            tell()
             waiting, before = self.longest(), since
             since = waiting and waiting.since
             looks = looks + 1 if since == before else 0
             if waiting and looks * LOOK > self.patience:
-                self._end(waiting)
+                ending.end(self.comm, self.explain(waiting))
 
     def longest(self):
         """The longest of the waits in this process, a `Waiting`, or None."""
         waits = [each.waiting for each in self.communicators]
         return min(filter(None, waits), key=lambda waiting: waiting.since, default=None)
 
-    def _end(self, waiting):
-        """Report the wait, and end the job; if the processes are interactive, only end the waits in this one.
-
-        A wait in a library's collective function can only be ended with the job.
-        """
-        if not ending.lives_on() or isinstance(waiting.what, str):
-            ending.end(self.comm, self.explain(waiting))
-        self.hung = True
-        for communicator in self.communicators:
-            communicator.give_up(HangError(self.explain(waiting, HANG)))
-
-    def explain(self, waiting, then="the job ends"):
-        """In words, what a device of this process waits for, and when the rank that it waits for was last heard from.
-
-        ``then``: what happens now.
-        """
+    def explain(self, waiting):
+        """In words, what this process waits for, and when the rank that it waits for was last heard from."""
         now = time.monotonic()
-        begin = f"after {now - waiting.since:.1f} s of waiting {then}: "
+        begin = f"after {now - waiting.since:.1f} s of waiting the job ends: "
         if isinstance(waiting.what, str):
             return f"{begin}{self.here} waits in {waiting.what}"
         text, rank = waiting.what()

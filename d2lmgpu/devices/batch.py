@@ -27,6 +27,8 @@ class Batch:
     are done at once.
     """
 
+    errors = None  # those of a `FailFastBatch`
+
     def __init__(self):
         self._tasks, self._after = [], {}
 
@@ -46,7 +48,7 @@ class Batch:
         The events that the devices were to wait for hold back only the stream of the device whose thread does the work.
         """
         after = [event for device in devices for event in self._after.pop(device, ())]
-        task = Task(tuple(devices), function, args, after)
+        task = Task(tuple(devices), function, args, after, errors=self.errors)
         if not is_inside(devices, task):
             self._tasks.append(task)
         return task
@@ -80,28 +82,13 @@ class Batch:
 class FailFastBatch(Batch):
     """A batch that fails as a whole: once there is an error in ``errors``, no part of it begins.
 
-    ``errors``: a list, to which the first part that fails adds its error; several batches may share it.
+    ``errors``: a list, to which a part that fails adds its error, also if it fails while it waits for an event; several
+    batches may share it.
     """
 
     def __init__(self, errors):
         super().__init__()
         self.errors = errors
-
-    def submit_to_all(self, devices, function, *args):
-        """As in `Batch`."""
-        task = super().submit_to_all(devices, self.do, function, *args)
-        task.asked = True  # `check` raises its error
-        return task
-
-    def do(self, function, *args):
-        """Called on a device: do a part, if no part has failed."""
-        if self.errors:
-            return None
-        try:
-            return function(*args)
-        except BaseException as error:
-            self.errors.append(error)
-            raise
 
     def check(self):
         """Raise the first error."""

@@ -1,4 +1,4 @@
-"""How a new process starts; and devices in a forked one, with a copy of the parent's memory, but only one thread.
+"""Devices in a forked process, which has a copy of the parent's memory, but only one thread.
 
 Queues and locks are renewed there. Work that was under way stays with the parent: in the child its tasks fail, so that
 waiting for them ends. CPUs need nothing else. CUDA does not survive a fork, so a child cannot use GPUs.

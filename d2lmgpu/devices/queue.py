@@ -133,7 +133,7 @@ class Queue:
 
     def do(self, task):
         """Do a task. It is marked as done last of all, so a thread that waited for it finds it gone from the queue."""
-        result, task.error = self._outcome(task.after, task.function, task.args)
+        result, task.error = self._outcome(task)
         try:
             if task.error is not None:
                 for device in task.devices:
@@ -143,13 +143,16 @@ class Queue:
                 self.tasks.popleft()
             task.finish(result, task.error)
 
-    def _outcome(self, awaited, function, args):
+    def _outcome(self, task):
+        """Do the work; return its result and its error. An error in what comes before the work counts as its own."""
         try:
             self.prepare()
-            for event in awaited:
+            for event in task.after:
                 self.await_event(event)
-            return function(*args), None
+            return (None if task.errors else task.function(*task.args)), None
         except BaseException as error:
+            if task.errors is not None:
+                task.errors.append(error)
             return None, error
 
     def after_fork(self):

@@ -28,11 +28,10 @@ class Task:
 
     A task without devices is a mere event, which the program completes by `finish`. ``places``: the devices for which a
     GPU's later work waits if this task fails. They are ``devices`` unless they are given, as they are for a mere event.
+    ``errors``: the list of a `FailFastBatch`, to which an error is added, and with which no work begins after an error.
     """
 
-    asked = False  # whether the result was requested: then its caller gets the error, if there is one
-
-    def __init__(self, devices=(), function=None, args=(), after=(), places=None):
+    def __init__(self, devices=(), function=None, args=(), after=(), places=None, errors=None):
         self.value = self.error = None
         self._is_done = False
         self._callbacks, self._bells = collections.deque(), collections.deque()
@@ -40,6 +39,8 @@ class Task:
         self.places = devices if places is None else places
         self.submitted = moment()
         self.after = after  # events that must be done before it begins
+        self.errors = errors
+        self.asked = errors is not None  # whether the result was requested: then its caller gets the error, if any
         self.arrivals = itertools.count(1) if len(devices) > 1 else None  # counts the devices that have reached it
 
     def __repr__(self):

@@ -46,7 +46,7 @@ def train_batch(
     them get the loss of the whole batch.
 
     The step is submitted to the devices as a whole: if it is interrupted, either all or none of it is done, and steps
-    from several host threads run one after the other. If a device fails, no parameters change.
+    from several host threads run one after the other. If a device cannot compute its gradients, no parameters change.
 
     Raises ValueError for arguments that do not fit together, for labels that are not classes, and for an empty batch;
     DeviceMismatchError for arrays that are on wrong devices.

@@ -95,7 +95,7 @@ class Replica:
 
 
 class Step:
-    """One training step. An interrupt leaves all of it done, or none; a device's error changes no parameters anywhere.
+    """One training step. An interrupt leaves all or none of it done; if a device cannot compute, no parameters change.
 
     - ``batch_size``: the number of examples on all ``devices``, a `Group`, together
     - ``algorithm``: what sums gradients, as `add_allreduce` takes it; ``flat``: whether all of them are one message

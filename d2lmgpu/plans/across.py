@@ -21,7 +21,7 @@ import time
 
 import numpy as np
 
-from ..cluster import Across, HangError, add_gather, agree
+from ..cluster import Across, add_gather, agree
 from ..cluster.communicator import most_tags
 from ..cluster.exchange import Exchange
 from ..cluster.part import part_of
@@ -44,8 +44,6 @@ class AcrossProcesses:
 
     def __init__(self, plan, everybody, actions, params):
         self.everybody, self.progress = everybody, everybody.progress
-        if isinstance(self.progress.error, HangError):  # its message says what to do
-            raise self.progress.error
         if self.progress.error is not None:
             raise ValueError("a step across processes has failed in this process; restart all processes")
         self.count, self.first_tags, tags = len(actions) + 2, {}, 0
