@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 
