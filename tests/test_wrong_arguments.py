@@ -210,7 +210,7 @@ def test_one_picture_is_a_list_of_one(folder, monkeypatch):
 
 def test_one_is_a_list_of_one(folder, tmp_path):
     data, counts = (images(), labels(), images(), labels()), Counts()
-    result = d2l.train(d2l.cpu(0), data=data, network=TINY, epochs=2, callbacks=counts, progress=False)
+    result = d2l.train(d2l.cpu(0), data=data, network=TINY, num_epochs=2, callbacks=counts, progress=False)
     assert counts.epochs == 2
     d2l.plot_history(result)
     rows = d2l.sweep({"network": TINY, "num_epochs": 1}, data=data, mode="sequential", progress=False)
