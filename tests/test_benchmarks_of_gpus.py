@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import long
 from test_cuda_program import TINY_NETWORK
 from test_gpu_rules import machine  # noqa: F401
 
@@ -29,8 +30,7 @@ def script(machine, monkeypatch):  # noqa: F811
     return measure_gpu
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("cards", [1, 2])
+@pytest.mark.parametrize("cards", [1, *long(2)])
 def test_each_kernel_of_a_step(script, tmp_path, monkeypatch, capsys, cards):
     """On two cards each has half of the images, and only the kernels of an allreduce more."""
     module, file = script, tmp_path / "measured.json"

@@ -54,7 +54,7 @@ def same(run, expected, tolerance):
 
 
 @pytest.mark.parametrize("k", [2, *long(1, 3)])
-@pytest.mark.parametrize("more", [{}, SPLITS["data"], *long({"overlap": True}, {"flat": False, "split": "data"})])
+@pytest.mark.parametrize("more", [{}, SPLITS["data"], *long({"overlap": True})])
 def test_data_parallelism(make_gpus, rng, more, k):  # noqa: F811
     given = settings(rng, optimizer="momentum")
     same(d2l.train(make_gpus(k), **given, **more), d2l.train([d2l.cpu(0)], **given), 2e-5)

@@ -42,7 +42,7 @@ COMMANDS = {
     "check": ["devices", "--check"],
     "ring": TRAIN,
     "nccl": [*TRAIN, "--allreduce", "nccl"],
-    "overlap": [*TRAIN, *"--allreduce nccl --overlap --network lenet-bn --batch-statistics synchronised".split()],
+    "overlap": [*TRAIN, *"--allreduce nccl --overlap --network lenet-bn".split()],
     "allreduce": ["allreduce", "--devices", "2", "--sizes", "4K", "--algorithms", "ring,nccl"],
     "layers": [*TRAIN, "--split", "layers", "--micro-batches", "2"],
     "channels": [*TRAIN, "--split", "channels"],
