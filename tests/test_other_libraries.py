@@ -249,7 +249,7 @@ def test_labels_in_an_array_of_python():
 
 def test_lists_stay_lists():
     assert as_numpy("x", [1, 2]) == [1, 2] and as_numpy("x", b"ab") == b"ab" and as_numpy("x", None) is None
-    with pytest.raises(ValueError, match="images are a list"):
+    with pytest.raises(ValueError, match="images is .*; it should be an array"):
         d2l.predict(params(), images().tolist(), two(), TINY)
 
 

@@ -202,9 +202,9 @@ def test_one_picture_is_a_list_of_one(folder, monkeypatch):
         TRAINED.read(Path().glob("*.jpg"))
     with pytest.raises(OSError, match="No such file or directory: 'none.png'"):
         TRAINED.read("none.png")
-    with pytest.raises(ValueError, match="images are a str; .*; Model.read makes one of files"):
+    with pytest.raises(ValueError, match=r"images is 'pictures.*; it should be an array \(N, C, H, W\)"):
         TRAINED.predict(path)
-    with pytest.raises(ValueError, match=r"for one image, give X\[None\]"):
+    with pytest.raises(ValueError, match=r"images is an array of .* \(1, 4, 4\); it should be an array \(N, C, H, W\)"):
         TRAINED.predict(images()[0])
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from ..arguments import check_arguments
@@ -11,7 +11,6 @@ from ..checkpoints import Checkpoint
 from ..cluster import Across, Cluster
 from ..data import check_parts, epoch_size
 from ..devices import Device, nothing_left_behind, put, to_host
-from ..devices.trials import tell
 from ..fashion_mnist import load_fashion_mnist
 from ..language.plan import Plan
 from ..live_plot import LivePlot, in_notebook
@@ -24,12 +23,10 @@ from .checks import classes_of, network_for
 from .history import History, sha256
 from .loop import Loop
 from .make_runner import make_runner
-from .metrics import check_metrics
 from .model import Model, Result, model_state
-from .options import Options, check_files, find_everybody
-from .resume import Position, data_checksum, load_run, restore
+from .options import check_files, check_options, find_everybody
+from .resume import Position, Saver, data_checksum, load_run, restore
 from .runner import Runner
-from .saving import Saver
 from .settings import USUAL, Settings
 from .start import first_params, start_from
 from .together import compare, share_times
@@ -103,9 +100,9 @@ def train(
     and when training is stopped. The file must not exist yet, unless the run resumes from it. ``keep_best``: a file
     that keeps the best model so far on the test set (`History.best`), for `load_model`; it must not exist yet, unless a
     run is resumed. ``resume``: a checkpoint to continue from, with the same settings; on the same number of devices,
-    the run then ends as it would have ended without the break, bit for bit. A note says why not, if the schedule is now
-    over another number of epochs or sums are added in another order. Functions of your own are compared by their names:
-    that they still do the same is up to you.
+    the run then ends as it would have ended without the break, bit for bit, unless the schedule is now over another
+    number of epochs, or sums are added in another order. Functions of your own are compared by their names: that they
+    still do the same is up to you.
 
     ``callbacks``: `monitor.Callback` objects, which are called during training and may end it. ``timeline``: a
     `Timeline` that records what each device did, and when. ``invert``: whether the pictures in ``data`` were inverted
@@ -130,7 +127,8 @@ def train(
     """
     given = locals()  # all arguments, by name
     check_arguments("train", given.pop("unknown"), given)
-    settings, options = Settings.of(given), Options.of(given)
+    settings, options = Settings.of(given), SimpleNamespace(**given)
+    check_options(options)
     everybody, environment = find_everybody(devices, environment, num_gpus)
     with nothing_left_behind(everybody.mine):
         if everybody.rank == 0:
@@ -144,7 +142,7 @@ def train(
 class Run:
     """A run that is prepared: its data, network and devices, and what its steps are done by."""
 
-    options: Options
+    options: SimpleNamespace  # the arguments of `train`, of which settings and devices are not used
     everybody: Cluster
     data: list
     network: Network
@@ -166,8 +164,7 @@ def prepare(settings, options, everybody, environment):
     """Load and check what a `Run` is given, and put it on the devices."""
     saved = None if options.resume is None else load_run(options.resume)
     data = load_fashion_mnist() if options.data is None else check_parts(options.data)
-    metrics, loss = check_metrics(options.metrics), find_loss(settings.loss)
-    X, y, first = *data[:2], everybody.mine[0]
+    X, y, first, loss = *data[:2], everybody.mine[0], find_loss(settings.loss)
     given, note, settings = start_from(settings, data)
     _, network = network_for(data, settings.network, settings.width, loss, settings.batch_statistics)
     if loss.is_own:
@@ -188,7 +185,7 @@ def prepare(settings, options, everybody, environment):
         settings=runner.settings.recorded(),
         classes=classes_of(data),
         invert=options.invert,
-        metrics={name: [] for name in metrics},
+        metrics={name: [] for name in options.metrics},
         peak_memory=runner.peak_memory,
     )
     return Run(options, everybody, data, network, loss, params, saved, bar, runner, history)
@@ -198,7 +195,7 @@ def begin(run):
     """The `Loop` of a run, and the `Position` from which it goes on."""
     options, everybody, runner, history = run.options, run.everybody, run.runner, run.history
     X_train, y_train, X_test, y_test, *_ = run.data
-    test_set = runner.make_test_set(X_test, y_test, check_metrics(options.metrics))
+    test_set = runner.make_test_set(X_test, y_test, options.metrics)
     checksum = None
     if options.checkpoint or options.resume or everybody.size > 1:
         checksum = data_checksum(X_train, y_train)
@@ -206,8 +203,6 @@ def begin(run):
     if run.saved:
         position = restore(run.saved, history, runner, run.network, everybody, checksum)
         run.params = run.saved.arrays["params"]
-        if everybody.rank == 0 and options.keep_best and history.best and not Path(options.keep_best).exists():
-            tell(f"keep_best {options.keep_best} begins with what is better than epoch {history.best['epoch']} was")
     compare(everybody, runner.settings, options, test_set, run.params, checksum, position)
     if options.progress and in_notebook():
         run.bar.visible = False  # the live plot shows everything
@@ -219,7 +214,7 @@ def begin(run):
     state = {"model": model, "data": checksum}
     saver = Saver(options.checkpoint, options.keep_best, history, runner, state, run.model, everybody.rank == 0)
     watched = run.bar, saver, options.timeline or Timeline(everybody.mine), list(options.callbacks)
-    return Loop(runner, history, test_set, *watched, options.checkpoint_steps, run.data, run.network), position
+    return Loop(runner, history, test_set, *watched, options.checkpoint_steps, len(y_train), run.network), position
 
 
 def finish(run, loop, position):

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..arguments import check_name, plain, shown
 from ..networks import CROSS_ENTROPY, FASHION_MNIST, INITS, NETWORKS, Network, channels, known_network
-from ..networks.checks import check_network, check_trainable
+from ..networks.checks import check_images, check_network, check_trainable
 
 SUM_TOLERANCE = 1e-3
 """How much the sum of an image's soft labels may differ from 1."""
@@ -118,12 +118,7 @@ def check_data(X, y, network, loss):
 def check_image_data(X, network):
     """Raise ValueError unless images have the network's input shape and are uint8, or float32 like the parameters."""
     check_network(network)
-    if not hasattr(X, "dtype"):
-        advice = "; Model.read makes one of files" * isinstance(X, (str, os.PathLike))
-        raise ValueError(f"images are a {type(X).__name__}; they should be an array (N, C, H, W){advice}")
-    if X.ndim == 0 or X.shape[1:] != network.input_shape:
-        advice = "; for one image, give X[None]" * (X.shape == network.input_shape)
-        raise ValueError(f"images of shape {X.shape[1:]}; the network takes {network.input_shape}{advice}")
+    check_images("images", X, (), network)
     if X.dtype not in (np.uint8, np.float32):
         advice = "; give X.astype(np.float32)" if X.dtype.kind == "f" else ""
         raise ValueError(f"images of type {X.dtype}; they should be uint8, 0 to 255, or float32, 0 to 1{advice}")

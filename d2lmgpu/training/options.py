@@ -1,10 +1,6 @@
 """What `train` is given besides settings, and on which devices it trains."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from ..arguments import check_flag, check_list, check_path, check_whole, shown
 from ..cluster import Cluster, as_cluster
@@ -13,50 +9,29 @@ from ..devices.choose import are_asked_for, kinds_of
 from ..monitor import Callback
 from ..output import check_apart, check_writable, same_file
 from ..timing import Timeline
+from .metrics import check_metrics
 
 
-@dataclass
-class Options:
-    """The arguments of `train` that are neither settings nor devices, in plain form; `train` describes them.
+def check_options(options):
+    """Put the arguments of `train` other than settings and devices into plain form, in place.
 
-    Raises ValueError unless `train` can use them; ``data`` and ``metrics`` are checked elsewhere.
+    Raises ValueError unless `train` can use them; ``data`` are checked elsewhere.
     """
-
-    data: Sequence[Any] | None
-    checkpoint: str | PathLike[str] | None
-    checkpoint_steps: int | None
-    keep_best: str | PathLike[str] | None
-    resume: str | PathLike[str] | None
-    callbacks: list[Callback]
-    timeline: Timeline | None
-    invert: bool
-    progress: bool
-    metrics: dict[str, Callable] | None
-
-    @classmethod
-    def of(cls, given):
-        """The options among the arguments of `train`, a dict."""
-        return cls(**{about.name: given[about.name] for about in fields(cls)})
-
-    def __post_init__(self):
-        self.progress, self.invert = check_flag("progress", self.progress), check_flag("invert", self.invert)
-        self.callbacks = check_list("callbacks", self.callbacks, of="monitor.Callback objects", one=Callback)
-        for callback in self.callbacks:
-            if not isinstance(callback, Callback):
-                raise ValueError(
-                    f"callbacks: {shown(callback)} is not a Callback; derive its class from d2lmgpu.Callback"
-                )
-        if self.timeline is not None and not isinstance(self.timeline, Timeline):
-            raise ValueError(f"timeline is {shown(self.timeline)}; it should be a timing.Timeline")
-        for name in ("checkpoint", "keep_best", "resume"):
-            if getattr(self, name) is not None:
-                check_path(name, getattr(self, name))
-        if self.checkpoint_steps is not None:
-            self.checkpoint_steps = check_whole("checkpoint_steps", self.checkpoint_steps)
-            if self.checkpoint is None:
-                raise ValueError(
-                    f"checkpoint_steps is {self.checkpoint_steps}, which needs a file; give checkpoint, too"
-                )
+    options.metrics = check_metrics(options.metrics)
+    options.progress, options.invert = check_flag("progress", options.progress), check_flag("invert", options.invert)
+    options.callbacks = check_list("callbacks", options.callbacks, of="monitor.Callback objects", one=Callback)
+    for callback in options.callbacks:
+        if not isinstance(callback, Callback):
+            raise ValueError(f"callbacks: {shown(callback)} is not a Callback; derive its class from d2lmgpu.Callback")
+    if options.timeline is not None and not isinstance(options.timeline, Timeline):
+        raise ValueError(f"timeline is {shown(options.timeline)}; it should be a timing.Timeline")
+    for name in ("checkpoint", "keep_best", "resume"):
+        if getattr(options, name) is not None:
+            check_path(name, getattr(options, name))
+    if options.checkpoint_steps is not None:
+        steps = options.checkpoint_steps = check_whole("checkpoint_steps", options.checkpoint_steps)
+        if options.checkpoint is None:
+            raise ValueError(f"checkpoint_steps is {steps}, which needs a file; give checkpoint, too")
 
 
 def find_everybody(devices, environment, num_gpus):

@@ -43,12 +43,6 @@ def _check_algorithm(name, algorithm):
         check_algorithm(algorithm, training=True)
 
 
-def _check_batch_statistics(name, kind):
-    if isinstance(kind, str) and kind == "synchronised":
-        raise ValueError(f"{name} 'synchronised' are gone; use 'local', as in the textbook, or 'aggregated'")
-    check_name(name, kind, BATCH_STATISTICS)
-
-
 @dataclass(frozen=True)
 class Settings:
     """All the settings of a training run, apart from its data and its devices; for example ``Settings(lr=0.1)``.
@@ -119,7 +113,6 @@ class Settings:
         "local",
         "the images of which batch norm's running statistics are",
         BATCH_STATISTICS,
-        _check_batch_statistics,
         same=True,
     )
     scale_batch: bool = flag("multiply batch size and learning rate by the number of devices", recorded=False)
