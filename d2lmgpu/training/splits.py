@@ -57,7 +57,7 @@ def check_together(settings):
     if settings.batch_statistics == "aggregated":
         _check_beside(settings, "aggregated statistics", {"overlap": False})
     if settings.overlap:
-        _check_beside(settings, "overlap, which exchanges gradients in buckets", {"flat": True})
+        _check_beside(settings, "overlap", {"flat": True})
     if split is None:
         _check_beside(settings, "training without a split", {"pipeline": None, "micro_batches": 1})
         return
@@ -71,7 +71,7 @@ def check_together(settings):
     if settings.loads == "auto":
         raise ValueError("loads 'auto' work only without a split; give numbers, one for each device")
     if split not in WITH_OVERLAP:
-        _check_beside(settings, f"split {split!r}, in which no device has all gradients at once", {"overlap": False})
+        _check_beside(settings, f"split {split!r}, whose devices do not have all gradients at once", {"overlap": False})
     if split == "zero1" and settings.overlap:
         _check_beside(settings, "overlap with split 'zero1'", {"precision": "float32"})
 
