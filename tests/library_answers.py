@@ -20,14 +20,10 @@ from d2lmgpu.collectives import (
     reduce_scatter,
     ring,
     ring_along,
-    schedules_of,
     simulate,
 )
-from d2lmgpu.collectives.execute import add_program
 from d2lmgpu.collectives.network import full_switch
-from d2lmgpu.collectives.program import compile_algorithm
 from d2lmgpu.collectives.wires import nvlink_ring, rewired, torus
-from d2lmgpu.devices import Batch
 from d2lmgpu.exercises import framework
 from d2lmgpu.layers.exact import as_integers
 from d2lmgpu.parallel.loss_scale import LossScale, are_finite
@@ -42,16 +38,6 @@ def max_pool_grad(dy, x):
     return d2l.max_pool2d_grad(dy, d2l.max_pool2d(x)[1])
 
 
-def max_pool_grad_on_a_device(dy, x):
-    dy, x = d2l.put(dy, d2l.cpu(1)), d2l.put(x, d2l.cpu(1))
-    return d2l.to_host(d2l.max_pool2d_grad(dy, d2l.max_pool2d(x)[1]))
-
-
-def max_pool_grad_as_work(dy, x):
-    _, cache = d2l.max_pool2d(x := d2l.put(x, d2l.cpu(1)))
-    return d2l.cpu(1).run(d2l.max_pool2d_grad, d2l.put(dy, d2l.cpu(1)), cache).result()
-
-
 def log_softmax(logits):
     rows = [[[row, label] for label in range(len(row))] for row in logits]
     return np.array([[-d2l.softmax_cross_entropy(row[None], np.array([i]))[0] for row, i in each] for each in rows])
@@ -62,30 +48,10 @@ def split_batch(X, y, devices):
     return put_parts(X, bounds, devices), put_parts(y, bounds, devices)
 
 
-def allreduce_in_a_batch(data):
-    batch = Batch()
-    add_program(batch, compile_algorithm(schedules_of("sharded"), len(data), data[0].size, False), data)
-    batch.commit()
-
-
 def associative_sum(device_terms, allreduce):
     arrays = [sum(map(as_integers, terms)) for terms in device_terms]
     allreduce(arrays)
     return (arrays[0] * 2.0**-40).astype(np.float32)
-
-
-def associative_sum_on_devices(device_terms, allreduce):
-    terms = [[d2l.put(term, d2l.cpu(i)) for term in own] for i, own in enumerate(device_terms)]
-    arrays = [d2l.to_host(sum(map(as_integers, own))) for own in terms]
-    allreduce(arrays)
-    return (arrays[0] * 2.0**-40).astype(np.float32)
-
-
-def ring_in_a_batch(k, n):
-    batch = Batch()
-    task = batch.run(d2l.cpu(0), ring, k, n)
-    batch.commit()
-    return task.result()
 
 
 def learning_rate(step, lr, k, warmup_steps):
@@ -104,11 +70,6 @@ def evaluate_predictions(device_params, X, y, devices, batch_size):
 
 def split_by_loads(n, loads):
     return [stop - start for start, stop in shard_bounds(n, len(loads), loads)]
-
-
-def split_by_loads_in_shards(n, loads):
-    X_shards, _ = d2l.split_batch(np.zeros(n), np.zeros(n), [d2l.cpu(i) for i in range(len(loads))], loads)
-    return list(map(len, X_shards))
 
 
 def combine_statistics(counts, means, variances):
@@ -147,45 +108,31 @@ def _there_and_back(k, n):
 _TORUS, _LINE = torus(4, 4), rewired(nvlink_ring(8, 25e9, 2e-6), {(7, 0): 0})
 _SUMS = {
     "the function": d2l.allreduce,
-    "another algorithm": lambda data: d2l.allreduce(data, "sharded"),
-    "an own schedule": lambda data: d2l.allreduce(data, lambda k, n: reduce_scatter(k, n) + all_gather(k, n)),
     "a schedule from the table": lambda data: execute(ALGORITHMS["sharded"](len(data), data[0].size), data),
-    "the ring's halves": lambda data: (
-        [execute(f(len(data), data[0].size), data) for f in (reduce_scatter, all_gather)] and None
-    ),
-    "a program": allreduce_in_a_batch,
-    "other processes' too": lambda data: d2l.allreduce(data, d2l.cluster().across("sharded")),
+    "an own schedule": lambda data: d2l.allreduce(data, lambda k, n: reduce_scatter(k, n) + all_gather(k, n)),
 }
 _CHUNKS = {key: use for key, use in _SUMS.items() if key != "the function"}
 
 REFUSED = {
     "sum_on": {"the stand-in": framework.sum_on},
-    "max_pool_grad": {
-        "the layer": max_pool_grad,
-        "on a device": max_pool_grad_on_a_device,
-        "as work": max_pool_grad_as_work,
-    },
+    "max_pool_grad": {"the layer": max_pool_grad},
     "log_softmax": {"the loss": log_softmax, "the stand-in": framework.STAND_INS["log_softmax"]},
     "split_batch": {"the function": d2l.split_batch, "its parts": split_batch},
     "allreduce": _SUMS,
-    "associative_sum": {"the rounding": associative_sum, "on devices": associative_sum_on_devices},
+    "associative_sum": {"the rounding": associative_sum},
     "train_batch": {"the function": d2l.train_batch},
     "ring": {
-        "the function": d2l.collectives.ring,
         "from the table": ALGORITHMS["ring"],
-        "by name": schedules_of("ring"),
         "looked up": lambda k, n: getattr(importlib.import_module("d2lmgpu.collectives"), "ri" + "ng")(k, n),
         "its halves": lambda k, n: reduce_scatter(k, n) + all_gather(k, n),
         "along wires": lambda k, n: ring_along(nvlink_ring(k, 1e9))(k, n) if k > 2 else ALGORITHMS["ring"](k, n),
-        "in a batch": ring_in_a_batch,
-        "as work": lambda k, n: d2l.cpu(0).run(d2l.collectives.ring, k, n).result(),
     },
     "ring_seconds": {"simulated": ring_seconds},
     "torus_allreduce": {"invented": lambda k, n: invent(_TORUS, n) if n > 1000 else ring_along(_TORUS)(k, n)},
     "line_allreduce": {"invented": lambda k, n: invented(_LINE)(k, n) if n > 1000 else _there_and_back(k, n)},
     "learning_rate": {"the schedule": learning_rate},
     "evaluate": {"the function": evaluate, "predictions": evaluate_predictions},
-    "split_by_loads": {"the bounds": split_by_loads, "the shards": split_by_loads_in_shards},
+    "split_by_loads": {"the bounds": split_by_loads},
     "combine_statistics": {"batch norm's": combine_statistics},
     "speedup_and_efficiency": {"the rows": speedup_and_efficiency},
     "weak_efficiency": {"the rows": lambda seconds: {k: s for k, (s, _) in speedup_and_efficiency(seconds).items()}},

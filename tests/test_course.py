@@ -15,7 +15,6 @@ import matplotlib.pyplot as plt
 import pytest
 from test_exercises import SOLUTIONS
 
-import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.collectives import ALGORITHMS
 from d2lmgpu.exercises import (
@@ -32,7 +31,7 @@ from d2lmgpu.exercises import (
 )
 from d2lmgpu.exercises.course import copy_course, find_notebooks
 from d2lmgpu.exercises.framework import CORE
-from d2lmgpu.exercises.mine import CannotKeep, keep, kept_in, source_of
+from d2lmgpu.exercises.mine import BLOCK, keep, source_of
 from d2lmgpu.exercises.topics import TOPICS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,6 +51,11 @@ def begun(tmp_path, monkeypatch):
     monkeypatch.setattr(course, "_begun", [])
     begin("05_training")
     return tmp_path
+
+
+def kept(text):
+    """The names of the answers in mine.py."""
+    return {block[1] for block in BLOCK.finditer(text)}
 
 
 def cells_of(path):
@@ -79,7 +83,7 @@ def test_a_second_copy_overwrites_nothing(copy, tmp_path, capsys):
     assert cli.main(["course", str(folder), "--no-data", "--json", str(result)]) == 0
     out = capsys.readouterr().out
     new = len(find_notebooks()) - 1  # and mine.py, of which two were there
-    assert f"{new} new files, 2 existing files not changed:\n  05_training_on_k_devices.ipynb\n  mine.py\n" in out
+    assert f"{new} new files, 2 existing files not changed\n  05_training_on_k_devices.ipynb\n  mine.py\n" in out
     assert (folder / "mine.py").read_text() == "my work" and not (folder / "nowhere").exists()
     assert json.loads(result.read_text())["kept"] == ["05_training_on_k_devices.ipynb", "mine.py"]
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
@@ -105,41 +109,18 @@ def test_where_there_can_be_no_copy(tmp_path, monkeypatch, capsys, folder, messa
 
 
 def test_an_answer_stays_folded_until_there_is_a_prediction(begun, capsys):
-    compare("step", None, 1.5, " ms")
+    compare("step", None, 1.5, " ms", details="rounds: 1.4, 1.6")
     out = capsys.readouterr().out
-    assert out.startswith("step: the answer is hidden. ") and "1.5" not in out
+    assert out.startswith("step: the answer is hidden. ") and "1.5" not in out and "1.4" not in out
     compare("step", 3, 1.5, " ms")
     assert capsys.readouterr().out == "step: predicted 3 ms, measured 1.5 ms: 0.5 times what was predicted.\n"
-
-
-def test_details_stay_folded_with_the_answer(begun, capsys):
-    compare("step", None, 1.5, " ms", details="rounds: 1.4, 1.6")
-    assert "1.4" not in capsys.readouterr().out
-    compare("step", 3, 1.5, " ms", details="rounds: 1.4, 1.6")
-    assert capsys.readouterr().out.endswith(" times what was predicted.\nrounds: 1.4, 1.6\n")
-    with pytest.raises(ValueError, match="compare: details is 1.4; it should be a string"):
-        compare("step", 3, 1.5, " ms", details=1.4)
 
 
 def test_a_second_run_unfolds_it(begun, capsys):
     for _ in range(2):
         capsys.readouterr()
-        compare("step", ..., 1.5, " ms")
-    assert capsys.readouterr().out == "step: measured 1.5 ms.\n"
-
-
-def test_in_a_notebook_a_click_unfolds_it(begun, monkeypatch, capsys):
-    shown = []
-    ipython = types.ModuleType("IPython")
-    ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())
-    ipython.display = types.SimpleNamespace(display=lambda data, raw: shown.append(data))
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    compare("a < b", None, 1.5, " ms", details="1 < 2,\n3")
-    (folded,) = shown
-    assert "1.5" not in folded["text/plain"] and capsys.readouterr().out == ""
-    html = folded["text/html"]
-    assert html.startswith("<details><summary>a &lt; b: ")
-    assert html.endswith("</summary>measured 1.5 ms<pre>1 &lt; 2,\n3</pre></details>")
+        compare("step", ..., 1.5, " ms", details="rounds: 1.4, 1.6")
+    assert capsys.readouterr().out == "step: measured 1.5 ms.\nrounds: 1.4, 1.6\n"
 
 
 def test_all_predictions_are_kept_and_looked_back_at(begun, capsys):
@@ -163,35 +144,15 @@ def test_all_predictions_are_kept_and_looked_back_at(begun, capsys):
     ]
 
 
-@pytest.mark.parametrize(
-    "content", [b"[broken", b"", b"[" * 100_000, b"\xff", b"null", b"[]"], ids=lambda c: str(c[:9])
-)
+@pytest.mark.parametrize("content", [b"[broken", b"\xff", b"null"], ids=str)
 def test_predictions_that_cannot_be_read_are_kept_aside(begun, capsys, content):
     file = begun / "predictions.json"
     file.write_bytes(content)
     compare("step", 4, 1.0, " ms")
-    said = (
-        "(predictions.json is damaged. A copy is kept as predictions.json.before-1.)\nstep: predicted 4 ms, measured 1"
-    )
+    said = "(predictions.json is damaged. A copy is kept as predictions.json.before-1.)\nstep: predicted 4 ms, measur"
     assert capsys.readouterr().out.startswith(said) and (begun / "predictions.json.before-1").read_bytes() == content
     look_back()
     assert capsys.readouterr().out.endswith("1 prediction, 0 right within a factor of 1.25; 0 still to be made.\n")
-
-
-def test_whatever_number_is_kept_is_looked_back_at(begun, capsys):
-    for what, predicted, found in [
-        ("nan", math.nan, 1.0),
-        ("found nan", 1, math.nan),
-        ("far", 1e-308, 1e308),
-        ("inf", math.inf, math.inf),
-    ]:
-        compare(what, predicted, found)
-    text = (begun / "predictions.json").read_bytes()
-    (begun / "predictions.json").write_bytes(b"\xef\xbb\xbf" + text)  # as some editors write it
-    capsys.readouterr()
-    look_back()
-    assert capsys.readouterr().out.endswith("4 predictions, 1 right within a factor of 1.25; 0 still to be made.\n")
-    assert {path.name for path in begun.iterdir()} == {"predictions.json"}
 
 
 def test_a_folder_that_cannot_be_written_ends_no_notebook(begun, capsys):
@@ -208,8 +169,6 @@ def test_elsewhere_nothing_is_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(course, "_begun", [])
     compare("step", None, 1.5, how="simulated")
     assert capsys.readouterr().out == "step: simulated 1.5.\n"
-    with pytest.raises(ValueError, match="compare: unit is 3; it should be a string"):
-        compare("step", None, 1.5, 3)
     with pytest.raises(ValueError, match="compare: how is 'guessed'|compare: how 'guessed'"):
         compare("step", None, 1.5, how="guessed")
     assert check("cut", SOLUTIONS["cut"]) and not list(tmp_path.iterdir())
@@ -227,30 +186,13 @@ def test_answers_that_passed_are_a_framework(begun, capsys):
         assert check(name, SOLUTIONS[name])
         assert capsys.readouterr().out.endswith("\n  Kept in mine.py.\n"), name
     text = (begun / "mine.py").read_text(encoding="utf-8")
-    assert text.startswith("# my own text\n") and kept_in(text) == set(EXERCISES)
+    assert text.startswith("# my own text\n") and kept(text) == set(EXERCISES)
     mine = runpy.run_path(str(begun / "mine.py"))
     for name in EXERCISES:
         verdict = judge(name, mine[name])
         assert verdict.right, verdict.says
         assert check(name, SOLUTIONS[name])
     assert (begun / "mine.py").read_text(encoding="utf-8") == text
-
-
-def test_the_framework_trains(begun):
-    """LeNet, by the kept step: on 1, 2 and 3 devices the same but for rounding."""
-    for name in ("split_batch", "allreduce", "train_batch"):
-        keep(name, SOLUTIONS[name], begun / "mine.py")
-    mine = types.SimpleNamespace(**runpy.run_path(str(begun / "mine.py")))
-    X_train, y_train, *_ = d2l.load_fashion_mnist()
-    ends = {}
-    for k in (1, 2, 3):
-        devices = [d2l.cpu(i) for i in range(k)]
-        device_params = [d2l.get_params(d2l.init_params(0, init="he"), device) for device in devices]
-        for X, y in d2l.minibatches(X_train[:200], y_train[:200], 64, seed=0, epoch=0):
-            mine.train_batch(X, y, device_params, devices, 0.05)
-        ends[k] = [d2l.to_host(param) for param in device_params[-1]]
-    for k in (2, 3):
-        assert all(abs(one - other).max() < 1e-5 for one, other in zip(ends[1], ends[k], strict=True))
 
 
 FIRST = """import math as m
@@ -281,91 +223,31 @@ def cells(tmp_path):
 
 def test_another_version_replaces_the_earlier_one_and_nothing_else(tmp_path, cells):
     file = tmp_path / "mine.py"
-    file.write_bytes("# é\r\nx = 1".encode())
+    file.write_text("# é\nx = 1", encoding="utf-8")
     assert keep("he_std", cells(FIRST).he_std, file) and not keep("he_std", cells(FIRST).he_std, file)
     assert keep("cut", SOLUTIONS["cut"], file)
     with open(file, "a") as more:
         more.write("\ny = he_std((1.5, 2))\n")
     assert keep("he_std", cells("def he_std(shape):\n    return 'new'\n", "cells2").he_std, file)
-    text = file.read_bytes().decode()
-    assert text.startswith("# é\r\nx = 1\r\n") and text.endswith("\ny = he_std((1.5, 2))\n") and "helper" not in text
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("# é\nx = 1\n") and text.endswith("\ny = he_std((1.5, 2))\n") and "helper" not in text
     assert runpy.run_path(str(file))["y"] == "new"
-    assert text.count("he_std: kept by check") == 1 and kept_in(text) == {"he_std", "cut"}
+    assert text.count("he_std: kept by check") == 1 and kept(text) == {"he_std", "cut"}
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("tail", ["", "\n", "\n\nown = 3\n", "\n\nown = 3"])
-def test_what_was_there_is_kept_aside_at_each_replacement(tmp_path, cells, capsys, end, bom, tail):
-    """Whatever ends lines or the file: one block is replaced, and each earlier version has a file of its own."""
+def test_what_was_there_is_kept_aside_at_each_replacement(tmp_path, cells, capsys):
+    """Also of an answer that has lost its last line, after which the new version comes last, where Python takes it."""
     file = tmp_path / "mine.py"
-    begin, last = "# --- he_std: kept by check ---", "# --- end of he_std ---"
-    before = bom + f"{begin}\n\ndef he_std(shape):\n    return 7\n\n\n{last}{tail}".replace("\n", end).encode()
-    file.write_bytes(before)
-    contents = [before]
-    for i in range(3):
-        assert keep("he_std", cells(f"def he_std(shape):\n    return {i}\n", f"cells{i}").he_std, file)
-        assert f"(mine.py as it was: mine.py.before-{i + 1})" in capsys.readouterr().out
+    file.write_text("# --- cut: kept by check ---\ndef cut(n, k): return 7\nown = 3")
+    contents = []
+    for i in range(4):
+        assert keep("cut", cells(f"def cut(n, k):\n# --- mine ---\n    return {i}\n", f"cells{i}").cut, file)
+        assert (f"(mine.py as it was: mine.py.before-{i})" in capsys.readouterr().out) == (i > 0)
         contents.append(file.read_bytes())
-        text = contents[-1].decode("utf-8")
-        assert text.count(begin) == text.count(last) == 1 and text.count("\n") == text.count(end)
-        assert contents[-1].startswith(bom + begin.encode()) and contents[-1].endswith(tail.replace("\n", end).encode())
         names = runpy.run_path(str(file))
-        assert names["he_std"](()) == i and names.get("own") == (3 if "own" in tail else None)
-    assert not keep("he_std", sys.modules["cells2"].he_std, file)
-    assert keep("he_std", sys.modules["cells1"].he_std, file)  # there is a copy of what this replaces
-    assert keep("he_std", sys.modules["cells2"].he_std, file)
+        assert names["cut"](1, 1) == i and names["own"] == 3
     asides = sorted(tmp_path.glob("mine.py.before-*"))
-    assert [path.read_bytes() for path in asides] == contents
-
-
-LACKING = {  # files whose markers do not say where the answer ends, or begin
-    "no end": "{begin}\n{old}\nown = 3\n\n{other}",
-    "no end, and another's after it": "{begin}\n{old}\nown = 3\n{other}\n{begin}\n",
-    "no end, and nothing more": "own = 3\n{other}\n{begin}\n{old}",
-    "another answer within": "{begin}\n{old}\nown = 3\n{other}\n{end}\n",
-    "no beginning": "own = 3\n{old}\n{end}\n{other}",
-    "the later one has no end": "{begin}\n{old}\n{end}\nown = 3\n{other}\n{begin}\n{old}",
-}
-
-
-@pytest.mark.parametrize("shape", LACKING)
-def test_without_its_markers_an_answer_stays_and_the_new_version_comes_last(tmp_path, cells, capsys, shape):
-    file, begin, end = tmp_path / "mine.py", "# --- he_std: kept by check ---", "# --- end of he_std ---"
-    other = "# --- cut: kept by check ---\ndef cut(n, k):\n    return 5\n\n\n# --- end of cut ---\n"
-    before = LACKING[shape].format(begin=begin, end=end, old="def he_std(shape):\n    return 7\n", other=other)
-    file.write_text(before)
-    assert keep("he_std", cells("def he_std(shape):\n    return 1\n").he_std, file)
-    out = capsys.readouterr().out
-    assert "are not a pair" in out and f"{begin} and {end}" in out and "the new version at the end" in out
-    text = file.read_text()
-    assert text.startswith(before) and not list(tmp_path.glob("*.before-*"))
-    names = runpy.run_path(str(file))
-    assert (names["he_std"](()), names["cut"](1, 1), names["own"]) == (1, 5, 3)
-    assert keep("he_std", cells("def he_std(shape):\n    return 2\n", "cells2").he_std, file)
-    text = file.read_text()
-    assert text.startswith(before) and text[len(before) :].count("def ") == 1
-    names = runpy.run_path(str(file))
-    assert (names["he_std"](()), names["cut"](1, 1), names["own"]) == (2, 5, 3)
-
-
-def test_of_two_blocks_the_one_that_counts_is_replaced(tmp_path, cells):
-    """Python takes the later definition."""
-    file, other = tmp_path / "mine.py", tmp_path / "other.py"
-    for path, name in ((file, "cells"), (other, "cells2")):
-        keep("he_std", cells(f"def he_std(shape):\n    return {name!r}\n", name).he_std, path)
-    file.write_text(file.read_text() + "own = 3\n" + other.read_text())
-    assert keep("he_std", cells("def he_std(shape):\n    return 'new'\n").he_std, file)
-    names = runpy.run_path(str(file))
-    assert names["he_std"](()) == "new" and names["own"] == 3
-
-
-def test_a_marker_that_is_indented_is_none(tmp_path, cells):
-    file = tmp_path / "mine.py"
-    for end in ("1", "2"):
-        text = f"def he_std(shape):\n    # --- cut: kept by check ---\n    return {end}\n"
-        assert keep("he_std", cells(text, f"cells{end}").he_std, file)
-    assert file.read_text().count("def ") == 1 and kept_in(file.read_text()) == {"he_std"}
+    assert [path.read_bytes() for path in asides] == contents[:-1]
 
 
 def test_what_an_answer_uses_comes_with_it(tmp_path, cells):
@@ -391,12 +273,10 @@ def test_what_an_answer_uses_comes_with_it(tmp_path, cells):
             "def outer(x):\n    def he_std(shape): return x\n    return he_std\nhe_std = outer(1)",
             "the function in which it is defined",
         ),
-        ("def he_std(shape):\n# --- ring: kept by check ---\n    return 1\n", "line .*# --- ring: kept by check ---"),
-        ("def he_std(shape):\n    return '''\n# --- end of he_std ---\n'''\n", "line .*# --- end of he_std ---"),
     ],
 )
 def test_what_cannot_be_kept(tmp_path, cells, text, message):
-    with pytest.raises(CannotKeep, match=message):
+    with pytest.raises(ValueError, match=message):
         keep("he_std", cells(text).he_std, tmp_path / "mine.py")
     assert not (tmp_path / "mine.py").exists()
 
@@ -410,7 +290,7 @@ def test_who_cannot_keep_an_answer_says_so(begun, capsys):
     names = {}
     exec("def cut(n, k):\n    return [(i * n // k, (i + 1) * n // k) for i in range(k)]", names)
     assert check("cut", names["cut"])
-    assert "\n  Not kept in mine.py: the source of cut is not available.\n" in capsys.readouterr().out
+    assert "\n  Not kept in mine.py: could not get source code.\n" in capsys.readouterr().out
     assert not (begun / "mine.py").exists()
 
 
@@ -510,7 +390,7 @@ def test_without_answers_the_librarys_stand_in(begun, capsys):
     assert own.use["ring"] is ALGORITHMS["ring"] and own.whose["ring"] == "not right; the library's is used"
     assert "✗ sum_on: " in (said := capsys.readouterr().out) and "✗ ring: " in said
     (begun / "mine.py").write_text("def ring(k, n):\n")
-    with pytest.raises(ValueError, match=r"mine.py cannot be run: \w+Error: .*; repair it"):
+    with pytest.raises(ValueError, match=r"mine.py cannot be run: \w+Error: .*; mend it"):
         my_framework()
 
 
@@ -530,7 +410,7 @@ def test_what_goes_into_mine(begun, cells, capsys):
     (begun / "mine.py").write_bytes(b"\xff\n\n\n1")
     assert add_to_mine(twice) is True
     assert "twice: not kept in mine.py: 'utf-8' codec" in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"mine.py cannot be run: UnicodeDecodeError: .*; repair it"):
+    with pytest.raises(ValueError, match=r"mine.py cannot be run: SyntaxError: .* can't decode byte 0xff .*; mend it"):
         my_framework()
 
 

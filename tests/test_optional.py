@@ -1,7 +1,6 @@
 """Packages that only some features need: whatever their import raises, the rest works, and the feature says why not."""
 
 import argparse
-import json
 import os
 import re
 import subprocess
@@ -21,7 +20,6 @@ from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.devices import choose_devices, device_table
 from d2lmgpu.devices.packages import ABSENT, optional
 from d2lmgpu.exercises.recorded import run_or_recall
-from d2lmgpu.exercises.submissions import IPYTHON, source_of
 
 ERRORS = ImportError, OSError, AttributeError, TypeError, RuntimeError
 WHY = "no such luck"
@@ -38,11 +36,6 @@ def recalled():
     raise ValueError(sys.stdout.getvalue())
 
 
-def unread():
-    Path("a.ipynb").write_text(json.dumps({"cells": [{"cell_type": "code", "source": "%time g()"}]}))
-    raise ValueError(source_of(Path("a.ipynb"))[3][0])
-
-
 ASKED = {  # by a module what needs it, and so ends with an error that says why it cannot be had; or what goes on
     "cupy": lambda: d2l.gpu(0),
     "cupy.cuda.nccl": nccl_library,
@@ -54,7 +47,6 @@ ASKED = {  # by a module what needs it, and so ends with an error that says why 
     "ipywidgets": d2l.LivePlot,
     "argcomplete": lambda: complete(argparse.ArgumentParser()),
     "psutil": lambda: device_table()[-1].memory_free is None or pytest.fail("the memory is known"),
-    IPYTHON: unread,
 }
 GOES_ON = "argcomplete", "psutil"
 
@@ -86,7 +78,7 @@ def broken(tmp_path, monkeypatch):
 
 def test_these_are_all_optional_packages():
     sources = [path.read_text("utf-8") for path in Path(d2l.__file__).parent.rglob("*.py")]
-    assert {*re.findall(r'\b(?:optional|needed)\("([\w.]+)"', "".join(sources))} == {*ASKED} - {"mpi4py", IPYTHON}
+    assert {*re.findall(r'\b(?:optional|needed)\("([\w.]+)"', "".join(sources))} == {*ASKED} - {"mpi4py"}
     assert not re.findall(r"\bfind_spec\b|except.*(?:ImportError|ModuleNotFoundError)", "".join(sources))
 
 

@@ -19,13 +19,8 @@ def run(options):
     from ..exercises.course import copy_course
 
     copied = copy_course(options.folder, data=not options.no_data)
-    written, kept, missing = copied.values()
-    print(
-        f"{options.folder}: {len(written)} new files" + (f", {len(kept)} existing files not changed:" if kept else "")
-    )
-    for name in kept:
+    print(f"{options.folder}: {len(copied['written'])} new files, {len(copied['kept'])} existing files not changed")
+    for name in copied["kept"]:
         print(f"  {name}")
-    if missing:
-        print(f"Fashion-MNIST was not copied; the notebooks will look for it. {missing}")
     print(f"Begin with: jupyter lab {options.folder}")
     write_results(options, {"folder": options.folder} | copied)

@@ -18,8 +18,6 @@ from .topics import find
 
 SECONDS = 20.0
 """How many seconds an answer may take, unless another limit is given; the course's own answers need less than one."""
-STARTING = 60.0
-"""How many seconds Python may take to start."""
 ROOT = Path(__file__).parents[2]
 """The folder from which the new process imports this package."""
 
@@ -32,51 +30,44 @@ def judge_file(name, path, seconds=SECONDS):
     ``seconds`` is the limit for the answer. What the file prints appears on standard error. The file runs in its own
     folder, and can import modules from there.
 
-    Raises ValueError for an unknown exercise, an invalid limit, and a file that cannot be run; OSError for a file that
-    cannot be read.
+    Raises ValueError for an unknown exercise, an invalid limit, and what is not a Python file.
     """
     find(name)
-    if what := "a folder" if Path(path).is_dir() else "a notebook" if Path(path).suffix == ".ipynb" else None:
-        raise ValueError(f"{path} is {what}; give the path of a Python file")
-    open(path, "rb").close()  # OSError now if it cannot be read
-    return judge_answers(path, [name], target(path).parent, seconds)[name]
+    if not Path(path).is_file() or Path(path).suffix == ".ipynb":
+        raise ValueError(f"{path} is not a Python file")
+    return judge_answers(path, [name], seconds)[name]
 
 
-def judge_answers(path, names, folder, seconds=SECONDS, seed=None, errors=None):
-    """Run a Python file in a folder, and judge its functions ``names``. Returns a dict from names to `Verdict`s.
+def judge_answers(path, names, seconds=SECONDS, errors=None):
+    """Run a Python file, and judge its functions ``names``. Returns a dict from names to `Verdict`s.
 
     The file and then each answer may take so many ``seconds``. After an answer that takes longer, or ends the process,
-    the file runs again in another process for the answers after it. ``seed``: as for `judge`. ``errors``: where to
-    write what the file prints, as for ``subprocess.run(stderr=errors)``.
+    the file runs again in another process for the answers after it. ``errors``: where to write what the file prints, as
+    for ``subprocess.run(stderr=errors)``.
 
-    Raises ValueError for an invalid limit, and if the file cannot be run.
+    Raises ValueError for an invalid limit.
     """
-    job = str(target(path)), str(folder), check_number("seconds", seconds, above=0, most=86_400), seed
+    seconds = check_number("seconds", seconds, above=0, most=86_400)
     verdicts, left = {}, list(names)
     while left:
-        found, ended = _run(*job, left, errors)
-        if why := found.pop(None, f"it {ended}"):  # the file itself did not run to its end
-            raise ValueError(f"{Path(path).name} cannot be run: {why}")
-        verdicts |= {name: Verdict(*verdict) for name, verdict in found.items()}
-        left = [name for name in left if name not in found]
+        found, ended = _run(str(target(path)), seconds, left, errors)
+        if not found:  # the file itself did not run to its end
+            return verdicts | {name: not_yet(name, f"{Path(path).name} {ended}", HINT) for name in left}
+        verdicts |= {name: Verdict(*verdict) for name, verdict in found[1:]}
+        left = left[len(found) - 1 :]
         if left:  # the first did not end
             name = left.pop(0)
             verdicts[name] = not_yet(name, f"your answer {ended}", HINT)
     return verdicts
 
 
-def _run(path, folder, seconds, seed, names, errors):
-    """Run `__main__.py`. Returns what it wrote, as a dict, and in words how it ended."""
-    command = [sys.executable, "-B", "-m", __package__, json.dumps([path, folder, seconds, seed, names])]
-    longest = STARTING + seconds * (1 + len(names))
+def _run(path, seconds, names, errors):
+    """Run `__main__.py`. Returns a list of what it wrote, and in words how it ended."""
+    command = [sys.executable, "-B", "-m", __package__, json.dumps([path, seconds, names])]
     with tempfile.TemporaryFile() as results:  # not a pipe, which a process that the answer starts could keep open
-        streams = {"stdin": subprocess.DEVNULL, "stdout": results, "stderr": errors}
-        try:
-            ended = how_it_ended(subprocess.run(command, cwd=ROOT, timeout=longest, **streams).returncode)
-        except subprocess.TimeoutExpired:
-            ended = f"did not end within {longest:g} seconds"
+        done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=results, stderr=errors)
         results.seek(0)
         lines = results.read().splitlines()
-    if any(line.startswith(b"Timeout") for line in lines):
-        ended = f"did not end within {seconds:g} seconds"
-    return dict(json.loads(line) for line in lines if line.startswith(b"[")), ended
+    late = any(line.startswith(b"Timeout") for line in lines)
+    ended = f"did not end within {seconds:g} seconds" if late else how_it_ended(done.returncode)
+    return [json.loads(line) for line in lines if line.startswith(b"[")], ended

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..arguments import check_text
-from ..fashion_mnist import FILES, DataError, find_file
+from ..fashion_mnist import FILES, find_file
 from ..output import as_json, target, write_file
 from ..shipped import shipped
 from .mine import FILE
@@ -35,27 +35,25 @@ def copy_course(folder, data=True):
     """Copy the course into a folder, which is made if it does not exist. Files that exist already are not changed.
 
     ``data``: copy Fashion-MNIST's files, too, so that the copy needs no network. Returns a dict of the names of the
-    files that were ``written``, the names of those that existed before and were ``kept``, and, as ``missing``, why
-    Fashion-MNIST is missing, or None.
+    files that were ``written``, and the names of those that existed before and were ``kept``.
 
-    Raises OSError if the folder cannot be written, ValueError if it is the folder of the course's own notebooks, or if
-    this installation has no notebooks.
+    Raises OSError if the folder cannot be written, ValueError if it is the folder of the course's own notebooks or if
+    this installation has no notebooks, DataError if it has no Fashion-MNIST.
     """
     folder, notebooks = Path(folder), find_notebooks()
     if target(folder) == target(notebooks[0].parent):
         raise ValueError(f"{folder} has the course's own notebooks; give another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    copied = {"written": [], "kept": [], "missing": None}
-    for path in notebooks:
-        _write(copied, folder, path.name, lambda path=path: _for_a_student(path))
-    _write(copied, folder, FILE, lambda: MINE.encode())
+    files = {path.name: _for_a_student(path) for path in notebooks} | {FILE: MINE.encode()}
     if data:
-        (folder / "data" / "fashion-mnist").mkdir(parents=True, exist_ok=True)
-        try:
-            for name in FILES:
-                _write(copied, folder, f"data/fashion-mnist/{name}", lambda name=name: find_file(name).read_bytes())
-        except DataError as error:
-            copied["missing"] = str(error)
+        files |= {f"data/fashion-mnist/{name}": find_file(name).read_bytes() for name in FILES}
+    copied = {"written": [], "kept": []}
+    for name, content in files.items():
+        path = folder / name
+        exists = os.path.lexists(path)
+        if not exists:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, lambda file, content=content: file.write(content))
+        copied["kept" if exists else "written"].append(name)
     return copied
 
 
@@ -68,17 +66,6 @@ def find_notebooks():
     if not found:
         raise ValueError("this installation of d2lmgpu has no notebooks; install it from a clone or a wheel")
     return found
-
-
-def _write(copied, folder, name, make):
-    """Write a file, unless one with this name exists."""
-    path = folder / name
-    if os.path.lexists(path):
-        copied["kept"].append(name)
-    else:
-        content = make()
-        write_file(path, lambda file: file.write(content))
-        copied["written"].append(name)
 
 
 def _for_a_student(path):

@@ -1,20 +1,11 @@
 """What all exercises have in common: a question, cases, the right results, and the usual mistakes."""
 
-import contextvars
 import copy
 
 import numpy as np
 
 from ..arguments import shown
 from .results import RUN_IT, call, compare, expect, in_case, read, returned, same, short
-
-SEED = contextvars.ContextVar("seed", default=None)
-"""The seed that `judge` was given, while it tries an answer."""
-
-
-def random_numbers(own):
-    """A random generator for a check. It depends only on the check's ``own`` number, unless a seed was given."""
-    return np.random.default_rng(own if SEED.get() is None else (own, SEED.get()))
 
 
 class Exercise:
@@ -49,12 +40,6 @@ class Exercise:
         if says:  # otherwise it is inherited
             (cls.says,) = says
 
-    def draw(self, rng):
-        """A hidden case: one of the cases with other numbers, each in the range of the cases' numbers in that place."""
-        cases = list(self.cases.values()) if isinstance(self.cases, dict) else self.cases
-        case = cases[rng.integers(len(cases))]
-        return [_varied(rng, *each) for each in zip(case, zip(*cases, strict=True), strict=True)]
-
     def right(self, *arguments):
         """The right result, or None if several are right; then ``mistakes`` decides."""
 
@@ -86,26 +71,6 @@ class Exercise:
         """
         with in_case(what):
             compare(found, right, self.mistakes(found, right, *arguments), self.hint, tolerance)
-
-
-def _varied(rng, value, others):
-    """The value with other numbers, in the range of the ``others``; in a list or a dict, in the range of its own.
-
-    Whole numbers are at least 1, because the shards of a minibatch must not all be empty.
-    """
-    match value:
-        case int():
-            least = max(1, int(min(others)))
-            return int(rng.integers(least, max(least, *others) + 1))
-        case float():
-            return rng.uniform(min(others), max(others))
-        case np.ndarray():
-            return rng.normal(size=value.shape).astype(value.dtype)
-        case list() | tuple():
-            return type(value)(_varied(rng, each, value) for each in value)
-        case dict():
-            return {key: _varied(rng, each, value.values()) for key, each in value.items()}
-    return value
 
 
 def _typed(value):

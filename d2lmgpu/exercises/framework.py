@@ -13,7 +13,6 @@ import html
 import io
 import re
 import runpy
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from ..parallel import split_batch, train_batch
 from ..plans import play
 from .checking import judge
 from .course import begun, find_notebooks
-from .mine import FILE, MODULE, try_to_keep
+from .mine import FILE, try_to_keep
 from .results import in_words
 from .topics import EXERCISES, TOPICS
 
@@ -76,7 +75,9 @@ def my_framework():
     Raises ValueError if mine.py cannot be read or run.
     """
     mine, use = begun(), {}
-    answers, text = _answers_in(mine.folder / FILE) if mine else _solutions()
+    # an installed package has no solutions
+    files = [mine.folder / FILE] if mine else (find_notebooks()[0].parent / "solutions").glob("*.py")
+    answers, text = _answers_in(sorted(file for file in files if file.exists()))
     own = "yours" if mine else "the course's solution"
     whose = {name: own if name in answers else "missing" for name in CORE}
     for name, stand_in in STAND_INS.items():
@@ -89,27 +90,17 @@ def my_framework():
     return Framework(use, answers, whose, text)
 
 
-def _answers_in(path):
-    """The answers in a student's file, which is imported as the module ``mine``, and the file's text."""
-    sys.modules.pop(MODULE, None)
-    module = type(sys)(MODULE)
-    module.__file__ = str(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
-        exec(compile(text, str(path), "exec"), vars(module))
-    except Exception as error:  # whatever the student's file does
-        raise ValueError(f"{FILE} cannot be run: {in_words(error)}; repair it, or remove what is wrong") from error
-    sys.modules[MODULE] = module
-    return {name: vars(module)[name] for name in CORE if callable(vars(module).get(name))}, text
-
-
-def _solutions():
-    """The repository's solutions, and their text. An installed package has none."""
+def _answers_in(paths):
+    """The answers to the core path's exercises in Python files, and the text of the files that have some."""
     found, texts = {}, []
-    for path in sorted((find_notebooks()[0].parent / "solutions").glob("*.py")):
-        names = runpy.run_path(str(path))
-        found |= (mine := {name: names[name] for name in CORE if name in names})
-        texts += [path.read_text(encoding="utf-8")] * bool(mine)
+    for path in paths:
+        try:
+            names, text = runpy.run_path(str(path)), path.read_text(encoding="utf-8-sig")
+        except Exception as error:  # whatever the student's file does
+            raise ValueError(f"{path.name} cannot be run: {in_words(error)}; mend it") from error
+        answers = {name: names[name] for name in CORE if callable(names.get(name))}
+        found |= answers
+        texts += [text] * bool(answers)
     return found, "\n".join(texts)
 
 

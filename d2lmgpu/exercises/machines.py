@@ -21,10 +21,6 @@ class my_examples(Exercise):
     form = (int, int)
     returns = STOP
 
-    def draw(self, rng):
-        counts = list(map(int, rng.integers(1, 6, int(rng.integers(1, 6)))))
-        return int(rng.integers(1, 300)), counts, int(rng.integers(len(counts)))
-
     def right(self, n, counts, rank):
         bounds, first = chunk_bounds(n, sum(counts)), sum(counts[:rank])
         return bounds[first][0], bounds[first + counts[rank] - 1][1]
@@ -38,7 +34,6 @@ class my_examples(Exercise):
         yield (right[0], right[1] - 1), "the last example is missing", STOP
         yield self.right(n, counts, (rank + 1) % len(counts)), "the examples of the next rank", FIRST
         yield (before * (n // k), after * (n // k)), "the remainder goes to other devices", RAGGED
-        yield (before * n // k, after * n // k), "the remainder goes to other devices", RAGGED
 
 
 class culprits(Exercise):
@@ -55,11 +50,6 @@ class culprits(Exercise):
     hint = "follow the chain from rank to rank until you reach one that is not in waits"
     form = [int]
     returns = "return a list of ranks, such as [2]"
-
-    def draw(self, rng):
-        ranks = list(map(int, rng.permutation(12)))
-        silent, rest = ranks[:3], ranks[3:]
-        return ({rank: int(rng.choice(silent + rest[:i])) for i, rank in enumerate(rest)},)
 
     def right(self, waits):
         return sorted(set(waits.values()) - set(waits))

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..collectives import chunk_bounds
 from ..words import several
-from .exercise import Exercise, random_numbers
+from .exercise import Exercise
 from .results import Empty, call_recorded, close, expect, short
 from .splitting import LENET_OUTPUTS
 from .watching import check_ways, row_of, spread
@@ -63,7 +63,7 @@ class zero1_step(Exercise):
 
     def test(self, answer, k, n):
         """Test that every device has all new parameters and its own new velocities, with no needless byte sent."""
-        rng, devices, bounds = random_numbers(4), row_of(k), chunk_bounds(n, k)
+        rng, devices, bounds = np.random.default_rng(4), row_of(k), chunk_bounds(n, k)
         start, before = (rng.normal(0, 1, n).astype(np.float32) for _ in range(2))
         own = [rng.normal(0, 1, n).astype(np.float32) for _ in devices]
         params, grads = spread([start] * k, devices), spread(own, devices)

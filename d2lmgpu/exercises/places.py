@@ -4,7 +4,7 @@ import numpy as np
 
 from ..devices import cpu, to_host
 from ..words import several
-from .exercise import Exercise, random_numbers
+from .exercise import Exercise
 from .pretend import Clock, PretendDevice
 from .results import Empty, call, call_recorded, close, expect, read, returned, same
 from .watching import RAW, check_place, spread
@@ -14,7 +14,7 @@ PUT = "you cannot mix arrays of two devices: d2l.put(x, device) copies x to the 
 
 def vectors(devices, shape=(2, 3)):
     """Random arrays, one on each of these devices, and the same arrays on the host."""
-    rng = random_numbers(0)
+    rng = np.random.default_rng(0)
     values = [rng.normal(0, 1, shape).astype(np.float32) for _ in devices]
     return spread(values, devices), values
 
@@ -119,7 +119,7 @@ class timed(Exercise):
         """Test that each call of work except the first is timed separately, from idle devices to idle devices."""
         clock, calls = Clock(), []
         devices = [PretendDevice(i, clock) for i in range(k)]
-        seconds = random_numbers(k + 16).integers(10, 100, (repeats + 100, k))
+        seconds = np.random.default_rng(k + 16).integers(10, 100, (repeats + 100, k))
 
         def work():
             clock.now += SUBMITTING

@@ -4,12 +4,9 @@ In such a copy, `compare` hides a result until there is a prediction, or until i
 of this repository show results at once, since they are also meant for reading.
 """
 
-import html
 import math
-import sys
 
-from ..arguments import check_name, check_text, is_number, shown
-from ..devices.packages import ipython
+from ..arguments import check_name, is_number, shown
 from ..output import keep_aside, read_json, write_json
 from ..words import several
 from . import course
@@ -17,8 +14,8 @@ from . import course
 FILE = "predictions.json"
 """The JSON file that keeps predictions: {notebook: {what was compared: [entry, ...]}}, with the newest entry last.
 
-An entry contains the prediction (or None), what was found, its unit, and how it was found.
-Numbers that JSON lacks are there as texts: "nan", "inf" or "-inf".
+An entry contains the prediction (or None), what was found, its unit, and how it was found. A number that is not finite
+is null there, and so is left out when one looks back.
 """
 
 WAYS = ("measured", "counted", "computed", "simulated", "published")
@@ -31,25 +28,22 @@ RIGHT = 1.25
 def compare(what, predicted, found, unit="", how="measured", details=""):
     """Print a prediction beside what was found, and the ratio. ``how``, one of `WAYS`, says how it was found.
 
-    In a student's copy of the course (after `begin`), what was found stays hidden until there is a prediction. A second
-    call shows it; in a notebook, a click also does. ``details`` is a string that is shown below what was found, or
-    hidden with it. ``predicted`` may be None or ``...`` if there is no prediction yet. Raises ValueError for anything
-    else that is not a number.
+    In a student's copy of the course (after `begin`), what was found stays hidden until there is a prediction, or until
+    a second call. ``details`` is a string that is shown below what was found, or hidden with it. ``predicted`` may be
+    None or ``...`` if there is no prediction yet. Raises ValueError for anything else that is not a number.
     """
     predicted = None if predicted is ... else predicted
     for name, value in (("found", found), ("predicted", 0 if predicted is None else predicted)):
         if not is_number(value):
             raise ValueError(f"compare: {name} is {shown(value)}; it should be a number")
-    check_text("compare: unit", unit)
-    check_text("compare: details", details)
     check_name("compare: how", how, WAYS)
+    entry = {"predicted": predicted and float(predicted), "found": float(found), "unit": unit, "how": how}
     mine = course.begun()
-    numbers = {"predicted": predicted and float(predicted), "found": float(found)}
-    numbers |= {name: str(number) for name, number in numbers.items() if number and not math.isfinite(number)}
-    entry = numbers | {"unit": unit, "how": how}
     seen = _keep(mine, what, entry) if mine else True
     if predicted is None and not seen:
-        _show_folded(what, f"{how} {_in_digits(found, 4)}{unit}", details)
+        print(
+            f"{what}: the answer is hidden. First put your prediction into the call, or run it again to see the answer."
+        )
     else:
         print(_in_words(what, entry), *[details] * bool(details), sep="\n")
 
@@ -68,34 +62,27 @@ def look_back():
         print(f"(Predictions cannot be read: {error})")
         kept = {}
     entries = [(what, found[-1]) for what, found in kept.get(mine.name, {}).items()]
-    made = [(what, entry) for what, entry in entries if entry["predicted"] is not None]
+    made = [(what, entry) for what, entry in entries if None not in (entry["predicted"], entry["found"])]
     made.sort(key=lambda pair: _off(pair[1]), reverse=True)
     for what, entry in made:
         print(_in_words(what, entry))
     right = sum(_off(entry) <= math.log(RIGHT) for _, entry in made)
-    left = len(entries) - len(made)
+    left = sum(entry["predicted"] is None for _, entry in entries)
     print(f"{several(len(made), 'prediction')}, {right} right within a factor of {RIGHT:g}; {left} still to be made.")
 
 
-def _numbers(entry):
-    """What was predicted, or None, and what was found."""
-    predicted = entry["predicted"]
-    return predicted if predicted is None else float(predicted), float(entry["found"])
-
-
 def _in_words(what, entry):
-    predicted, number = _numbers(entry)
-    found = f"{entry['how']} {_in_digits(number, 4)}{entry['unit']}"
+    predicted, ratio = entry["predicted"], _in_digits(_ratio(entry), 2)
+    found = f"{entry['how']} {_in_digits(entry['found'], 4)}{entry['unit']}"
     if predicted is None:
         return f"{what}: {found}."
-    ratio = _in_digits(_ratio(entry), 2)
     times = {"nan": "not what was predicted", "1": "as predicted"}.get(ratio, f"{ratio} times what was predicted")
     return f"{what}: predicted {_in_digits(predicted, 4)}{entry['unit']}, {found}: {times}."
 
 
 def _ratio(entry):
     """What was found, divided by what was predicted; NaN if only the prediction is 0."""
-    predicted, found = _numbers(entry)
+    predicted, found = entry["predicted"], entry["found"]
     return 1.0 if predicted == found else found / predicted if predicted else math.nan
 
 
@@ -107,7 +94,6 @@ def _off(entry):
 
 def _keep(mine, what, entry):
     """Record a comparison in the copy's file. Returns whether this notebook has shown or hidden it before."""
-    check_text("compare: what", what)
     path = mine.folder / FILE
     try:
         kept = _read(path)
@@ -132,18 +118,6 @@ def _read(path):
         return found
     print(f"({FILE} is damaged. A copy is kept as {keep_aside(path).name}.)")
     return {}
-
-
-def _show_folded(what, found, details):
-    """In a notebook, show a hidden result that a click reveals; elsewhere, say how to see it."""
-    text = f"{what}: the answer is hidden. First put your prediction into the call, or run it again to see the answer."
-    if getattr(ipython(), "kernel", None):
-        summary = f"{what}: make your prediction first. (Click here to see the answer anyway.)"
-        page = f"<details><summary>{html.escape(summary)}</summary>{html.escape(found)}"
-        page += f"<pre>{html.escape(details)}</pre></details>" if details else "</details>"
-        sys.modules["IPython"].display.display({"text/plain": text, "text/html": page}, raw=True)
-    else:
-        print(text)
 
 
 def _in_digits(number, digits):

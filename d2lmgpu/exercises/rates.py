@@ -47,9 +47,6 @@ class learning_rate(Exercise):
     hint = f"{SCALED}; {RISE}"
     raises = f"{RUN_IT}; warmup_steps may be 0: then there is no warm-up, and nothing to divide by"
 
-    def draw(self, rng):
-        return int(rng.integers(12)), round(rng.uniform(0.01, 1), 3), int(rng.integers(2, 10)), int(rng.integers(0, 8))
-
     def right(self, step, lr, k, warmup):
         return k * lr * (min(1, (step + 1) / warmup) if warmup else 1)
 
@@ -61,7 +58,6 @@ class learning_rate(Exercise):
             yield 0.0, "a step with rate 0 changes nothing", RISE
             yield full * (step + 1) / (warmup + 1), "one step late", f"{RISE}; step warmup_steps - 1 has the full rate"
             yield lr + (full - lr) * step / warmup, "it rises from the rate of one device", GOYAL
-            yield lr + (full - lr) * part, "it rises from the rate of one device", GOYAL
         else:
             yield part * full, "it keeps rising", "after the warm-up the rate is constant"
         yield right / k, "one device's rate", SCALED

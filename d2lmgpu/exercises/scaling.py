@@ -36,7 +36,6 @@ class speedup_and_efficiency(Exercise):
         yield {k: (first / s, ...) for k, s in seconds.items()}, "compare with seconds[1], which may not be the first"
         yield {k: (..., s) for k, (s, _) in right.items()}, WELL_SPENT
         yield {k: (..., 100 * e) for k, (_, e) in right.items()}, PER_CENT
-        yield {k: (..., 1 / e) for k, (_, e) in right.items()}, "the wrong way round: divide the speed-up by k"
 
 
 class weak_efficiency(speedup_and_efficiency):
@@ -83,10 +82,6 @@ class serial_fraction(Exercise):
     hint = ON_PAPER
     raises = "for one device every s fits (0 = s · 0), so leave it out"
 
-    def draw(self, rng):
-        counts = map(int, rng.choice(range(2, 65), 2, replace=False))
-        return _amdahl(*rng.uniform(0.01, 0.9, rng.integers(1, 3)).round(3).tolist(), counts=counts)
-
     def right(self, speedups):
         """The s of all numbers of devices; None if they differ, since it depends on the fit."""
         low, high = self.range(speedups)
@@ -108,7 +103,6 @@ class serial_fraction(Exercise):
         yield 1 - last / k, "that is 1 minus the efficiency; solve 1/S = s + (1 - s)/k for s"
         yield 1 / last - 1 / k, "1/S - 1/k is not yet s: divide it by 1 - 1/k"
         yield 100 * s, "return a fraction, not a percentage"
-        yield 0.0 if 1 in speedups else None, "for one device 1/S - 1/k is 0 for every s: leave it out"
 
 
 def _phases(milliseconds):

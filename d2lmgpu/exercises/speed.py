@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..words import several
-from .exercise import Exercise, random_numbers
+from .exercise import Exercise
 from .results import call, close, expect, read, returned, same
 
 
@@ -22,10 +22,6 @@ class count_products(Exercise):
         ((2, 3, 6, 8), (5, 3, 1, 4), False),
     )
     hint = "each output is a sum of C·kh·kw products; each gradient takes the same number as forward"
-
-    def draw(self, rng):
-        N, C, O, kh, kw, H, W = map(int, rng.integers(1, 9, 7))
-        return (N, C, H + kh, W + kw), (O, C, kh, kw), bool(rng.integers(2))
 
     def right(self, x_shape, weight_shape, input_grad):
         N, _, H, W = x_shape
@@ -59,7 +55,7 @@ class accumulate_grads(Exercise):
 
     def test(self, answer, n, most):
         """Test with equal and unequal parts, with a single part, and with gradients in the same arrays each time."""
-        rng = random_numbers(0)
+        rng = np.random.default_rng(0)
         X, y = rng.normal(size=(n, 3)), rng.integers(1, 5, n)
         scratch, sizes = [np.zeros(3), np.zeros(1)], []
 
@@ -107,9 +103,6 @@ class buckets(Exercise):
     hint = "put the next one into the same bucket as long as there is room for it"
     form = [[int]]
     returns = "return a list of buckets, each a list of the numbers of parameters, such as [[3, 2], [1, 0]]"
-
-    def draw(self, rng):
-        return list(map(int, rng.integers(1, 50, int(rng.integers(1, 20))))), int(rng.integers(20, 100))
 
     def right(self, sizes, limit):
         """Buckets from the last parameter to the first, with as many as fit; one that is too large is alone."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..words import several
-from .exercise import Exercise, random_numbers
+from .exercise import Exercise
 from .results import call_recorded, expect, returned
 from .watching import check_place, row_of
 
@@ -22,10 +22,6 @@ class layer_split_bytes(Exercise):
 
     cases = (([70, 60, 50], [2], 1), ([70, 60, 50, 40], [1, 3], 7), (LENET_OUTPUTS, [3, 6, 8], 256), ([70, 60], [], 8))
     hint = "for one cut: examples · numbers · 4 bytes forward, and the same number back; then add up the cuts"
-
-    def draw(self, rng):
-        cuts = sorted(map(int, rng.choice(range(1, 8), 3, replace=False)))
-        return list(map(int, rng.integers(1, 20_000, 8))), cuts, int(rng.integers(2, 300))
 
     def right(self, outputs, cuts, batch_size):
         return 2 * 4 * batch_size * sum(outputs[cut - 1] for cut in cuts)
@@ -74,7 +70,7 @@ class dense_by_inputs(Exercise):
 
     def test(self, answer, N, D, O, k):
         """Test that the result is on the first device, and that every device had a part of the weight and the work."""
-        rng = random_numbers(0)
+        rng = np.random.default_rng(0)
         devices = row_of(k)
         x, weight, bias = (rng.normal(0, 1, shape).astype(np.float32) for shape in ((N, D), (D, O), (O,)))
         y, transfers = call_recorded(answer, x, weight, bias, list(devices), hint=PARTS)

@@ -7,7 +7,7 @@ from ..collectives.program import compile_algorithm
 from ..devices import cpu, to_host
 from ..parallel import get_params
 from ..words import several
-from .exercise import Exercise, random_numbers
+from .exercise import Exercise
 from .places import PUT, vectors
 from .results import Empty, call, call_recorded, close, compare, expect, in_case, kind, read, returned, same_things
 from .watching import check_place, check_ways, row_of
@@ -157,7 +157,7 @@ class update_replicas(Exercise):
 
     def test(self, answer, sizes):
         """Test that all replicas take the same step. ``sizes``: how many examples each device's shard has."""
-        rng, shapes, lr = random_numbers(1), ((2, 3), (4,)), 0.5
+        rng, shapes, lr = np.random.default_rng(1), ((2, 3), (4,)), 0.5
         devices = [cpu(i) for i in range(len(sizes))]
         start = [rng.normal(0, 1, shape).astype(np.float32) for shape in shapes]
         own = [[(size > 0) * rng.normal(0, 3, shape).astype(np.float32) for shape in shapes] for size in sizes]
@@ -193,7 +193,7 @@ class associative_sum(Exercise):
 
     def test(self, answer, n, largest):
         """Test that all shares, orders and numbers of devices give the same bits, and nearly the sum in float64."""
-        rng, found = random_numbers(3), {}
+        rng, found = np.random.default_rng(3), {}
         terms = (largest * rng.uniform(-1, 1, (n, 2000))).astype(np.float32)
         half, pairs = terms[:, :1000], n // 4  # of which large terms cancel, so that rounding shows, in float64, too
         half[:pairs] = -half[pairs : 2 * pairs]

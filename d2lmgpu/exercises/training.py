@@ -8,7 +8,7 @@ from ..collectives import chunk_bounds
 from ..networks import init_params, loss_and_grads
 from ..parallel import get_params
 from ..words import several
-from .exercise import Exercise, random_numbers
+from .exercise import Exercise
 from .results import call_recorded, read
 from .synchronisation import check_steps
 from .watching import check_at_once, check_ways, row_of, watch
@@ -33,7 +33,7 @@ class train_batch(Exercise):
 
     def test(self, answer, n, k):
         """Test that every replica takes the step of a single device, in place, even if shards are uneven or empty."""
-        rng = random_numbers(0)
+        rng = np.random.default_rng(0)
         params = init_params(0, init="he")
         X, y = rng.random((n, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, n)
         devices, bounds = row_of(k), chunk_bounds(n, k)

@@ -8,7 +8,7 @@ from ..collectives import chunk_bounds
 from ..networks import init_params, lenet
 from ..parallel import get_params
 from ..words import several
-from .exercise import Exercise, random_numbers
+from .exercise import Exercise
 from .results import call_recorded, close, expect, read, returned
 from .watching import row_of
 
@@ -36,7 +36,7 @@ class evaluate(Exercise):
     def test(self, answer, n, k, batch_size):
         """Test with labels for which the accuracy differs between devices, and between minibatches."""
         params, devices = init_params(0, init="he"), row_of(k)
-        X = random_numbers(n).random((n, 1, 28, 28), np.float32)
+        X = np.random.default_rng(n).random((n, 1, 28, 28), np.float32)
         right = np.arange(n) % (k + 2) > 0
         right[-1] = not right[: batch_size * (n // batch_size)].mean() > 0.5  # unlike the full minibatches
         y = (lenet(X, params).argmax(axis=1) + ~right) % 10
@@ -135,7 +135,6 @@ class combine_statistics(Exercise):
         part, (mean, variance) = n / n.sum(), right
         within = (part * v).sum()
         yield (m.mean(), ...), "the mean is the mean of the means", "weight each mean by the shard's count"
-        yield ((n * m).sum(), ...), "the mean is the sum of all", "divide by the number of all numbers"
         yield (mean, within), "the variance leaves out the differences between the means", BETWEEN
         unweighted = within + ((m - mean) ** 2).mean()
         yield (mean, unweighted), "the variance gives all shards' means equal weight", "weight shards by their counts"

@@ -5,10 +5,6 @@ import math
 from d2lmgpu.collectives import Transfer, chunk_bounds, naive, reduce_scatter, sharded
 
 
-def ring__no_answer(k, n):
-    """it returned nothing. Write ring"""
-
-
 def ring__nobody_sends(k, n):
     """ring(2, 4): no device sends anything. Write ring"""
     return []
@@ -75,15 +71,6 @@ def ring__no_way_round(k, n):
     return [[Transfer(i, i + 1, *bounds[(i - 1 - s) % k], "add") for i in range(k)] for s in range(k - 1)]
 
 
-def ring__chunks_the_wrong_way_round(k, n):
-    """In each step a device passes on the chunk that it received in the step before"""
-    bounds = chunk_bounds(n, k)
-    steps = range(k - 1)
-    collect = [[Transfer(i, (i + 1) % k, *bounds[(i - 1 + s) % k], "add") for i in range(k)] for s in steps]
-    give_back = [[Transfer(i, (i + 1) % k, *bounds[(i + s) % k], "copy") for i in range(k)] for s in steps]
-    return collect + give_back
-
-
 def ring__not_a_ring(k, n):
     """device i sends only to device (i + 1) % k"""
     return sharded(k, n)
@@ -92,10 +79,6 @@ def ring__not_a_ring(k, n):
 def ring__one_list_of_transfers(k, n):
     """a schedule is a list of steps"""
     return [transfer for step in naive(k, n) for transfer in step]
-
-
-def ring_seconds__no_answer(k, nbytes, latency, bandwidth):
-    """it returned nothing. Write ring_seconds"""
 
 
 def ring_seconds__whole_arrays(k, nbytes, latency, bandwidth):
@@ -131,10 +114,6 @@ def ring_seconds__times_bandwidth(k, nbytes, latency, bandwidth):
 def ring_seconds__a_list(k, nbytes, latency, bandwidth):
     """return one number"""
     return [latency + nbytes / k / bandwidth] * (2 * (k - 1))
-
-
-def crossover_bytes__no_answer(k, latency, bandwidth):
-    """it returned nothing. Write crossover_bytes"""
 
 
 def crossover_bytes__of_one_message(k, latency, bandwidth):

@@ -5,10 +5,6 @@ import numpy as np
 import d2lmgpu as d2l
 
 
-def leaky_relu__no_answer(x, slope):
-    """it returned nothing. Write leaky_relu"""
-
-
 def leaky_relu__forward_only(x, slope):
     """Hint: return y, backward"""
     return np.where(x > 0, x, slope * x)
@@ -62,10 +58,6 @@ def leaky_relu__backward_returns_nothing(x, slope):
     return np.where(x > 0, x, slope * x), lambda dy: None
 
 
-def max_pool_grad__no_answer(dy, x):
-    """it returned nothing. Write max_pool_grad"""
-
-
 def max_pool_grad__of_average_pooling(dy, x):
     """that is average pooling"""
     return dy.repeat(2, 2).repeat(2, 3) / 4
@@ -108,19 +100,9 @@ def max_pool_grad__to_the_last_of_the_largest(dy, x):
     return dx
 
 
-def log_softmax__no_answer(logits):
-    """it returned nothing. Write log_softmax"""
-
-
 def log_softmax__as_it_is_defined(logits):
     """exp(89) is too large for float32"""
     return np.log(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
-
-
-def log_softmax__the_log_of_a_quotient(logits):
-    """no log of a quotient"""
-    exp = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.log(exp / exp.sum(axis=1, keepdims=True))
 
 
 def log_softmax__one_maximum_for_all(logits):
@@ -144,12 +126,6 @@ def log_softmax__over_the_images(logits):
 def log_softmax__the_normaliser(logits):
     """sum(axis=1, keepdims=True)"""
     return np.log(np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1))
-
-
-def log_softmax__in_place(logits):
-    """it changed its arguments"""
-    logits -= logits.max(axis=1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
 
 
 def log_softmax__forgets_the_logarithm(logits):
@@ -185,12 +161,6 @@ def leaky_relu__backward_once(x, slope):
     return np.where(x > 0, x, slope * x), backward
 
 
-def max_pool_grad__into_x(dy, x):
-    """work on a copy"""
-    x[...] = _max_pool_grad(dy, x)
-    return x
-
-
 def max_pool_grad__at_the_edge_too(dy, x):
     """with odd sides, the last row or column gets 0"""
     dx = _max_pool_grad(dy, x)
@@ -200,9 +170,3 @@ def max_pool_grad__at_the_edge_too(dy, x):
 
 def _max_pool_grad(dy, x):
     return d2l.max_pool2d_grad(dy, d2l.max_pool2d(x)[1])
-
-
-def log_softmax__by_the_largest_size(logits):
-    """subtract each row's own maximum"""
-    shifted = logits - np.abs(logits).max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

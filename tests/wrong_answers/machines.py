@@ -5,10 +5,6 @@ import collections
 from d2lmgpu.collectives import chunk_bounds
 
 
-def my_examples__no_answer(batch_size, counts, rank):
-    """it returned nothing. Write my_examples"""
-
-
 def my_examples__split_over_processes(batch_size, counts, rank):
     """a process with two devices takes two parts"""
     return chunk_bounds(batch_size, len(counts))[rank]
@@ -42,19 +38,9 @@ def my_examples__drops_the_rest(batch_size, counts, rank):
     return first * size, (first + counts[rank]) * size
 
 
-def my_examples__deals_out_otherwise(batch_size, counts, rank):
-    """the remainder goes to other devices"""
-    k, first = sum(counts), sum(counts[:rank])
-    return first * batch_size // k, (first + counts[rank]) * batch_size // k
-
-
 def my_examples__a_range(batch_size, counts, rank):
     """it returned range(32, 64)"""
     return range(*_right(batch_size, counts, rank))
-
-
-def culprits__no_answer(waits):
-    """it returned nothing. Write culprits"""
 
 
 def culprits__who_waits(waits):
@@ -100,8 +86,3 @@ def culprits__a_set(waits):
 def _right(batch_size, counts, rank):
     bounds, first = chunk_bounds(batch_size, sum(counts)), sum(counts[:rank])
     return bounds[first][0], bounds[first + counts[rank] - 1][1]
-
-
-def culprits__a_set_as_a_list(waits):
-    """sorted(...) makes a list"""
-    return list(set(waits.values()) - set(waits))

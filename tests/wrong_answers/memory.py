@@ -6,23 +6,9 @@ import d2lmgpu as d2l
 from d2lmgpu.collectives import all_gather, chunk_bounds, execute, reduce_scatter
 
 
-def zero_bytes__no_answer(stage, parameters, states, k):
-    """it returned nothing. Write zero_bytes"""
-
-
 def zero_bytes__numbers(stage, parameters, states, k):
     """this counts numbers, not bytes"""
     return _bytes_of(stage, parameters, states, k) // 4
-
-
-def zero_bytes__nothing_shared(stage, parameters, states, k):
-    """the result for stage 0"""
-    return 4 * parameters * (2 + states)
-
-
-def zero_bytes__everything_shared(stage, parameters, states, k):
-    """the result for stage 3"""
-    return _bytes_of(3, parameters, states, k)
 
 
 def zero_bytes__a_stage_too_far(stage, parameters, states, k):
@@ -70,10 +56,6 @@ def zero_bytes__of_all_devices(stage, parameters, states, k):
     return k * _bytes_of(stage, parameters, states, k)
 
 
-def zero1_step__no_answer(params, grads, velocities, lr, momentum):
-    """no parameter has changed. Write zero1_step"""
-
-
 def zero1_step__does_not_gather(params, grads, velocities, lr, momentum):
     """all-gather the parameters after the update"""
     k, n = len(params), len(params[0])
@@ -92,14 +74,6 @@ def zero1_step__allreduces(params, grads, velocities, lr, momentum):
     d2l.allreduce(grads, "ring")
     _update(params, grads, velocities, lr, momentum)
     execute(all_gather(len(params), len(params[0])), params)
-
-
-def zero1_step__gathers_first(params, grads, velocities, lr, momentum):
-    """its own chunk is right, but the others are old"""
-    k, n = len(params), len(params[0])
-    execute(reduce_scatter(k, n), grads)
-    execute(all_gather(k, n), params)
-    _update(params, grads, velocities, lr, momentum)
 
 
 def zero1_step__forgets_momentum(params, grads, velocities, lr, momentum):
@@ -145,10 +119,6 @@ def zero1_step__whole_velocities(params, grads, velocities, lr, momentum):
     for param, grad, velocity in zip(params, grads, velocities, strict=True):
         velocity[:] = momentum * velocity + grad
         param[:] -= lr * velocity
-
-
-def largest_batch__no_answer(parameters, activations, memory, k):
-    """it returned nothing. Write largest_batch"""
 
 
 def largest_batch__forgets_gradients(parameters, activations, memory, k):

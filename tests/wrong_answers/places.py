@@ -7,10 +7,6 @@ import numpy as np
 import d2lmgpu as d2l
 
 
-def sum_on__no_answer(arrays, device):
-    """it returned nothing. Write sum_on"""
-
-
 def sum_on__mixes_places(arrays, device):
     """you cannot mix arrays of two devices"""
     return sum(arrays[1:], arrays[0])
@@ -62,39 +58,16 @@ def sum_on__around_the_rules(arrays, device):
     return d2l.DeviceArray(np.sum([array.raw for array in arrays], axis=0), device)
 
 
-def swap__no_answer(a, b):
-    """the arrays a and b have not changed; a[:] = ... writes"""
-
-
 def swap__changes_names(a, b):
     """a = ... only makes the name refer to another array"""
     a, b = d2l.put(b, a.device), d2l.put(a, b.device)
     return a, b
 
 
-def swap__only_the_names(a, b):
-    """a = ... only makes the name refer to another array"""
-    a, b = b, a
-
-
 def swap__overwrites_first(a, b):
     """now both hold b's old contents"""
     a[:] = d2l.put(b, a.device)
     b[:] = d2l.put(a, b.device)
-
-
-def swap__a_second_name_is_no_copy(a, b):
-    """the first assignment overwrites what the second needs: keep a copy, put(x, x.device), not just a name"""
-    old = a
-    a[:] = d2l.put(b, a.device)
-    b[:] = d2l.put(old, b.device)
-
-
-def swap__a_copy_only_if_devices_differ(a, b):
-    """now both hold b's old contents"""
-    old = a if a.device is b.device else d2l.put(a, b.device)
-    a[:] = d2l.put(b, a.device)
-    b[:] = old
 
 
 def swap__mixes_places(a, b):
@@ -104,22 +77,11 @@ def swap__mixes_places(a, b):
     b[:] = old
 
 
-def swap__over_the_host(a, b):
-    """the numbers went through the host: two copies"""
-    old_a, old_b = d2l.to_host(a), d2l.to_host(b)
-    a[:] = d2l.put(old_b, a.device)
-    b[:] = d2l.put(old_a, b.device)
-
-
 def swap__sends_one_twice(a, b):
     """96 bytes moved between devices instead of 48"""
     old = d2l.put(a, b.device)
     a[:] = d2l.put(b, a.device)
     b[:] = d2l.put(d2l.put(old, a.device), b.device) if a.device is not b.device else old
-
-
-def timed__no_answer(work, devices, repeats=5, clock=time.perf_counter):
-    """it returned nothing. Write timed"""
 
 
 def timed__without_waiting(work, devices, repeats=5, clock=time.perf_counter):
@@ -129,17 +91,6 @@ def timed__without_waiting(work, devices, repeats=5, clock=time.perf_counter):
     for _ in range(repeats):
         begin = clock()
         work()
-        seconds.append(clock() - begin)
-    return seconds
-
-
-def timed__with_the_warm_up(work, devices, repeats=5, clock=time.perf_counter):
-    """the warm-up is in the first time"""
-    seconds = []
-    for _ in range(repeats):
-        begin = clock()
-        work()
-        d2l.synchronize(devices)
         seconds.append(clock() - begin)
     return seconds
 
@@ -228,16 +179,3 @@ def timed__one_too_many(work, devices, repeats=5, clock=time.perf_counter):
         d2l.synchronize(devices)
         seconds.append(clock() - begin)
     return seconds
-
-
-def sum_on__flat(arrays, device):
-    """put every array on the device first"""
-    total = [0.0] * len(arrays[0].reshape(-1))
-    for array in arrays:
-        total = [a + b for a, b in zip(total, d2l.to_host(array.reshape(-1)).tolist(), strict=True)]
-    return total
-
-
-def sum_on__without_rows(arrays, device):
-    """add each array exactly once"""
-    return sum((d2l.put(array.reshape(-1), device) for array in arrays[1:]), d2l.put(arrays[0].reshape(-1), device))

@@ -3,10 +3,6 @@
 import math
 
 
-def one_f_one_b__no_answer(k, micro_batches):
-    """it returned nothing. Write one_f_one_b"""
-
-
 def one_f_one_b__gpipe(k, micro_batches):
     """device 0 holds 4 micro-batches at a time; 2 are enough"""
     each = range(micro_batches)
@@ -16,11 +12,6 @@ def one_f_one_b__gpipe(k, micro_batches):
 def one_f_one_b__one_after_the_other(k, micro_batches):
     """device s begins with k - s forwards, so that its neighbours also have work"""
     return [[(what, s, m) for m in range(micro_batches) for what in "FB"] for s in range(k)]
-
-
-def one_f_one_b__as_many_ahead_on_each_device(k, micro_batches):
-    """device 1 holds 2 micro-batches at a time; 1 are enough"""
-    return _pipeline(k, micro_batches, lambda s: k)
 
 
 def one_f_one_b__ahead_of_the_wrong_end(k, micro_batches):
@@ -62,15 +53,6 @@ def one_f_one_b__a_flat_list(k, micro_batches):
     return [step for todo in _good(k, micro_batches) for step in todo]
 
 
-def one_f_one_b__pairs(k, micro_batches):
-    """such as ('F', 0, 3)"""
-    return [[(what, m) for what, _, m in todo] for todo in _good(k, micro_batches)]
-
-
-def enough_micro_batches__no_answer(k, bubble):
-    """it returned nothing. Write enough_micro_batches"""
-
-
 def enough_micro_batches__rounds_down(k, bubble):
     """round up, not down"""
     return max(1, int((k - 1) * (1 - bubble) / bubble))
@@ -99,11 +81,6 @@ def enough_micro_batches__none_for_one_device(k, bubble):
 def enough_micro_batches__one_too_many(k, bubble):
     """a bubble of exactly `bubble` is allowed"""
     return int((k - 1) * (1 - bubble) / bubble) + 1
-
-
-def enough_micro_batches__a_list(k, bubble):
-    """return one number"""
-    return [math.ceil((k - 1) * (1 - bubble) / bubble)]
 
 
 def _good(k, micro_batches):

@@ -3,10 +3,6 @@
 import numpy as np
 
 
-def to_bfloat16__no_answer(x):
-    """it returned nothing. Write to_bfloat16"""
-
-
 def to_bfloat16__cuts(x):
     """half of the numbers should go up"""
     return (x.view(np.uint32) & 0xFFFF0000).view(np.float32)
@@ -42,23 +38,11 @@ def to_bfloat16__nothing_done(x):
     return x
 
 
-def to_bfloat16__in_place(x):
-    """work on a copy: they belong to the caller"""
-    bits = x.view(np.uint32)
-    bits += 0x7FFF + ((bits >> 16) & 1)
-    bits &= 0xFFFF0000
-    return x
-
-
 def to_bfloat16__float64(x):
     """in float64"""
     bits = x.view(np.uint32)
     last = (bits >> 16) & 1
     return ((bits + 0x7FFF + last) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(float)
-
-
-def next_scale__no_answer(scale, good_steps, grads, interval):
-    """it returned nothing. Write next_scale"""
 
 
 def next_scale__only_the_scale(scale, good_steps, grads, interval):
@@ -71,13 +55,6 @@ def next_scale__uses_every_step(scale, good_steps, grads, interval):
     good = all(np.isfinite(grad).all() for grad in grads)
     if not good:
         return True, scale / 2, 0
-    return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
-
-
-def next_scale__looks_at_the_first_only(scale, good_steps, grads, interval):
-    """no array has"""
-    if not np.isfinite(grads[0]).all():
-        return False, max(1, scale / 2), 0
     return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
 
 
@@ -106,32 +83,3 @@ def next_scale__counts_all_good_steps(scale, good_steps, grads, interval):
     if not all(np.isfinite(grad).all() for grad in grads):
         return False, max(1, scale / 2), good_steps
     return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
-
-
-def to_bfloat16__no_carry(x):
-    """[9.984e-31, -3.004e+38, 1.232e+08, 1.992, …]"""
-    bits = x.view(np.uint32)
-    fraction = np.minimum((bits & 0x7FFFFF) + 0x7FFF + (bits >> 16 & 1), 0x7FFFFF) & 0x7F0000
-    return (bits & 0xFF800000 | fraction).astype(np.uint32).view(np.float32)
-
-
-def _next_scale(scale, good_steps, use, interval):
-    if not use:
-        return False, max(1.0, scale / 2), 0
-    return (True, scale, good_steps + 1) if good_steps + 1 < interval else (True, 2 * scale, 0)
-
-
-def next_scale__the_notebooks_interval(scale, good_steps, grads, interval):
-    """the seventh good step in a row, with an interval of 7:"""
-    return _next_scale(scale, good_steps, all(np.isfinite(grad).all() for grad in grads), 10)
-
-
-def next_scale__by_the_norm(scale, good_steps, grads, interval):
-    """large gradients, but finite:"""
-    return _next_scale(scale, good_steps, all(np.isfinite(np.square(grad).sum()) for grad in grads), interval)
-
-
-def next_scale__halves_to_less_than_1(scale, good_steps, grads, interval):
-    """but never below 1"""
-    use = all(np.isfinite(grad).all() for grad in grads)
-    return _next_scale(scale, good_steps, True, interval) if use else (False, scale / 2 if scale > 1 else scale, 0)

@@ -3,10 +3,6 @@
 import math
 
 
-def updates_per_epoch__no_answer(n, b, k):
-    """it returned nothing. Write updates_per_epoch"""
-
-
 def updates_per_epoch__rounded_down(n, b, k):
     """the examples left over get no update"""
     return n // (k * b)
@@ -32,10 +28,6 @@ def updates_per_epoch__plus_one(n, b, k):
     return n // (k * b) + 1
 
 
-def learning_rate__no_answer(step, lr, k, warmup_steps):
-    """it returned nothing. Write learning_rate"""
-
-
 def learning_rate__forgets_k(step, lr, k, warmup_steps):
     """one device's rate"""
     return lr * min(1, (step + 1) / max(1, warmup_steps))
@@ -49,11 +41,6 @@ def learning_rate__without_warmup(step, lr, k, warmup_steps):
 def learning_rate__begins_with_nothing(step, lr, k, warmup_steps):
     """a step with rate 0 changes nothing"""
     return k * lr * step / warmup_steps if step < warmup_steps else k * lr
-
-
-def learning_rate__jumps(step, lr, k, warmup_steps):
-    """one device's rate"""
-    return lr * (step + 1) / warmup_steps if step < warmup_steps else k * lr
 
 
 def learning_rate__never_gets_there(step, lr, k, warmup_steps):
@@ -79,15 +66,6 @@ def learning_rate__divides_by_nothing(step, lr, k, warmup_steps):
 def learning_rate__root_of_k(step, lr, k, warmup_steps):
     """scaled by the square root of k"""
     return math.sqrt(k) * lr * (min(1, (step + 1) / warmup_steps) if warmup_steps else 1)
-
-
-def learning_rate__a_list(step, lr, k, warmup_steps):
-    """return one number"""
-    return [lr] * k
-
-
-def he_std__no_answer(shape):
-    """it returned nothing. Write he_std"""
 
 
 def he_std__counts_channels_only(shape):

@@ -3,10 +3,6 @@
 import statistics
 
 
-def speedup_and_efficiency__no_answer(seconds):
-    """it returned nothing. Write speedup_and_efficiency"""
-
-
 def speedup_and_efficiency__upside_down(seconds):
     """the wrong way round: divide the seconds of one device by the seconds of k"""
     return {k: (mine / seconds[1], seconds[1] / mine / k) for k, mine in seconds.items()}
@@ -33,15 +29,6 @@ def speedup_and_efficiency__speedups_only(seconds):
     return {k: seconds[1] / mine for k, mine in seconds.items()}
 
 
-def speedup_and_efficiency__a_list(seconds):
-    """return a dict with the keys of seconds"""
-    return [(seconds[1] / mine, seconds[1] / mine / k) for k, mine in seconds.items()]
-
-
-def weak_efficiency__no_answer(seconds):
-    """it returned nothing. Write weak_efficiency"""
-
-
 def weak_efficiency__as_in_strong_scaling(seconds):
     """do not divide by k"""
     return {k: seconds[1] / mine / k for k, mine in seconds.items()}
@@ -55,10 +42,6 @@ def weak_efficiency__the_speedup(seconds):
 def weak_efficiency__upside_down(seconds):
     """more than 1 would be better than perfect"""
     return {k: mine / seconds[1] for k, mine in seconds.items()}
-
-
-def serial_fraction__no_answer(speedups):
-    """it returned nothing. Write serial_fraction"""
 
 
 def serial_fraction__what_shrinks(speedups):
@@ -84,10 +67,6 @@ def serial_fraction__one_device_counts(speedups):
     return statistics.mean((1 / speedup - 1 / k) / (1 - 1 / k) for k, speedup in speedups.items())
 
 
-def limiting_phase__no_answer(one, many, k):
-    """it returned nothing. Write limiting_phase"""
-
-
 def limiting_phase__the_longest(one, many, k):
     """the longest phase may have shrunk as it should"""
     return max(many, key=many.get)
@@ -108,28 +87,7 @@ def limiting_phase__by_ratio(one, many, k):
     return max(many, key=lambda name: many[name] / (one[name] / k) if one[name] else 0)
 
 
-def serial_fraction__a_list(speedups):
-    """it returned [0.0]"""
-    return [0.0]
-
-
-def limiting_phase__a_list(one, many, k):
-    """return the name of a phase"""
-    return list(many)
-
-
 def serial_fraction__the_last_alone(speedups):
     """the single k need an s of 0.2 to 0.3"""
     k, speedup = list(speedups.items())[-1]
     return (1 / speedup - 1 / k) / (1 - 1 / k)
-
-
-def serial_fraction__the_largest_alone(speedups):
-    """not only the last, or the largest"""
-    return serial_fraction__the_last_alone({max(speedups): speedups[max(speedups)]})
-
-
-def serial_fraction__the_sum(speedups):
-    """no s fits all"""
-    found = {(1 / S - 1 / k) / (1 - 1 / k) for k, S in speedups.items() if k > 1}
-    return sum(found) if max(found) - min(found) > 1e-9 else max(found)

@@ -3,10 +3,6 @@
 import numpy as np
 
 
-def count_products__no_answer(x_shape, weight_shape, input_grad):
-    """it returned nothing. Write count_products"""
-
-
 def count_products__forward_only(x_shape, weight_shape, input_grad):
     """that is only the forward pass; backward also needs products"""
     (N, _, H, W), (O, C, kh, kw) = x_shape, weight_shape
@@ -47,10 +43,6 @@ def count_products__outputs_only(x_shape, weight_shape, input_grad):
     return N * O * (H - kh + 1) * (W - kw + 1)
 
 
-def accumulate_grads__no_answer(grads_of, X, y, most):
-    """it returned nothing. Write accumulate_grads"""
-
-
 def accumulate_grads__all_at_once(grads_of, X, y, most):
     """range(0, len(X), most) gives the index at which each part begins"""
     return grads_of(X, y)
@@ -71,12 +63,6 @@ def accumulate_grads__adds_to_the_scratch_paper(grads_of, X, y, most):
     for i in range(most, len(X), most):
         total = [a + b for a, b in zip(total, grads_of(X[i : i + most], y[i : i + most]), strict=True)]
     return total
-
-
-def accumulate_grads__keeps_them_for_later(grads_of, X, y, most):
-    """copy what you keep from one call to the next"""
-    kept = [grads_of(X[i : i + most], y[i : i + most]) for i in range(0, len(X), most)]
-    return [sum(grads) for grads in zip(*kept, strict=True)]
 
 
 def accumulate_grads__the_last_part(grads_of, X, y, most):
@@ -110,10 +96,6 @@ def accumulate_grads__a_number(grads_of, X, y, most):
     """return a list with an array for each parameter"""
     starts = range(0, len(X), most)
     return sum(float(grads_of(X[i : i + most], y[i : i + most])[0].sum()) for i in starts)
-
-
-def buckets__no_answer(sizes, limit):
-    """it returned nothing. Write buckets"""
 
 
 def buckets__forward(sizes, limit):
@@ -183,16 +165,3 @@ def accumulate_grads__one_part_as_it_is(grads_of, X, y, most):
     parts = [slice(start, start + most) for start in range(0, len(X), most)]
     grads = [[np.copy(grad) for grad in grads_of(X[part], y[part])] for part in parts]
     return list(map(sum, zip(*grads, strict=True)))
-
-
-def buckets__eats_the_sizes(sizes, limit):
-    """work on a copy"""
-    found, room = [], -1
-    while sizes:
-        size = sizes.pop()
-        if size > room:
-            found.append([])
-            room = limit
-        found[-1].append(len(sizes))
-        room -= size
-    return found

@@ -5,10 +5,6 @@ import numpy as np
 import d2lmgpu as d2l
 
 
-def layer_split_bytes__no_answer(outputs, cuts, batch_size):
-    """it returned nothing. Write layer_split_bytes"""
-
-
 def layer_split_bytes__forward_only(outputs, cuts, batch_size):
     """a gradient comes back for every number that is sent"""
     return 4 * batch_size * sum(outputs[cut - 1] for cut in cuts)
@@ -42,15 +38,6 @@ def layer_split_bytes__all_layers(outputs, cuts, batch_size):
 def layer_split_bytes__the_first_cut_only(outputs, cuts, batch_size):
     """then add up the cuts"""
     return 2 * 4 * batch_size * outputs[cuts[0] - 1]
-
-
-def layer_split_bytes__a_list(outputs, cuts, batch_size):
-    """return one number"""
-    return [2 * 4 * batch_size * outputs[cut - 1] for cut in cuts]
-
-
-def dense_by_inputs__no_answer(x, weight, bias, devices):
-    """it returned nothing. Write dense_by_inputs"""
 
 
 def dense_by_inputs__the_bias_on_every_device(x, weight, bias, devices):
@@ -88,14 +75,6 @@ def dense_by_inputs__concatenates(x, weight, bias, devices):
     x_parts, weight_parts = np.array_split(x, k, axis=1), np.array_split(weight, k)
     parts = [d2l.put(a, d) @ d2l.put(b, d) for a, b, d in zip(x_parts, weight_parts, devices, strict=True)]
     return np.concatenate([d2l.put(part, devices[0]) for part in parts], axis=1)
-
-
-def dense_by_inputs__only_if_k_divides(x, weight, bias, devices):
-    """np.array_split(x, k, axis=1) works for any k"""
-    k = len(devices)
-    x_parts, weight_parts = np.split(x, k, axis=1), np.split(weight, k)
-    parts = [d2l.put(a, d) @ d2l.put(b, d) for a, b, d in zip(x_parts, weight_parts, devices, strict=True)]
-    return sum(d2l.put(part, devices[0]) for part in parts) + d2l.put(bias, devices[0])
 
 
 def dense_by_inputs__on_one_device(x, weight, bias, devices):
@@ -136,10 +115,3 @@ def dense_by_inputs__sums_on_two_devices(x, weight, bias, devices):
     parts = np.array_split(np.arange(x.shape[1]), len(devices))
     products = [d2l.put(x[:, p], device) @ d2l.put(weight[p], device) for p, device in zip(parts, devices)]  # noqa: B905
     return sum(products) + bias
-
-
-def dense_by_inputs__on_devices_from_zero(x, weight, bias, devices):
-    """y is on cpu(0)"""
-    parts = np.array_split(x, len(devices), axis=1), np.array_split(weight, len(devices))
-    own = [[d2l.put(part, d2l.cpu(i)) for part in pair] for i, pair in enumerate(zip(*parts, strict=True))]
-    return sum((d2l.put(a @ b, d2l.cpu(0)) for a, b in own), d2l.put(bias, d2l.cpu(0)))

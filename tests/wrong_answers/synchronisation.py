@@ -5,10 +5,6 @@ import numpy as np
 import d2lmgpu as d2l
 
 
-def split_batch__no_answer(X, y, devices):
-    """it returned nothing. Write split_batch"""
-
-
 def split_batch__numpy_splits_evenly_or_not_at_all(X, y, devices):
     """9 examples on 2 devices: it raised ValueError"""
     X_parts, y_parts = np.split(X, len(devices)), np.split(y, len(devices))
@@ -117,10 +113,6 @@ def allreduce__a_name_that_is_not_there(data):
     data[0][:] += add_up(data[1:])  # noqa: F821
 
 
-def update_replicas__no_answer(device_params, device_grads, lr, batch_size):
-    """no parameter has changed. Write update_replicas"""
-
-
 def update_replicas__without_allreduce(device_params, device_grads, lr, batch_size):
     """it uses only its own gradient"""
     for params, grads in zip(device_params, device_grads, strict=True):
@@ -192,29 +184,11 @@ def update_replicas__allreduces_devices_instead_of_parameters(device_params, dev
         d2l.sgd(params, grads, lr, batch_size)
 
 
-def associative_sum__no_answer(device_terms, allreduce):
-    """it returned nothing. Write associative_sum"""
-
-
-def associative_sum__of_floats(device_terms, allreduce):
-    """round each term separately to a whole multiple of one unit, before you add it to anything"""
-    arrays = [np.sum(terms, axis=0) for terms in device_terms]
-    allreduce(arrays)
-    return arrays[0]
-
-
 def associative_sum__float64_rounds_too(device_terms, allreduce):
     """round each term separately to a whole multiple of one unit, before you add it to anything"""
     arrays = [np.sum(terms, axis=0, dtype=float) for terms in device_terms]
     allreduce(arrays)
     return arrays[0].astype(np.float32)
-
-
-def associative_sum__rounded_after_adding(device_terms, allreduce):
-    """round each term separately to a whole multiple of one unit, before you add it to anything"""
-    arrays = [np.rint(np.sum(terms, axis=0) * 2.0**40).astype(np.int64) for terms in device_terms]
-    allreduce(arrays)
-    return (arrays[0] * 2.0**-40).astype(np.float32)
 
 
 def associative_sum__a_unit_for_each_number_of_devices(device_terms, allreduce):
@@ -233,13 +207,6 @@ def associative_sum__integers_of_32_bits(device_terms, allreduce):
     return (arrays[0] * unit).astype(np.float32)
 
 
-def associative_sum__too_fine_for_64_bits(device_terms, allreduce):
-    """integers wrap"""
-    arrays = [sum(np.rint(term * 2.0**50).astype(np.int64) for term in terms) for terms in device_terms]
-    allreduce(arrays)
-    return (arrays[0] * 2.0**-50).astype(np.float32)
-
-
 def associative_sum__too_coarse(device_terms, allreduce):
     """use a smaller unit, and round to the nearest"""
     arrays = [sum(np.rint(term * 2.0**10).astype(np.int64) for term in terms) for terms in device_terms]
@@ -247,24 +214,10 @@ def associative_sum__too_coarse(device_terms, allreduce):
     return (arrays[0] * 2.0**-10).astype(np.float32)
 
 
-def associative_sum__cut_off(device_terms, allreduce):
-    """np.rint"""
-    arrays = [sum((term * 2.0**23).astype(np.int64) for term in terms) for terms in device_terms]
-    allreduce(arrays)
-    return (arrays[0] * 2.0**-23).astype(np.float32)
-
-
 def associative_sum__without_the_allreduce(device_terms, allreduce):
     """add up each device's terms in one array, and pass the list of these arrays to allreduce once"""
     whole = sum(np.rint(term * 2.0**40).astype(np.int64) for terms in device_terms for term in terms)
     return (whole * 2.0**-40).astype(np.float32)
-
-
-def associative_sum__one_allreduce_for_each_term(device_terms, allreduce):
-    """add up each device's terms in one array, and pass the list of these arrays to allreduce once"""
-    for terms in device_terms:
-        allreduce(terms)
-    return device_terms[0][0]
 
 
 def associative_sum__in_float64(device_terms, allreduce):
@@ -274,20 +227,6 @@ def associative_sum__in_float64(device_terms, allreduce):
     return arrays[0] * 2.0**-40
 
 
-def split_batch__on_devices_from_zero(X, y, devices):
-    """the shard for cpu(4) is on cpu(0)"""
-    parts = np.array_split(X, len(devices)), np.array_split(y, len(devices))
-    return tuple([d2l.put(part, d2l.cpu(i)) for i, part in enumerate(each)] for each in parts)
-
-
 def split_batch__flattened(X, y, devices):
     """keep the other axes of X"""
     return d2l.split_batch(X.reshape(len(X), -1), y, devices)
-
-
-def allreduce__on_devices_from_zero(data):
-    """you cannot mix arrays of two devices"""
-    for array in data[1:]:
-        data[0][:] += d2l.put(array, d2l.cpu(0))
-    for i, array in enumerate(data[1:], 1):
-        array[:] = d2l.put(data[0], d2l.cpu(i))

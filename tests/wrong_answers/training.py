@@ -25,33 +25,6 @@ def _update(device_params, device_grads, lr, sizes):
         d2l.sgd(params, grads, lr, size or 1)
 
 
-def train_batch__devices_in_another_rate(X, y, device_params, devices, lr):
-    """the step of cpu(1): ["""
-    losses, grads, sizes = _gradients(X, y, device_params, devices)
-    _exchange(grads)
-    _update(device_params, grads, lr, [(1 + (i > 0)) * len(y) for i in range(len(devices))])
-    return sum(losses)
-
-
-def train_batch__no_answer(X, y, device_params, devices, lr):
-    """no parameter has changed. Write train_batch"""
-
-
-def train_batch__divides_by_the_shards_size(X, y, device_params, devices, lr):
-    """on every device, divide by the size of the whole minibatch, not of the shard"""
-    losses, device_grads, sizes = _gradients(X, y, device_params, devices)
-    _exchange(device_grads)
-    _update(device_params, device_grads, lr, sizes)
-    return sum(losses)
-
-
-def train_batch__forgets_the_allreduce(X, y, device_params, devices, lr):
-    """it uses only its own gradient"""
-    losses, device_grads, sizes = _gradients(X, y, device_params, devices)
-    _update(device_params, device_grads, lr, [len(y)] * len(sizes))
-    return sum(losses)
-
-
 def train_batch__updates_before_the_allreduce(X, y, device_params, devices, lr):
     """first the allreduce, then the updates"""
     losses, device_grads, sizes = _gradients(X, y, device_params, devices)
@@ -87,36 +60,6 @@ def train_batch__adds_losses_of_two_devices(X, y, device_params, devices, lr):
     each = zip(devices, X_shards, y_shards, device_params, strict=True)
     tasks = [device.run(d2l.loss_and_grads, *arguments) for device, *arguments in each]
     return sum([task.result()[0] for task in tasks])
-
-
-def train_batch__divides_by_nothing(X, y, device_params, devices, lr):
-    """gradients are sums over examples: divide by their number"""
-    return d2l.train_batch(X, y, device_params, devices, lr * len(y))
-
-
-def train_batch__divides_by_the_devices_too(X, y, device_params, devices, lr):
-    """divide once, by the number of examples, not also by k"""
-    return d2l.train_batch(X, y, device_params, devices, lr / len(devices))
-
-
-def train_batch__uphill(X, y, device_params, devices, lr):
-    """SGD subtracts the gradient"""
-    return d2l.train_batch(X, y, device_params, devices, -lr)
-
-
-def train_batch__steps_device_0_only(X, y, device_params, devices, lr):
-    """every device updates its own copy, in place"""
-    losses, device_grads, _ = _gradients(X, y, device_params, devices)
-    _exchange(device_grads)
-    _update(device_params[:1], device_grads[:1], lr, [len(y)])
-    return sum(losses)
-
-
-def train_batch__other_arrays(X, y, device_params, devices, lr):
-    """work in place, as sgd does"""
-    for i, device in enumerate(devices):
-        device_params[i] = [d2l.put(param, device) for param in device_params[i]]
-    return d2l.train_batch(X, y, device_params, devices, lr)
 
 
 def train_batch__returns_nothing(X, y, device_params, devices, lr):
@@ -176,10 +119,6 @@ def examples_per_second__a_text(seconds, sizes):
     return f"{sum(sizes[1:]) / sum(seconds[1:])}"
 
 
-def examples_per_second__no_answer(seconds, sizes):
-    """it returned nothing. Write examples_per_second"""
-
-
 def examples_per_second__with_the_warm_up(seconds, sizes):
     """leave it out of both lists"""
     return sum(sizes) / sum(seconds)
@@ -198,10 +137,6 @@ def examples_per_second__full_minibatches(seconds, sizes):
 def examples_per_second__upside_down(seconds, sizes):
     """divide examples by seconds"""
     return sum(seconds[1:]) / sum(sizes[1:])
-
-
-def smallest_batch__no_answer(per_example, exchange, k):
-    """it returned nothing. Write smallest_batch"""
 
 
 def smallest_batch__as_if_k_devices_had_nothing_to_do(per_example, exchange, k):

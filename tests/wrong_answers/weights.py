@@ -16,10 +16,6 @@ def _shards(device_params, X, y, devices, batch_size):
         yield found
 
 
-def evaluate__no_answer(device_params, X, y, devices, batch_size):
-    """it returned nothing. Write evaluate"""
-
-
 def evaluate__mean_of_means(*args):
     """a mean of shards' accuracies"""
     return np.mean([np.mean([right.mean() for right in shards]) for shards in _shards(*args)])
@@ -65,10 +61,6 @@ def evaluate__divides_by_an_empty_shard(*args):
     return np.average(accuracies, weights=sizes)
 
 
-def split_by_loads__no_answer(n, loads):
-    """it returned nothing. Write split_by_loads"""
-
-
 def split_by_loads__parts_of_examples(n, loads):
     """an example cannot be divided"""
     return [n * load / sum(loads) for load in loads]
@@ -105,30 +97,15 @@ def split_by_loads__work_for_the_idle(n, loads):
     return sizes
 
 
-def split_by_loads__even(n, loads):
-    """round down, then give the remaining examples to different devices, one each"""
-    k = len(loads)
-    return [(n // k + (i < n % k)) if load else 0 for i, load in enumerate(loads)] if all(loads) else [0] * k
-
-
 def split_by_loads__one_number(n, loads):
     """return a list of sizes, one per device"""
     return n // len(loads)
-
-
-def combine_statistics__no_answer(counts, means, variances):
-    """it returned nothing. Write combine_statistics"""
 
 
 def combine_statistics__mean_of_means(counts, means, variances):
     """weight each mean by the shard's count"""
     mean = np.mean(means)
     return mean, np.mean(variances) + np.mean((np.array(means) - mean) ** 2)
-
-
-def combine_statistics__mean_of_variances(counts, means, variances):
-    """think of a shard of 0s and a shard of 1s"""
-    return np.average(means, weights=counts), np.mean(variances)
 
 
 def combine_statistics__weighted_mean_of_variances(counts, means, variances):
@@ -151,24 +128,3 @@ def combine_statistics__the_mean_square(counts, means, variances):
 def combine_statistics__the_mean_only(counts, means, variances):
     """return two numbers: mean, variance"""
     return np.average(means, weights=counts)
-
-
-def evaluate__on_devices_from_zero(device_params, X, y, devices, batch_size):
-    """it raised DeviceMismatchError"""
-    devices = [d2l.cpu(i) for i in range(len(devices))]
-    shards = list(_shards(device_params, X, y, devices, batch_size))
-    return sum(right.sum() for parts in shards for right in parts) / len(X)
-
-
-def split_by_loads__the_rest_to_the_first(n, loads):
-    """a device with load 0 has work"""
-    sizes = [int(n * load / sum(loads)) for load in loads]
-    rest = n - sum(sizes)
-    return [size + (i < rest) for i, size in enumerate(sizes)]
-
-
-def split_by_loads__rounded_and_one_repaired(n, loads):
-    """one size differs from its share by"""
-    sizes = [round(n * load / sum(loads)) for load in loads]
-    sizes[sizes.index(max(sizes))] += n - sum(sizes)
-    return sizes if min(sizes) >= 0 else [n // len(loads) + (i < n % len(loads)) for i in range(len(loads))]
