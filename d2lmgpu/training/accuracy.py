@@ -11,7 +11,7 @@ from ..devices import array_module, put, to_host
 from ..layers import check_labels
 from ..layers.exact import ExactSums, slices_of_granules
 from ..layers.labels import right_answers
-from ..networks import CROSS_ENTROPY, LENET, find_loss, logits
+from ..networks import CROSS_ENTROPY, LENET, channels, find_loss, logits
 from ..networks.checks import check_params, check_running
 from ..networks.losses import as_targets, on_host
 from ..parallel import get_params, split_batch
@@ -200,6 +200,10 @@ def _on_each(params, statistics, devices, network):
 
     Raises ValueError unless parameters and statistics fit the network.
     """
+    if channels(network) and isinstance(statistics, (list, tuple)) and not statistics:
+        raise ValueError(
+            "the network has batch norm: give its running means and variances, such as statistics=result.statistics"
+        )
     device_params = _lists("parameters", params, devices, check_params, network)
     return device_params, _lists("statistics", statistics, devices, check_running, network)
 
