@@ -1,7 +1,7 @@
 """Our allreduce beside PyTorch's gloo, and beside the machine's copy bandwidth; then predictions beside measurements.
 
     pip install torch==2.13.0
-    python benchmarks/compare_gloo.py --json FILE --plot FILE
+    python benchmarks/compare_gloo.py --json FILE
 
 1. LeNet's gradients (129,068 float32, 516 kB): ours on two virtual devices of one
    process, gloo's between two processes, in turn, 15 times each.
@@ -131,7 +131,7 @@ def simulated():
     for k in (2, 4, 8):
         mine = [error for error, row in zip(errors, judged, strict=True) if row.devices == k]
         summary[f"median_error_{k}_devices"] = float(np.median(mine))
-    return judged, np.array(predicted), summary
+    return summary
 
 
 def spread(values):
@@ -141,21 +141,17 @@ def spread(values):
 def main():
     parser = argparse.ArgumentParser(description="Our allreduce beside gloo's, beside copies, and as predicted.")
     parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--plot", metavar="FILE", help="predicted against measured")
     options = parser.parse_args()
-    judged, predicted, simulation = simulated()
     result = {
         "machine": f"{processor_name()}, {count_cores()} cores",
         "date": date.today().isoformat(),
         "lenet_gradients_two_devices": beside_gloo(),
         "64_MB_two_devices": beside_copies(),
-        "simulator": simulation,
+        "simulator": simulated(),
     }
     print(as_json(result, indent=2))
     if options.json:
         write_json(options.json, result)
-    if options.plot:
-        collectives.plot_predictions(judged, predicted).savefig(options.plot, dpi=110)
 
 
 if __name__ == "__main__":

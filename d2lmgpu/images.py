@@ -151,13 +151,10 @@ def picture_shape(folder):
     return C, H, W
 
 
-def image_shape(folder, part):
-    """The best shape for the images in a folder of the kind that `load_image_data` reads; ``part``: "train" or "test".
-
-    Raises its ValueErrors.
-    """
+def image_shape(folder):
+    """The best shape for the training images in a folder that `load_image_data` reads. Raises its ValueErrors."""
     files = find_idx(folder)
-    return read_pictures(files[0]).shape[1:] if files else picture_shape(Path(folder, part))
+    return read_pictures(files[0]).shape[1:] if files else picture_shape(Path(folder, "train"))
 
 
 def _form(path):

@@ -7,7 +7,6 @@ import numpy as np
 
 from .arguments import shown
 from .figures import BLUE, COLOURS, LONGEST, ORANGE, Name, figure_of, name_ticks
-from .layers.labels import answers
 from .timing import rows_of
 from .words import listed, several
 
@@ -114,26 +113,6 @@ def plot_confusion(matrix, names):
     right = matrix.trace() / max(matrix.sum(), 1)
     axes.set(xlabel="taken for", ylabel="is", title=f"{several(matrix.sum(), 'image')}, {right:.1%} right")
     figure.colorbar(image, label="percent of the row", shrink=0.8)
-    return figure
-
-
-def plot_mistakes(X, y, probabilities, names, count=20):
-    """Plot the pictures on which the network is wrong but most confident, with its answers; return the figure.
-
-    ``X`` (N, C, H, W) with C 1 or 3, labels ``y`` (N,), ``probabilities`` (N, classes) from `predict`.
-    """
-    predicted = answers(probabilities)
-    wrong = np.flatnonzero(predicted != y)
-    worst = wrong[np.argsort(-probabilities[wrong, predicted[wrong]], kind="stable")][:count]
-    columns = 5
-    rows = max(1, -(-len(worst) // columns))
-    figure, panels = figure_of((1.9 * columns, 2.2 * rows), rows, columns, squeeze=False)
-    for axes, i in itertools.zip_longest(panels.flat, worst):
-        axes.axis("off")
-        if i is not None:
-            axes.imshow(X[i].transpose(1, 2, 0), cmap="gray")
-            said = "no class" if predicted[i] < 0 else f"{names[predicted[i]]} {probabilities[i, predicted[i]]:.0%}"
-            axes.set_title(f"{said}\nis {names[y[i]]}", fontsize=9)
     return figure
 
 

@@ -200,11 +200,6 @@ def block_at(start, stop):
         return block
 
 
-def check_alive(start, stop):
-    """Raise FreedError unless these bytes belong to somebody."""
-    block_at(start, stop)
-
-
 def card_of(address):
     """The card that has the memory at this address."""
     return block_at(address, address).card

@@ -16,7 +16,7 @@ import numpy as np
 import standin_driver
 import standin_memory
 from standin_driver import CUDARuntimeError, call, current_card, lock, thread
-from standin_memory import RaceError, bounds, check_alive, use, wait_for
+from standin_memory import RaceError, block_at, bounds, use, wait_for
 
 __all__ = ["Event", "Graph", "RaceError", "Stream", "current_stream", "elapsed_milliseconds", "on_stream", "restart"]
 
@@ -284,7 +284,7 @@ class Graph:
             stream.count += 1
             standin_memory.note_ahead(stream)
             for start, stop, is_write in self.accesses:
-                check_alive(start, stop)
+                block_at(start, stop)
                 use(stream, start, stop, is_write)
             with np.errstate(all="ignore"):  # a GPU does not warn
                 lost = self.spans_cards() and standin_driver.machine.garbles("graphs", stream.card)
@@ -310,7 +310,7 @@ def on_stream(name, work, reads, writes, stream=None):
         stream.count += 1
         for start, stop, is_write in accesses:
             if start != stop:
-                check_alive(start, stop)
+                block_at(start, stop)
             use(stream, start, stop, is_write, *([graph.table] if graph else []))
         if graph is None:
             standin_memory.note_ahead(stream)

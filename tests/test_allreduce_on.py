@@ -26,20 +26,8 @@ def rows(options, tmp_path):
 def test_a_wiring_from_a_file(tmp_path, capsys):
     file, network = tmp_path / "house.txt", read_wires(HOUSE)
     file.write_text(HOUSE)
-    page, plot = tmp_path / "page.html", tmp_path / "plot.svg"
-    options = [
-        "--on",
-        file,
-        "--invent",
-        "--algorithms",
-        "ring,tree",
-        "--sizes",
-        "4K,1M",
-        "--html",
-        page,
-        "--plot",
-        plot,
-    ]
+    page = tmp_path / "page.html"
+    options = ["--on", file, "--invent", "--algorithms", "ring,tree", "--sizes", "4K,1M", "--html", page]
     found = rows(list(map(str, options)), tmp_path)
     assert found["network"] == "house.txt" and found["times"] == "simulated, not measured"
     names = ["ring", "tree", "ring along", "both rings along", "invented"]
@@ -53,9 +41,8 @@ def test_a_wiring_from_a_file(tmp_path, capsys):
         assert row["devices"] == 5 and row["seconds"] == pytest.approx(simulate(schedule, network).seconds)
         assert row["bound"] == pytest.approx(bound(network, n)) and row["steps"] == len(schedule)
     said = capsys.readouterr().out
-    assert "simulated, not measured" in said and said.count("invented, proved, in ") == 2
+    assert "simulated, not measured" in said and said.count("invented, proved") == 2
     assert "invented: 5 devices, 262144 elements" in page.read_text().replace("262,144", "262144")
-    assert "no allreduce is faster" in plot.read_text()
 
 
 @pytest.mark.parametrize(
@@ -77,8 +64,8 @@ def test_a_network_by_name(name, k, tmp_path):
         (["--on", "torsu"], "--on torsu: there is no such file; networks by name are full_switch, pcie_bus, "),
         (["--on", "/dev/zero"], "--on /dev/zero: there is no such file"),
         (["--on", "wires.txt"], "wires.txt, line 2: '1=2' is no wire; write a line such as '0-1: 25 GB/s'"),
-        (["--on", "torus", "--algorithms", "nccl"], "allreduce 'nccl' has no schedule to simulate"),
-        (["--on", "torus", "--algorithms", "none"], "allreduce 'none' exchanges nothing"),
+        (["--on", "torus", "--algorithms", "nccl"], "allreduce to simulate 'nccl' is unknown; choose from naive, "),
+        (["--on", "torus", "--algorithms", "none"], "allreduce to simulate 'none' is unknown"),
     ],
 )
 def test_what_is_wrong_is_said(options, message, tmp_path, monkeypatch, capsys):

@@ -72,7 +72,7 @@ def test_processes_have_the_bits_of_one(name, split, eager, rng):
         assert found == expected
 
 
-@pytest.mark.parametrize("name, split", [("zero-bubble", (2, 2)), ("zero3", (1, 2)), ("channel-pairs", (1, 1))])
+@pytest.mark.parametrize("name, split", [("zero-bubble", (2, 2)), ("zero3", (1, 2)), ("channels", (1, 1))])
 def test_messages_in_pieces(name, split, monkeypatch):
     monkeypatch.setattr(exchange, "PIECE", 100)
     plan = MADE[name](sum(split), 2)

@@ -183,8 +183,6 @@ def test_nccl_says_what_it_needs(device_kind):
     data = [d2l.put(np.ones(3, np.float32), make(i)) for i in range(3)]
     with pytest.raises(d2l.DeviceError, match="needs at least two GPUs" if device_kind == "cpu" else "share cards"):
         d2l.allreduce(data, "nccl")
-    with pytest.raises(d2l.DeviceError, match="needs at least two GPUs"):
-        d2l.allreduce(data[:1], "nccl")
 
 
 @pytest.mark.parametrize("device_kind", ["standin", REAL_GPU], indirect=True)

@@ -9,8 +9,7 @@ import pytest
 from conftest import sampled
 
 import d2lmgpu as d2l
-from d2lmgpu.collectives import ALGORITHMS, Transfer, execute, hierarchical, naive
-from d2lmgpu.collectives.program import compile_schedule
+from d2lmgpu.collectives import ALGORITHMS, execute, hierarchical
 
 EXECUTE = sys.modules["d2lmgpu.collectives.execute"]  # the module, whose name the function hides
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
@@ -68,21 +67,6 @@ def test_at_random(block, monkeypatch):
             assert (error <= k * np.finfo(dtype).eps * np.abs(wide).sum(axis=0)).all(), where
 
 
-def test_what_a_step_overwrites_is_staged(rng):
-    """As the definition says: a transfer reads where some transfer of its step writes."""
-    for _ in range(200):
-        step = []
-        for _ in range(rng.integers(1, 12)):
-            source, destination = rng.choice(4, 2, replace=False).tolist()
-            start, stop = sorted(rng.integers(0, 9, 2).tolist())
-            step.append(Transfer(source, destination, start, stop + 1, "add"))
-        staged = [any(w.destination == r.source and w.start < r.stop and r.start < w.stop for w in step) for r in step]
-        program = compile_schedule([step], 4)
-        actions = [action for _, phase in program.order for action in phase.actions]
-        fetched = {action.number for action in actions if action.kind == "fetch"}
-        assert fetched == {number for number, each in enumerate(staged) if each}
-
-
 @pytest.mark.parametrize("algorithm", SUMMING)
 def test_either_thread_gives_the_same_bits(algorithm, rng, monkeypatch):
     values = rng.standard_normal((5, 333)).astype(np.float32)
@@ -113,13 +97,6 @@ def test_a_collective_waits_for_its_turn():
     gate.set()
     assert d2l.to_host(later.result()).tolist() == [10] * 4
     assert d2l.to_host(data[0]).tolist() == [5] * 4
-
-
-def test_a_schedule_of_ones_own():
-    """What execute is for: ten lines of a student's, run on real arrays."""
-    data = [d2l.put(np.arange(5.0) + i, d2l.cpu(i)) for i in range(3)]
-    execute(naive(3, 5)[:2], data)
-    assert d2l.to_host(data[0]).tolist() == [3, 6, 9, 12, 15] and d2l.to_host(data[2]).tolist() == [2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("algorithm", SUMMING)

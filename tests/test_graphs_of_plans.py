@@ -29,7 +29,6 @@ SPLITS = {
     "zero2": {"split": "zero2", "micro_batches": 2},
     "zero3": {"split": "zero3"},
     "channels": {"split": "channels"},
-    "channel-pairs": {"split": "channel-pairs"},
     "layers": {"split": "layers"},
     "gpipe": {"split": "layers", "pipeline": "gpipe", "micro_batches": 3},
     "1f1b": {"split": "layers", "micro_batches": 3},

@@ -79,7 +79,7 @@ def test_the_commands(folder, tmp_path, capsys, network):
     assert [line.split(": ")[1].split()[0] for line in lines] == [row["class"] for row in rows]
     assert sum(row["class"] == name for row, name in zip(rows, CLASSES, strict=True)) >= 2
     assert all(list(row["probabilities"]) == CLASSES for row in rows)
-    plots = ["--confusion", str(tmp_path / "confusion.png"), "--mistakes", str(tmp_path / "mistakes.png")]
+    plots = ["--confusion", str(tmp_path / "confusion.png")]
     assert cli.main([*predict, "--data", str(folder), *plots]) == 0
     found = json.loads(result.read_text())
     assert found["accuracy"] == accuracy[-1] and found["classes"] == CLASSES

@@ -31,8 +31,7 @@ BASE = {  # a right command line, with all that can be read
     "check": "cut answer.py",
     "grade": "class --exercises cut",
 }
-INSTEAD = {("predict", "--data"): "run --data pictures", ("predict", "--network"): "run --network net.py"}
-INSTEAD |= {("predict", plot): "run --data pictures" for plot in ("--confusion", "--mistakes")}
+INSTEAD = {("predict", "--data"): "run --data pictures", ("predict", "--confusion"): "run --data pictures"}
 INSTEAD[("allreduce", "--html")] = "--sizes 4K --on torus"
 NET = "from d2lmgpu.networks import *\ndef network(shape, n): return sequential(shape, Flatten(), Dense(n))\n"
 

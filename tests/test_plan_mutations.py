@@ -12,26 +12,25 @@ from conftest import TOLERANCE, assert_close, sampled
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import ALGORITHMS, Transfer
-from d2lmgpu.networks import BatchNorm, Dense, Flatten, ReLU, init_params, sequential
+from d2lmgpu.networks import Conv2d, Dense, Flatten, MaxPool2d, ReLU, init_params, sequential
 from d2lmgpu.plans import PLANS, Part, PlanError, copies_of, execute, prove
 
 NETWORK = sequential((1, 1, 5), Flatten(), Dense(4), ReLU(), Dense(6), Dense(3))
-NORM = sequential((1, 1, 5), Flatten(), Dense(4), BatchNorm(), ReLU(), Dense(6), BatchNorm(), Dense(3))
+IMAGES = sequential((2, 6, 5), Conv2d(3, 2), ReLU(), MaxPool2d(), Flatten(), Dense(4), Dense(3))
 LR, EXAMPLES = 0.5, 11
 
 
-def plans():
+def plans(network):
     """One of each kind, small."""
     for name in PLANS:
         for k, micro_batches in (1, 2), (2, 2), (3, 1), (3, 3):
-            yield PLANS[name](k, micro_batches, network=NETWORK)
-    for name in ("channels", "channel-pairs"):  # more devices than the last layer has units
-        yield PLANS[name](4, 1, network=NETWORK)
+            yield PLANS[name](k, micro_batches, network=network)
+    yield PLANS["channels"](4, 1, network=network)  # more devices than the last layer has units
     for algorithm in ALGORITHMS:
         if algorithm != "none":
-            yield PLANS["data"](3, 1, network=NETWORK, algorithm=algorithm)
-    for name in ("1f1b", "channels", "channel-pairs"):
-        yield copies_of(name, 2, 2, 1, network=NETWORK)
+            yield PLANS["data"](3, 1, network=network, algorithm=algorithm)
+    for name in ("1f1b", "channels"):
+        yield copies_of(name, 2, 2, 1, network=network)
 
 
 def other_transfer(t, k, rng):
@@ -44,7 +43,7 @@ def other_transfer(t, k, rng):
     if change == "op":
         return t._replace(op={"add": "copy", "copy": "add"}[t.op])
     kind, stage, *rest = t.value
-    kind = rng.choice(["params", "grads", "y", "dy", "moments", "sums", kind])
+    kind = rng.choice(["params", "grads", "y", "dy", "x", kind])
     return t._replace(value=(kind, stage, *([0] if rng.random() < 0.3 else rest)))
 
 
@@ -52,7 +51,7 @@ def other_compute(c, k, micro_batches, rng):
     """The computation with one field changed."""
     change = rng.choice(["device", "stage", "micro_batch", "what", "into"])
     if change == "what":
-        return c._replace(what=rng.choice("FBIWMS"))
+        return c._replace(what=rng.choice("FBIW"))
     if change == "into":
         return c._replace(into=None if c.into else ("grads", c.stage, rng.randrange(micro_batches)))
     most = {"device": k, "stage": 4, "micro_batch": micro_batches}[change]
@@ -98,10 +97,9 @@ def mutated(plan, rng):
     return how, plan._replace(steps=[step for step in steps if step])
 
 
-def check_mutations(seed, count, plans=plans):
+def check_mutations(seed, count, network):
     """``count`` plans, of some with several changes; how many were accepted and refused."""
-    rng, numbers, counts, every = random.Random(seed), np.random.default_rng(seed), Counter(), list(plans())
-    network = every[0].network
+    rng, numbers, counts, every = random.Random(seed), np.random.default_rng(seed), Counter(), list(plans(network))
     params = init_params(seed=1, init="he", dtype=np.float64, network=network)
     params = [param + numbers.normal(0, 0.1, param.shape) for param in params]
     X, y = numbers.random((EXAMPLES, *network.input_shape)), numbers.integers(0, 3, EXAMPLES)
@@ -126,11 +124,12 @@ def check_mutations(seed, count, plans=plans):
     return counts
 
 
-def test_what_is_accepted_computes_what_one_device_does():
-    counts = check_mutations(4, 400, plans)
-    assert counts["refused"] > counts["accepted"] > 40
+@pytest.mark.parametrize("network", [NETWORK, IMAGES], ids=["dense", "images"])
+def test_what_is_accepted_computes_what_one_device_does(network):
+    counts = check_mutations(4, 250, network)
+    assert counts["refused"] > counts["accepted"] > 25
 
 
 @pytest.mark.parametrize("seed", sampled(range(100), 15))
 def test_another_sample_for_each_commit(seed):
-    check_mutations(seed, 800, plans)
+    check_mutations(seed, 800, (NETWORK, IMAGES)[seed % 2])

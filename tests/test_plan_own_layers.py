@@ -1,11 +1,9 @@
 """Plans of networks whose layers are functions of one's own: weights without a bias, parameters that are no weights."""
 
-import itertools
-
 import numpy as np
 import pytest
 from conftest import few
-from test_plan_channels import NAMES, check_gradients
+from test_plan_execution import check_gradients
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, Layer, MaxPool2d, ReLU, sequential
@@ -72,9 +70,9 @@ def test_gradients_are_those_of_one_device(name, network, k, micro_batches, n):
     check_gradients(plan, devices, n)
 
 
-@pytest.mark.parametrize("name, network", itertools.product(NAMES, NETWORKS))
-def test_copies(name, network):
-    check_gradients(copies_of(name, 2, 2, network=NETWORKS[network]), [d2l.cpu(i) for i in range(4)], 7)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_copies(network):
+    check_gradients(copies_of("channels", 2, 2, network=NETWORKS[network]), [d2l.cpu(i) for i in range(4)], 7)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +80,8 @@ def test_copies(name, network):
     [BatchNorm(), Scale(), lambda shape: Layer(scale, scale_grad, ((1,),))],
     ids=["batch norm", "as many", "one number"],
 )
-@pytest.mark.parametrize("name", NAMES)
-def test_parameters_that_are_not_of_the_units_are_not_split(name, first):
+def test_parameters_that_are_not_of_the_units_are_not_split(first):
     """Before a convolution they are of its inputs, also where these are as many as its outputs."""
     network = sequential((2, 6, 5), first, Conv2d(2, 3), Flatten(), Dense(3))
-    with pytest.raises(ValueError, match="stage 0: split by columns, other layers .* for each of its 2 outputs"):
-        PLANS[name](2, network=network)
+    with pytest.raises(ValueError, match="stage 0: split by columns, it .*; other layers .* for each of its outputs"):
+        PLANS["channels"](2, network=network)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from conftest import few, long, traced_memory
+from conftest import few, traced_memory
 
 from d2lmgpu.collectives import Transfer
 from d2lmgpu.language.check import check_plan
@@ -14,7 +14,7 @@ from d2lmgpu.language.lives import lives_of
 from d2lmgpu.language.plan import stage_of
 from d2lmgpu.networks import AvgPool2d, Conv2d, Dense, Flatten, ReLU, sequential
 from d2lmgpu.networks.known import NETWORKS
-from d2lmgpu.plans import PLANS, Compute, Part, Plan, PlanError, Stage, compose, copies_of, cut, prove
+from d2lmgpu.plans import PLANS, Compute, Part, Plan, PlanError, compose, cut, prove
 from d2lmgpu.plans.cut import SLACK, blocks
 from d2lmgpu.plans.product import ORDERS
 
@@ -79,11 +79,6 @@ def test_what_is_removed_or_doubled_is_found(name, k, micro_batches):
     assert counts["removed"] == counts["repeated"] == sum(map(len, plan.steps)) > counts["doubled"]
 
 
-@pytest.mark.parametrize("name", few(["layers", "gpipe", "1f1b", "zero-bubble"], "1f1b"))
-def test_what_is_removed_or_doubled_in_a_product_is_found(name):
-    check_mutants(copies_of(name, 2, 2, 2))
-
-
 @pytest.mark.parametrize("k, micro_batches", [(1, 1), (2, 3), (4, 4), (4, 1), (3, 8)])
 @pytest.mark.parametrize("name", PLANS)
 def test_plans_are_right(name, k, micro_batches):
@@ -101,19 +96,6 @@ def test_as_many_stages_as_layers_with_parameters(name, k):
     prove(PLANS[name](k, 3, network=DEEP))
     with pytest.raises(ValueError, match=f"{k} stages for a network with 4 layers that have parameters"):
         PLANS[name](k, 3)
-
-
-@pytest.mark.parametrize("name", few(PLANS))
-def test_many_devices_and_micro_batches(name):
-    network = sequential((1, 4, 4), Flatten(), *(Dense(5) for _ in range(64)))
-    micro_batches = 64 if name in ("data", "layers", "gpipe", "1f1b", "zero-bubble") else 2  # others have all stages
-    assert len(prove(PLANS[name](64, micro_batches, network=network), 4096).peak) == 64
-
-
-@pytest.mark.parametrize("name", long("zero2", "zero3", "channels", "channel-pairs"))
-def test_many_micro_batches_of_all_stages(name):
-    proof = prove(PLANS[name](64, 16), 4096)
-    assert len(proof.peak) == 64 and sum(proof.between) >= 4 * 129_068
 
 
 @pytest.mark.long
@@ -219,30 +201,12 @@ def test_devices_that_wait_for_each_other():
         compose(order, 2)
 
 
-def test_an_update_before_the_last_backward():
-    plan = compose([[("F", 0, 0), ("B", 0, 0)], [("F", 0, 1), ("B", 0, 1)]], 2)
-    early = plan._replace(steps=[[Compute("update", 1, 0)], *plan.steps])
-    assert "step 1: device 1, update of stage 0: grads of stage 0" in told(early)
-    assert "the contributions of micro-batches 0 and 1 are missing. No step sends anything there." in told(early)
-
-
 def test_forward_and_backward_see_the_same_parameters():
     """One device, one stage that is updated between forward and backward of a micro-batch that counts already."""
     plan = compose([[("F", 0, 0), ("B", 0, 0)]], 1)
     forward, backward, update = plan.steps
     late = plan._replace(steps=[forward, backward, forward, update, backward])
     assert told(late) == "step 5: device 0, B of stage 0, micro-batch 0: params of stage 0: they are updated already"
-
-
-def test_an_allreduce_that_is_none():
-    plan = PLANS["data"](2, 1)
-    computed = [step for step in plan.steps if isinstance(step[0], Compute)]
-    one_way = [Transfer(0, 1, 0, 129_068, "add", ("grads", 0))]
-    text = told(plan._replace(steps=[*computed[:-1], one_way, computed[-1]]))
-    assert text == (
-        "step 4: device 0, update of stage 0: grads of stage 0: the contribution of micro-batch 1 is missing. "
-        "No step adds it there."
-    )
 
 
 def test_parts_that_do_not_make_up_the_whole():
@@ -259,7 +223,6 @@ def test_parts_that_do_not_make_up_the_whole():
     assert "lists a stage twice" in told(plan._replace(layout=(plan.layout[0] * 2, plan.layout[1])))
     plan = PLANS["data"](2, 1)
     idle = plan._replace(steps=[*plan.steps[:-1], [Compute("update", 0, 0)]])
-    assert "at the end: device 1, elements 0 to" in told(idle)
     copied = Transfer(0, 1, 0, 129_068, "copy", ("params", 0))
     assert told(idle._replace(steps=[*idle.steps, [copied]])) == (
         "at the end: device 1 holds state of stage 0, and has not updated it"
@@ -305,31 +268,22 @@ WRONG = {
     "network is None": lambda plan: plan._replace(network=None),
     "do not make up": lambda plan: plan._replace(stages=plan.stages[:1]),
     "has other parameters": lambda plan: plan._replace(stages=(plan.stages[0]._replace(params=3), plan.stages[1])),
-    "at least one Stage": lambda plan: plan._replace(stages=()),
-    "micro_batches is 0": lambda plan: plan._replace(micro_batches=0),
     "no Part": lambda plan: plan._replace(layout=([Part(2, (0, 1), (0, 1))], [])),
-    "not within": lambda plan: plan._replace(layout=([Part(1, (0, 10**9), (0, 1))], [])),
-    "should be within params": lambda plan: plan._replace(layout=([Part(1, (0, 9), (0, 10))], [])),
+    "should be within 0": lambda plan: plan._replace(layout=([Part(1, (0, 10**9), (0, 1))], [])),
     "steps: .* should be a list": lambda plan: plan._replace(steps=7),
-    "step 1: 7 should be a list": lambda plan: plan._replace(steps=[7]),
     "choose from F, B": lambda plan: beginning(plan, Compute("G", 0, 0, 0)),
     "step 1: \\('F', 0, 0\\) should be a Transfer": lambda plan: beginning(plan, ("F", 0, 0)),
-    "device 2 is not among 0 … 1": lambda plan: beginning(plan, Compute("F", 2, 0, 0)),
-    "the stages 0 … 1": lambda plan: beginning(plan, Compute("F", 0, 2, 0)),
-    "the micro-batches 0 … 1": lambda plan: beginning(plan, Compute("F", 0, 0, 2)),
-    "not of a micro-batch": lambda plan: beginning(plan, Compute("update", 0, 0, 1)),
+    "there are the devices 0 … 1": lambda plan: beginning(plan, Compute("F", 2, 0, 0)),
+    "the micro-batches 0 … 1": lambda plan: beginning(plan, Compute("update", 0, 0, 1)),
     "but B and W add to": lambda plan: beginning(plan, Compute("B", 0, 0, 0, ("grads", 1, 0))),
     "computes two things at the same time": lambda plan: beginning(plan, *plan.steps[0], Compute("F", 0, 0, 1)),
     "there is no such value": lambda plan: beginning(plan, Transfer(0, 1, 0, 1, "copy", ("z", 0, 0))),
-    "caches.*no such value": lambda plan: beginning(plan, Transfer(0, 1, 0, 1, "copy", ("caches", 0, 0))),
-    "'y', 2.*no such value": lambda plan: beginning(plan, Transfer(0, 1, 0, 1, "copy", ("y", 2, 0))),
-    "'params', 1.*no such value": lambda plan: beginning(plan, Transfer(0, 0, 0, 1, "add", GRADS, ("params", 1))),
     "names a device that is not among": lambda plan: beginning(plan, Transfer(0, 2, 0, 1, "copy", Y)),
     "from a device to itself": lambda plan: beginning(plan, Transfer(0, 0, 0, 1, "add", GRADS)),
     "not within the elements 0 … 20": lambda plan: beginning(plan, Transfer(0, 1, 0, 21, "copy", Y)),
     "should add or copy": lambda plan: beginning(plan, Transfer(0, 1, 0, 1, "max", GRADS)),
     "with whole numbers": lambda plan: beginning(plan, Transfer(0, 1, 0, 1.0, "add", GRADS)),
-    "with tuples as value": lambda plan: beginning(plan, Transfer(0, 1, 0, 1, "add", ["grads", 0])),
+    "whole numbers, at most": lambda plan: beginning(plan, Transfer(0, 1, 0, 2**65, "add", GRADS)),
 }
 
 
@@ -350,12 +304,6 @@ def test_compose_takes_computations_only():
         compose([[("F", 0, 0)], [("update", 0, 0)]], 1)
     with pytest.raises(ValueError, match="stages"):
         compose([[("F", 9, 0)]], 1)
-
-
-def test_sizes_of_stages_are_plain_data():
-    plan = PLANS["gpipe"](2, 1)
-    assert isinstance(plan.stages[0], Stage) and plan == PLANS["gpipe"](2, 1)
-    assert plan._replace(name="mine").name == "mine"
 
 
 @pytest.mark.parametrize("network", [*NETWORKS.values(), DEEP], ids=[*NETWORKS, "eight layers"])

@@ -45,13 +45,6 @@ def a_forward_for_nothing():
     return with_steps(plan, 0, plan.steps[0], plan.steps[0])
 
 
-def units_for_nothing():
-    """All units of y on both devices, of which each needs its own part alone."""
-    plan, gather = PLANS["channel-pairs"](2, 1, network=SMALL), PLANS["channels"](2, 1, network=SMALL)
-    step = gather.steps[about(gather, "y")[0]]
-    return with_steps(plan, 0, plan.steps[0], step)
-
-
 def copied_twice():
     plan = PLANS["layers"](2, 1, network=SMALL)
     number = about(plan, "y")[0]
@@ -62,19 +55,12 @@ WASTED = {
     gathered_for_nothing: "step 2: device 0 sends device 1 elements 0 to 5 of params of stage 0: what is there already",
     gathered_at_the_end: "step 15: params of stage 0 of device 0: nobody uses it",
     gradients_for_nothing: "step 2: grads of stage 0 of device 1: nobody uses it",
-    units_for_nothing: "step 2: y of stage 0, micro-batch 0 of device 0: nobody uses it",
     a_forward_for_nothing: (
         "step 2: device 0, F of stage 0, micro-batch 0: y of stage 0, micro-batch 0 is there already, and nobody has "
         "used it"
     ),
     copied_twice: "step 3: device 0 sends device 1 units 0 to 3 of y of stage 0, micro-batch 0: what is there already",
 }
-
-
-def half_updated():
-    plan = PLANS["zero1"](2, 1, network=SMALL)
-    update = next(n for n, step in enumerate(plan.steps) if Compute("update", 0, 0) in step)
-    return with_steps(plan, update, plan.steps[update], [Compute("F", 0, 0, 0)])
 
 
 def update_of_nothing():
@@ -88,22 +74,14 @@ def another_part_than_the_whole_has():
     return plan._replace(steps=plan.steps[:-1])
 
 
-def added_parameters():
-    plan = PLANS["zero1"](2, 1, network=SMALL)
-    (last,) = plan.steps[-1:]
-    return plan._replace(steps=[*plan.steps[:-1], [t._replace(op="add") for t in last]])
-
-
 def a_part_that_is_not_gathered():
     plan = PLANS["zero3"](2, 1, network=SMALL)
     return plan._replace(steps=[[plan.steps[0][0]], *plan.steps[1:]])
 
 
 WRONG = {
-    half_updated: "F of stage 0.*: params of stage 0, elements .*: they are updated already",
     update_of_nothing: "device 4, .*: the layout gives this device nothing of this stage to update",
     another_part_than_the_whole_has: "at the end: device 1, elements 0 to 17 of params of stage 0: not updated",
-    added_parameters: "at the end: device ., elements .* of params of stage 0: not updated",
     a_part_that_is_not_gathered: "step 2: device ., F of stage 0.*: params of stage 0, elements 5 to 9, are not there",
 }
 

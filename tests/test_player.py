@@ -14,7 +14,6 @@ from test_plan_readers import DENSE
 
 import d2lmgpu as d2l
 from d2lmgpu import collectives, plans
-from d2lmgpu.collectives import Transfer
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.plans import PLANS
 from d2lmgpu.plans.film import bars_of, handed_on
@@ -50,21 +49,6 @@ def test_a_plans_page_has_what_was_simulated(name, k, tmp_path):
     assert {event[1] for event in film["events"]} == {*film["kinds"]}
 
 
-def test_the_messages_of_a_simulation():
-    """Each transfer once, as large as what is proved, after what it sends was computed."""
-    plan = PLANS["gpipe"](3, 4)
-    result = plans.simulate(plan, full_switch(3, 1e8), COSTS, 30)
-    transfers = [action for step in plan.steps for action in step if isinstance(action, Transfer)]
-    assert [m.action for m in result.messages] == transfers and len(transfers) == 2 * 2 * 4
-    made = {(e.action.what, *e.action[1:4]): e.end for e in result.events}
-    for m in result.messages:
-        kind, s, micro_batch = m.action.value
-        assert m.start >= made[("F", s, s, micro_batch) if kind == "y" else ("B", s + 1, s + 1, micro_batch)]
-    sent = [sum(m.nbytes for m in result.messages if m.action.source == i) for i in range(3)]
-    assert sent == plans.prove(plan, 30).sent == result.sent
-    assert all(m.end > m.start for m in result.messages)
-
-
 @pytest.mark.parametrize("algorithm, k, n", [("ring", 3, 10), ("naive", 4, 7), ("tree", 5, 3), ("ring", 1, 4)])
 def test_a_schedules_page_has_its_transfers(algorithm, k, n, tmp_path):
     schedule, network = collectives.ALGORITHMS[algorithm](k, n), full_switch(max(k, 2), 1e6, latency=1e-3)
@@ -92,21 +76,16 @@ EVIL = "</script><script>document.title='broken'</script><!-- & \u2028 {{FILM}} 
 
 
 def test_whatever_the_texts_are(tmp_path):
-    """Nothing in a film ends its script, and nothing is fetched from elsewhere."""
+    """Nothing in a film ends its script, nothing is fetched from elsewhere, and no number breaks the JSON."""
     collectives.write_html(collectives.ring(2, 4), 2, 4, tmp_path / "a.html", title=EVIL)
     page = (tmp_path / "a.html").read_text()
     assert film_in(page)["title"].startswith(EVIL)
     assert page.count("</script>") == 2 and "<script>document.title" not in page
     loaded = re.findall(r"(?:src|href)\s*=|@import|url\(|fetch\(|import\(", page)
     assert not loaded and "http" not in page.replace("http://www.w3.org/", "")
-
-
-def test_a_film_is_json_in_a_script_whatever_is_in_it(tmp_path):
     film = {"title": "a</script>\udcff", "end": float("nan"), "events": np.array([1.5, np.inf])}
-    write_page(film, tmp_path / "a.html")
-    page = (tmp_path / "a.html").read_text("utf-8")
-    text = page.split('<script id="film" type="application/json">')[1].split("</script>")[0]
-    assert json.loads(text, parse_constant=pytest.fail) == film | {"end": None, "events": [1.5, None]}
+    write_page(film, tmp_path / "b.html")
+    assert film_in((tmp_path / "b.html").read_text("utf-8")) == film | {"end": None, "events": [1.5, None]}
 
 
 class Frames(HTMLParser):
@@ -150,8 +129,6 @@ def test_a_notebook_plays_schedules_and_plans():
 @pytest.mark.parametrize(
     "what, options, said",
     [
-        (collectives.ring(3, 6), {"costs": {}}, "play of a schedule has no option 'costs'; use .*'title'"),
-        (PLANS["data"](2, 1, network=DENSE), {"title": "a"}, "play of a plan has no option 'title'; use .*'costs'"),
         (collectives.ring(3, 6), {"k": 2}, "names a device that is not among"),
         (collectives.ring, {}, "should be a list of steps"),
         (PLANS["data"](2, 1, network=DENSE)._replace(micro_batches=3), {}, "missing"),

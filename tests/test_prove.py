@@ -94,14 +94,6 @@ def ring_that_stops_early(k, n):
     return ring(k, n)[:-1]
 
 
-def ring_that_starts_at_the_wrong_chunk(k, n):
-    """The second half sends the chunk that the device received last but one."""
-    chunks = chunk_bounds(n, k)
-    return reduce_scatter(k, n) + [
-        [Transfer(i, (i + 1) % k, *chunks[(i - 1 - step) % k], "copy") for i in range(k)] for step in range(k - 1)
-    ]
-
-
 def chunks_that_miss_the_rest(k, n):
     """n // k elements for every chunk: the last n mod k belong to none."""
     return ring(k, n // k * k)
@@ -128,7 +120,6 @@ def chunks_that_miss_the_rest(k, n):
             ring_that_stops_early,
             "device 3, elements 0 to 3: the share of device 0 is missing. No step brings it; the last .* in step 2",
         ),
-        (ring_that_starts_at_the_wrong_chunk, "Step 6 replaces it by a copy from device 3 that is without it"),
         (
             chunks_that_miss_the_rest,
             "device 0, elements 8 to 10: .* 1, 2 and 3 are missing. No step sends anything there",
@@ -144,22 +135,6 @@ def test_learners_mistakes_are_named(wrong, message):
 def test_a_mistake_that_two_devices_do_not_reveal():
     prove(right_for_two_only(2, 10), 2, 10)
     prove(unchunked_ring(2, 10), 2, 10)
-
-
-@pytest.mark.parametrize(
-    "transfer, message",
-    [
-        (Transfer(0, 3, 0, 5, "add"), "not among 0 … 2"),
-        (Transfer(-1, 2, 0, 5, "add"), "not among"),
-        (Transfer(1, 1, 0, 5, "add"), "to itself"),
-        (Transfer(0, 1, 0, 11, "add"), "not within the elements 0 … 10"),
-        (Transfer(0, 1, 6, 5, "add"), "not within"),
-        (Transfer(0, 1, 0, 5, "max"), "add or copy"),
-    ],
-)
-def test_malformed_transfers(transfer, message):
-    with pytest.raises(ScheduleError, match=f"step 2: .*{message}"):
-        prove([[], [transfer]], 3, 10)
 
 
 def test_schedules_can_be_placed_and_merged():
@@ -204,67 +179,24 @@ def test_other_goals_are_proved(k):
     [
         (
             "all_gather",
-            lambda k, n: all_gather(k, n)[:-1],
-            "device 3, elements 0 to 3: the share of device 0 is missing",
-        ),
-        (
-            "all_gather",
             lambda k, n: with_op(all_gather(k, n), "add"),
             "device 1, elements 0 to 3: the share of device 1 is in it, too. Should step 1 copy?",
-        ),
-        (
-            "all_gather",
-            lambda k, n: all_gather(k, n) + [[Transfer(1, 2, 0, 3, "add")]],
-            "device 2, elements 0 to 3: the share of device 0 is counted 2 times .* Step 4 adds what device 1 sends",
-        ),
-        (
-            "all_gather",
-            lambda k, n: [[Transfer(1, 0, 0, 3, "add")], *all_gather(k, n)],
-            "device 0, elements 0 to 3: the share of device 1 is in it, too. Should step 1 copy?",
         ),
         (
             "all_gather",
             lambda k, n: [[Transfer(0, 3, 8, 10, "add")], *all_gather(k, n)],
             "device 0, elements 8 to 10: the share of device 0 is in it, too. It came so from device 3 in step 2.",
         ),
-        ("all_gather", ring, "device 0, elements 0 to 3: the shares of devices 1, 2 and 3 are in it, too."),
         (
             "reduce_scatter",
             lambda k, n: reduce_scatter(k, n)[:-1],
             "device 0, elements 0 to 3: the shares of devices 1, 2 and 3 are missing. No step sends anything there.",
         ),
-        (
-            "reduce_scatter",
-            lambda k, n: with_op(reduce_scatter(k, n), "copy"),
-            "device 0, elements 0 to 3: .* are missing. Step 3 replaces it by a copy from device 3 that is without it",
-        ),
-        ("reduce_scatter", all_gather, "device 0, elements 0 to 3: the shares of devices 1, 2 and 3 are missing"),
         ("broadcast", lambda k, n: to_all(1, k, n), "device 0, elements 0 to 10: the share of device 2 is missing"),
-        (
-            "broadcast",
-            lambda k, n: with_op(to_all(2, k, n), "add"),
-            "device 0, .* of device 0 is in it, too. Should step 1",
-        ),
-        ("broadcast", lambda k, n: to_all(2, k, n - 1), "device 0, elements 9 to 10: the share of device 2 is missing"),
-        (
-            "broadcast",
-            lambda k, n: [[Transfer(0, 2, 0, 5, "add")], *to_all(2, k, n)],
-            "device 0, elements 0 to 5: the share of device 0 is in it, too. It came so from device 2 in step 2.",
-        ),
         (
             "all_to_all",
             lambda k, n: [each_to_each(k, n)[0][:3]],
             "device 0, elements 4 to 5: the share of device 1 is missing. No step sends anything there.",
-        ),
-        (
-            "all_to_all",
-            lambda k, n: with_op(each_to_each(k, n), "add"),
-            "device 1, elements 1 to 2: the share of device 1 is in it, too. Should step 1 copy?",
-        ),
-        (
-            "all_to_all",
-            lambda k, n: [[t._replace(source=t.destination, destination=t.source) for t in each_to_each(k, n)[0]]],
-            "device 1, elements 1 to 2: the share of device 0 is missing.",
         ),
     ],
 )

@@ -3,18 +3,15 @@
 import json
 import math
 
-import numpy as np
 import pytest
 from conftest import LONG_ON_STANDIN, long
 
 import d2lmgpu as d2l
 from d2lmgpu import cli, measuring
 from d2lmgpu.collectives.network import full_switch
-from d2lmgpu.networks import lenet_network
 from d2lmgpu.scaling import (
     Compute,
     fit_messages,
-    measure_compute,
     measure_scaling,
     plot_phases,
     plot_scaling,
@@ -92,13 +89,6 @@ def test_weak_scaling_by_hand():
     assert three.speedup == pytest.approx(2.4) and three.efficiency == pytest.approx(0.8)
 
 
-def test_a_prediction_is_compared_round_by_round():
-    (row,) = make_rows({1: [Turn(1.0, {})] * 3}, {1: 10}, steps=2, epoch=60)
-    row.enter_prediction([2.0, 4.0, 8.0], [3.0, 4.0, 4.0])
-    assert (row.predicted_seconds_per_epoch, row.measured_over_predicted) == (4, 1)
-    assert (row.measured_over_predicted_min, row.measured_over_predicted_max) == (0.5, 1.5)
-
-
 def test_compute_is_straight_between_what_was_measured():
     compute = Compute([10, 20, 40], [1.0, 3.0, 4.0])
     assert [compute(n) for n in (10, 15, 20, 30, 40)] == [1, 2, 3, 3.5, 4]
@@ -173,32 +163,7 @@ def test_an_experiment(device_kind, make_devices, mode, batches, small):
     if len(scaling.model["compute"]) == 1:  # three devices on two places, of which both are busy: two turns
         expected = math.ceil(3 / scaling.places) * point["seconds"] / rows[1].batch_size * 600
         assert rows[1].predicted_seconds_per_epoch > expected
-    for row in rows[1:]:
-        assert row.measured_over_predicted_min <= row.measured_over_predicted <= row.measured_over_predicted_max
     json.dumps(scaling.as_dict())
-
-
-def test_wider_networks(small):
-    scaling = measure_scaling([d2l.cpu(0)], [1], network="lenet-bn", width=0.5, data=small, predict=True, **QUICK)
-    size = sum(p.size for p in d2l.init_params(network=d2l.networks.lenet_network(0.5, batch_norm=True)))
-    assert (scaling.network, scaling.width, scaling.parameters) == ("lenet-bn", 0.5, size)
-    assert scaling.model is None  # there is nothing to predict
-
-
-def test_small_parts_have_more_steps(monkeypatch, small):
-    """A turn of s steps takes 2s + 5 seconds of the fake clock; sizes in proportion have as many examples in a turn."""
-    clock = {"now": 0.0}
-    monkeypatch.setattr(turns, "_runner", lambda *settings: FakeRunner(clock))
-    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock["now"])
-    compute = measure_compute([d2l.cpu(0)], [12, 3], steps=2, repeats=2, data=small)
-    assert compute.sizes == [3, 12] and compute.seconds == [(2 * 8 + 5) / 8, (2 * 2 + 5) / 2]
-    compute = measure_compute([d2l.cpu(0)], [300, 1], steps=2, repeats=2, data=small)
-    assert compute.seconds == [(2 * 100 + 5) / 100, (2 * 2 + 5) / 2]
-
-
-def test_compute_of_several_sizes(small):
-    compute = measure_compute([d2l.cpu(0), d2l.cpu(1)], [12, 3], steps=2, repeats=1, data=small)
-    assert compute.sizes == [3, 12] and all(second > 0 for second in compute.seconds)
 
 
 def test_as_many_steps_as_there_are_minibatches():
@@ -207,7 +172,7 @@ def test_as_many_steps_as_there_are_minibatches():
 
 
 def test_the_command(tmp_path, capsys, monkeypatch, small):
-    monkeypatch.setattr("d2lmgpu.scaling.setup.load_fashion_mnist", lambda: small)
+    monkeypatch.setattr("d2lmgpu.scaling.measure.load_fashion_mnist", lambda: small)
     file, plot = tmp_path / "rows.json", tmp_path / "plot.png"
     command = ["scaling", "--environment", "cpu", "--mode", "weak", "--devices", "1,2", "--batch-size", "5"]
     command += ["--width", "0.5", "--steps", "2", "--repeats", "2", "--allreduce", "naive", "--predict"]
@@ -216,7 +181,7 @@ def test_the_command(tmp_path, capsys, monkeypatch, small):
     expected = {"environment": "cpu", "mode": "weak", "network": "lenet", "width": 0.5, "batch_size": 5}
     expected |= {"allreduce": "naive", "steps": 2, "rounds": 2, "devices": ["cpu(0)", "cpu(1)"]}
     assert expected.items() <= result.items()
-    assert result["machine"] and result["date"] and result["versions"]["numpy"] == np.__version__
+    assert result["machine"] and result["date"]
     assert [(row["devices"], row["batch_size"]) for row in result["rows"]] == [(1, 5), (2, 10)]
     assert {"seconds_per_epoch", "speedup", "efficiency", "phases"} <= set(result["rows"][0])
     assert set(result["rows"][1]["phases"]) == set(d2l.timing.PHASES)
@@ -231,22 +196,14 @@ def test_the_command(tmp_path, capsys, monkeypatch, small):
     [
         ("--mode both", "mode 'both' is unknown; choose from strong, weak"),
         ("--devices 2,4", "1 should be among them"),
-        ("--devices 1,2,2", "different whole numbers"),
         ("--devices 0,1", "different whole numbers"),
         ("--devices 1;2", "devices '1;2': give how many, such as 2"),
         ("--batch-size 0", "batch_size is 0"),
-        ("--batch-size 70000", "more than the 60000 there are"),
         ("--mode weak --devices 1,4 --batch-size 20000", "80000 examples is more than"),
         ("--steps 0", "steps is 0"),
-        ("--repeats 0", "repeats is 0"),
         ("--allreduce none", "replicas drift apart"),
-        ("--allreduce rings", "allreduce 'rings' is unknown"),
-        ("--allreduce nccl --predict", "no schedule to predict from"),
-        ("--network alexnet", "'alexnet' is unknown"),
-        ("--network cnn --width 200", "at most 100"),
+        ("--allreduce nccl --predict", "allreduce to predict from 'nccl' is unknown; choose from naive, "),
         ("--width 0", "at least 0.05"),
-        ("--plot rows.txt", "should end in"),
-        ("--json nowhere/rows.json", "cannot write"),
     ],
 )
 def test_bad_input(arguments, message, capsys):
@@ -261,43 +218,6 @@ def test_bad_input(arguments, message, capsys):
 def test_more_devices_than_were_given(small):
     with pytest.raises(ValueError, match="only 1 were given"):
         measure_scaling([d2l.cpu(0)], [1, 2], data=small)
-
-
-@pytest.mark.parametrize(
-    "name, other", [("optimizer", "adam"), *long(("preprocess", "flip"), ("overlap", True), ("flat", False))]
-)
-def test_steps_are_those_of_the_settings(monkeypatch, small, name, other):
-    seen, make = [], turns.make_runner
-
-    def remember(*arguments, **options):
-        seen.append(arguments[-1])
-        return make(*arguments, **options)
-
-    monkeypatch.setattr(turns, "make_runner", remember)
-    devices, settings = [d2l.cpu(0), d2l.cpu(1)], d2l.Settings(**{name: other}, lr=5, num_epochs=7, scale_batch=True)
-    how = {"settings": settings, "predict": True, "data": small}
-    scaling = measure_scaling(devices, [1, 2], **QUICK | {"repeats": 1}, **how)
-    assert len(seen) == 4 and {getattr(each, name) for each in seen} == {other}
-    assert {(each.lr, each.num_epochs, each.scale_batch) for each in seen} == {(turns.LR, 1, False)}
-    assert scaling.as_dict()["settings"] == {name: other}
-    assert f", {name} {other}\n" in plot_scaling(scaling).get_suptitle()
-
-
-def test_settings_that_cannot_be(small):
-    with pytest.raises(ValueError, match="network 'lenet' has no batch norm"):
-        measure_scaling([d2l.cpu(0)], [1], settings=d2l.Settings(batch_statistics="aggregated"), data=small)
-
-
-def test_other_images_and_classes(rng):
-    X, y = rng.integers(0, 256, (30, 3, 18, 22), np.uint8), np.arange(30) % 4
-    data = X, y, X, y, list("abcd")
-    for network in ("lenet", "lenet-bn", "cnn", "deep"):
-        scaling = measure_scaling([d2l.cpu(0)], [1], network=network, width=1, data=data, **QUICK)
-        assert scaling.network == network
-    wide = measure_scaling([d2l.cpu(0)], [1], network="lenet-bn", width=0.5, data=data, **QUICK)
-    assert wide.parameters == sum(
-        np.size(array) for array in d2l.init_params(network=lenet_network(0.5, True, (3, 18, 22), 4))
-    )
 
 
 def test_figures(small):
@@ -327,7 +247,7 @@ def test_the_bars_add_up_to_the_step():
 def test_on_gpus_steps_are_graphs(standin, small):
     devices = [d2l.gpu(i) for i in range(2)]
     scaling = measure_scaling(devices, [1, 2], batch_size=2, steps=1, repeats=1, data=small)
-    assert scaling.places == 2 and scaling.of_places() == "2 GPUs" and "cupy" in scaling.versions
+    assert scaling.places == 2 and scaling.of_places() == "2 GPUs"
     for row in scaling.rows:
         assert row.phases["step"] > 0 and row.phases["forward"] == 0
     axes = plot_scaling(scaling).axes[-1]

@@ -327,7 +327,7 @@ ANY_LOSS = pytest.mark.parametrize(
 
 
 @ANY_LOSS
-@pytest.mark.parametrize("split", few([*SPLITS, "data=2,layers=2"], "layers", "zero3", "channels", "channel-pairs"))
+@pytest.mark.parametrize("split", few([*SPLITS, "data=2,layers=2"], "layers", "zero3", "channels"))
 def test_losses_and_soft_labels(data, split, loss):
     """What one device learns; the last minibatch has fewer examples than there are micro-batches."""
     rng = np.random.default_rng(4)

@@ -46,7 +46,6 @@ COMMANDS = {
     "allreduce": ["allreduce", "--devices", "2", "--sizes", "4K", "--algorithms", "ring,nccl"],
     "layers": [*TRAIN, "--split", "layers", "--micro-batches", "2"],
     "channels": [*TRAIN, "--split", "channels"],
-    "channel-pairs": [*TRAIN, "--split", "channel-pairs"],
     "zero1": [*TRAIN, "--split", "zero1"],
     "zero2": [*TRAIN, "--split", "zero2"],
     "zero3": [*TRAIN, "--split", "zero3"],

@@ -96,14 +96,6 @@ def test_a_torus_has_two_wires_in_each_direction_from_each_device(sides):
         assert (used == apart[sources, destinations]).all()
 
 
-@pytest.mark.parametrize("dimensions", [0, 1, 3, 5])
-def test_a_hypercube_has_a_wire_for_each_bit(dimensions):
-    network = hypercube(dimensions)
-    assert network.k == 2**dimensions and len(network.links) == dimensions * network.k
-    if dimensions:
-        assert all(len(nodes) - 1 == bin(a ^ b).count("1") for (a, b), nodes in ways(network).items())
-
-
 @pytest.mark.parametrize("k, size", [(8, 4), (12, 4), (9, 3), (10, 4)])
 def test_no_bottleneck_in_a_fat_tree(k, size):
     """What a leaf's devices send to those of another goes over different spines, so that no link has two messages."""
@@ -132,8 +124,6 @@ def test_in_a_dragonfly_any_two_groups_have_a_wire(groups, size):
     )
     leaving = np.bincount([a for a, b in ends if a // size != b // size], minlength=network.k)
     assert np.ptp(leaving) <= 1 + (groups - 1) % size  # they begin at devices in turn
-    if network.k > 1:
-        assert max(len(nodes) - 1 for nodes in ways(network).values()) <= 3
 
 
 def width(network, link):
@@ -173,22 +163,15 @@ def test_a_text_with_everything():
 def test_units(unit, factor):
     assert read_wires(f"0-1: 8 {unit}B/s").bandwidth.tolist() == [8 * factor] * 2
     assert read_wires(f"0-1: 8{unit}bit/s").bandwidth.tolist() == [factor] * 2
-
-
-@pytest.mark.parametrize(
-    "said, seconds", [("2 s", 2), ("2ms", 2e-3), ("2 us", 2e-6), ("2 µs", 2e-6), ("2 μs", 2e-6), ("2 ns", 2e-9)]
-)
-def test_units_of_latency(said, seconds):
-    """Both signs for micro: µ of its own, and the Greek letter."""
-    network = read_wires(f"latency: {said}\n0-1: 1 GB/s")
-    assert network.latency(np.array([0]), np.array([1])) == pytest.approx(seconds)
+    for said, seconds in [("2 s", 2), ("2ms", 2e-3), ("2 us", 2e-6), ("2 µs", 2e-6), ("2 μs", 2e-6), ("2 ns", 2e-9)]:
+        network = read_wires(f"latency: {said}\n0-1: 1 GB/s")
+        assert network.latency(np.array([0]), np.array([1])) == pytest.approx(seconds)
     assert read_wires("0-1: 1 GB/s").latency(np.array([0]), np.array([1])) == 2e-6
 
 
 @pytest.mark.parametrize(
-    "line", ["0-1: 25", "0-1 25 GB/s", "0:1: 5 GB/s", "0-1: 1.2.3 GB/s", "0-1: -3 GB/s", "0-1: 5 gb/s", "-1-0: 1 GB/s"]
-    + ["latency: 5", "latency: 1..2 us", "latency 5 us", "hello", "0-1: . GB/s", "0-²: 1 GB/s", "-: 1 GB/s"],
-)  # fmt: skip
+    "line", ["0-1: 25", "0-1: 1.2.3 GB/s", "0-1: -3 GB/s", "-1-0: 1 GB/s", "latency: 1..2 us", "hello", "0-²: 1 GB/s"]
+)
 def test_lines_that_are_no_wires(line):
     with pytest.raises(
         ValueError, match=r"^wires, line 2: '.*' is no wire; write a line such as '0-1: 25 GB/s', or 'latency: 5 us'$"
@@ -200,22 +183,15 @@ def test_lines_that_are_no_wires(line):
     "wires, message",
     [
         ({}, r"their devices are \[\]; they should be all numbers from 0 on, at most 4096"),
-        ({("a", "b"): 1e9}, r"their devices are \[\]"),
         ({(0, 2): 1e9}, r"their devices are \[0, 2\]"),
-        ({(0, -1): 1e9}, r"their devices are \[-1, 0\]"),
         ({(0, 1.5): 1e9}, r"their devices are \[0, 1.5\]"),
-        ({(0, None): 1e9}, r"their devices are \[0, None\]"),
         ({(0, 1): 1e9, (1, 1): 1e9}, r"each wire should join two devices, or a device and a named switch"),
         ({(0, 1): -1.0}, r"the bandwidth of wire \(0, 1\) is -1.0; it should be a finite number, at least 0"),
-        ({(0, 1): np.inf}, "should be a finite number"),
         ({(0, 1): "25 GB/s"}, "is '25 GB/s'; it should be a finite number"),
         ({(0, 1): 0}, "no route leads from device 1 to device 0; add wires for one"),
-        ({(0, 1): 1e9, (1, 0): 0}, "no route leads from device 1 to device 0"),
         ({(0, 1): 1e9, (2, "s"): 1e9}, "no route leads from device 2 to device 0"),
         ([(0, 1)], r"wires are \[\(0, 1\)\]; they should be a list of two ends and a bandwidth each, such as \(0, 1, "),
         ([(0, 1, 1e9), (0, 1, 2e9)], "each wire once"),
-        ({0: 1e9}, "should be a list of two ends"),
-        ({(0, 1, 2): 1e9}, "should be a list of two ends"),
         (None, "wires are None; they should be a list"),
     ],
 )  # fmt: skip
@@ -240,13 +216,9 @@ def test_other_wrong_arguments():
         read_wires(5)
     for make, message in [
         (lambda: torus(3, 0), "torus: a side is 0; it should be a whole number, at least 1"),
-        (lambda: torus(100, 100), "at most 4096"),
         (lambda: hypercube(-1), "hypercube: dimensions is -1; it should be a whole number, at least 0"),
-        (lambda: hypercube(13), "hypercube: dimensions is 13; it should be a whole number, at most 12"),
         (lambda: fat_tree(0), "fat_tree: k is 0; it should be a whole number, at least 1"),
-        (lambda: fat_tree(4, 0), "fat_tree: size is 0"),
         (lambda: dragonfly(0, 4), "dragonfly: groups is 0"),
-        (lambda: dragonfly(3, 2.5), "dragonfly: size is 2.5"),
         (lambda: dragonfly(100, 100), "dragonfly: devices is 10000; it should be a whole number, at most 4,096"),
     ]:
         with pytest.raises(ValueError, match=message):

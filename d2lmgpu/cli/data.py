@@ -19,15 +19,11 @@ def add_data(command, limit=int):
     """Add the options that choose the training data; ``limit`` is the function that reads --limit."""
     pictures = "pictures in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, or MNIST's files (default: Fashion-MNIST)"
     add_input(command, "--data", pictures, "FOLDER", picture_folders)
-    add_size(command, "width and height to which pictures are resized (default: their own, or 28x28 if they differ)")
+    size = "width and height to which pictures are resized (default: their own, or 28x28 if they differ)"
+    command.add_argument("--image-size", type=_size, metavar="WxH", help=size)
+    command.add_argument("--channels", type=int, metavar="C", help="1 (grey) or 3 (colour); default: as in the files")
     command.add_argument("--invert", action="store_true", help="the pictures show dark things on a bright background")
     command.add_argument("--limit", type=limit, metavar="N", help="train on only N examples, for a quick look")
-
-
-def add_size(command, help):
-    """Add --image-size and --channels."""
-    command.add_argument("--image-size", type=_size, metavar="WxH", help=help)
-    command.add_argument("--channels", type=int, metavar="C", help="1 (grey) or 3 (colour); default: as in the files")
 
 
 def _size(text):
@@ -61,7 +57,7 @@ def _input_shape(options):
     """The shape (C, H, W) in which to read a folder's pictures; if None, `load_image_data` chooses it."""
     if not options.channels and not options.image_size:
         return None
-    C, H, W = image_shape(options.data, "train")
+    C, H, W = image_shape(options.data)
     return options.channels or C, *(options.image_size or (H, W))
 
 

@@ -34,20 +34,16 @@ def network_from(text, data=None):
     if not text.endswith(".py"):
         return text
     shape = FASHION_MNIST if data is None else data[0].shape[1:]
-    return made_by(text, shape, len(data[4]) if data is not None and len(data) > 4 else len(CLASSES))
-
-
-def made_by(path, input_shape, classes):
-    """The `Network` that the function in a file makes. Raises the errors of `_from_file`."""
+    classes = len(data[4]) if data is not None and len(data) > 4 else len(CLASSES)
 
     def make(function):
         if not callable(function):
             raise ValueError("it should define network(input_shape, classes), which returns what sequential makes")
-        made = function(input_shape, classes)
+        made = function(shape, classes)
         check_network(made)
         return made
 
-    return _from_file("--network", path, "network", make)
+    return _from_file("--network", text, "network", make)
 
 
 def find_networks(texts, data):

@@ -9,21 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoints import load_checkpoint
 from ..devices import ENVIRONMENTS
 from ..devices.trials import tell
 from ..fashion_mnist import CLASSES, load_fashion_mnist
 from ..idx import find_idx
-from ..images import image_shape, load_image_data, load_image_folder
+from ..images import load_image_data, load_image_folder
 from ..layers.labels import answers
-from ..networks import FASHION_MNIST
 from ..output import check_plot
-from ..plots import plot_confusion, plot_mistakes
+from ..plots import plot_confusion
 from ..training import confusion_matrix, load_model
 from ..words import legible, several
-from .data import add_size, picture_folders
+from .data import picture_folders
 from .options import add_devices, add_input, add_output, find_devices, write_results
-from .own_file import made_by
 from .ranks import add_ranks
 
 
@@ -35,21 +32,17 @@ def add_to(command):
     add_input(command, "--data", test_set, "FOLDER", picture_folders)
     invert = "the pictures show dark things on a bright background (default: as in training)"
     command.add_argument("--invert", action=BooleanOptionalAction, help=invert)
-    network = "network's file, if the checkpoint was trained with layers that are your own functions"
-    add_input(command, "--network", network, "FILE.py")
-    add_size(command, "with --network: width and height of its images (default: those of the test set)")
     add_devices(command, default="1", environments=(*ENVIRONMENTS, "parallel"))
     add_ranks(command)
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--confusion", "plot which classes of the test set are confused", check=check_plot)
-    add_output(command, "--mistakes", "plot the worst mistakes on the test set", check=check_plot)
 
 
 def run(options, everybody=None):
     """Print the network's predictions. ``everybody``: a `Cluster` to use instead of the options' devices."""
-    if options.files and (options.data or options.confusion or options.mistakes):
-        raise ValueError("--data, --confusion and --mistakes are for the test set; leave out the files")
-    model = _load(options)
+    if options.files and (options.data or options.confusion):
+        raise ValueError("--data and --confusion are for the test set; leave out the files")
+    model = load_model(options.checkpoint)
     if options.invert is not None:
         model.invert = options.invert
     names = model.classes or (CLASSES if model.network.classes == len(CLASSES) else range(model.network.classes))
@@ -65,25 +58,7 @@ def run(options, everybody=None):
     lost = np.sum(answers(probabilities) < 0)
     if lost:
         tell(f"{lost:,} of {several(len(probabilities), 'image')} have no class: the network's outputs are not finite")
-    figures = {"confusion": lambda: plot_confusion(np.array(result["confusion"]), names)}
-    figures["mistakes"] = lambda: plot_mistakes(X, y, probabilities, names)
-    write_results(options, result, **figures)
-
-
-def _load(options):
-    """The model of the checkpoint; a network from a file is made for images of the size that the options ask for."""
-    if options.network is None:
-        if options.image_size or options.channels:
-            raise ValueError(
-                "the checkpoint knows the size of its images; --image-size and --channels are for --network"
-            )
-        return load_model(options.checkpoint)
-    model = load_checkpoint(options.checkpoint).state.get("model")
-    names = model.get("classes") if isinstance(model, dict) else None
-    C, H, W = image_shape(options.data, "test") if options.data else FASHION_MNIST
-    input_shape = options.channels or C, *(options.image_size or (H, W))
-    network = made_by(options.network, input_shape, len(names) if isinstance(names, list) else len(CLASSES))
-    return load_model(options.checkpoint, network=network)
+    write_results(options, result, confusion=lambda: plot_confusion(np.array(result["confusion"]), names))
 
 
 def _test_set(options, model, names):

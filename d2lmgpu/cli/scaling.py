@@ -7,16 +7,15 @@ round that warms up and does not count. Speed-up and efficiency are relative to 
 from .. import words
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
 from ..output import check_plot
-from ..scaling import HOW, check_counts, measure_scaling, plot_scaling
+from ..scaling import check_counts, measure_scaling, plot_scaling
 from ..scaling.setup import MODES
-from ..training import Settings
 from .data import add_data, find_data
 from .options import add_option, add_output, taken, write_results
 from .own_file import network_from
 from .settings import add_settings, settings
 
 WHAT = ("network", "width", "algorithm")
-"""Settings that `measure_scaling` accepts as separate arguments; those in `HOW` are passed together."""
+"""Settings that are arguments of `measure_scaling`."""
 
 
 def add_to(command):
@@ -34,7 +33,7 @@ def add_to(command):
     command.add_argument("--predict", action="store_true", help=predict)
     add_output(command, "--json", "write the result as JSON")
     add_output(command, "--plot", "plot times, speed-up, efficiency and phases (.png, .svg or .pdf)", check=check_plot)
-    add_settings(command, names=(*WHAT, *HOW))
+    add_settings(command, names=WHAT)
 
 
 def run(options):
@@ -49,7 +48,6 @@ def run(options):
         **taken(options, "mode", "batch_size", "steps", "repeats", "predict"),
         **settings(options, WHAT) | {"network": network_from(options.network, data)},
         data=data,
-        settings=Settings(**settings(options, HOW)),
     )
     _print(scaling)
     write_results(options, {"environment": environment, **scaling.as_dict()}, plot=lambda: plot_scaling(scaling))
@@ -67,6 +65,6 @@ def _print(scaling):
         speedup = f"{row.speedup:.2f} ({row.speedup_min:.2f} to {row.speedup_max:.2f})"
         end = ""
         if row.predicted_seconds_per_epoch is not None:
-            predicted = words.seconds(row.predicted_seconds_per_epoch, 2)
-            end = f"{predicted:>12} (measured: {row.measured_over_predicted:.2f} times that)"
+            ratio = row.seconds_per_epoch / row.predicted_seconds_per_epoch
+            end = f"{words.seconds(row.predicted_seconds_per_epoch, 2):>12} (measured: {ratio:.2f} times that)"
         print(line(row.devices, f"{row.batch_size:,}", seconds, speedup, f"{row.efficiency:.0%}") + end)

@@ -12,7 +12,7 @@ import functools
 
 import numpy as np
 
-from ..collectives import allreduce
+from ..collectives import add_allreduce, allreduce
 from ..devices import Batch, DeviceArray, to_host
 from ..devices.records import nothing_noted
 from ..devices.transfer import result_to_host
@@ -62,7 +62,7 @@ def add_gather(batch, cluster, m, makers, across=None):
             batch.wait(array.device, made)
             make = functools.partial(getattr, made, "value")
         batch.submit(array.device, _enter, array.raw[number * m : (number + 1) * m], make)
-    allreduce(arrays, across or cluster.across("recursive_doubling"), batch)
+    add_allreduce(batch, arrays, across or cluster.across("recursive_doubling"))
     for device, array in zip(cluster.mine, arrays, strict=True):
         if array.device is not device:
             batch.wait(device, batch.record(array.device))  # the GPU's later work waits for the rows

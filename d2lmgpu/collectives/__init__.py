@@ -15,13 +15,7 @@ from .allreduce import (
 from .along import order_along as order_along, ring_along as ring_along
 from .bidirectional_ring import bidirectional_ring as bidirectional_ring
 from .bounds import bound as bound
-from .draw import (
-    draw_bytes as draw_bytes,
-    draw_steps as draw_steps,
-    plot_measurements as plot_measurements,
-    plot_predictions as plot_predictions,
-    plot_times as plot_times,
-)
+from .draw import draw_bytes as draw_bytes, draw_steps as draw_steps, plot_times as plot_times
 from .execute import add_allreduce as add_allreduce
 from .fewest import fewest_steps as fewest_steps
 from .halving_doubling import halving_doubling as halving_doubling

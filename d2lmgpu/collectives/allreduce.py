@@ -61,7 +61,7 @@ def _proved(function):
     return schedules
 
 
-def allreduce(data, algorithm: Any = "naive", batch=None):
+def allreduce(data, algorithm: Any = "naive"):
     """Sum arrays over devices, in place: afterwards each array holds the sum of all.
 
     ``data`` is a list of arrays of the same shape and dtype, each on a different device. ``algorithm`` is a name from
@@ -69,20 +69,16 @@ def allreduce(data, algorithm: Any = "naive", batch=None):
     before they run. ``d2l.cluster().across(algorithm)`` sums over the devices of all processes; each process passes its
     own arrays. All devices end with the same bits in every run, because the schedule fixes the order of the additions.
 
-    The whole sum is submitted to the devices as one batch. If a ``batch`` (`devices.Batch`) is given, the sum is added
-    to that batch instead.
+    The whole sum is submitted to the devices as one batch.
 
     Raises ValueError if the arrays differ in shape or dtype, share a device or are not contiguous, or if the algorithm
     is unknown; `ScheduleError` if your own function is not an allreduce; DeviceError for "nccl" where it cannot run.
     """
     check_algorithm(algorithm)
     data = check_arrays(data)
-    if batch is not None and not isinstance(batch, Batch):
-        raise ValueError(f"batch is {shown(batch)}; it should be a devices.Batch")
-    whole = Batch() if batch is None else batch
-    add_allreduce(whole, data, find_algorithm(algorithm))
-    if batch is None:
-        whole.commit()
+    batch = Batch()
+    add_allreduce(batch, data, find_algorithm(algorithm))
+    batch.commit()
 
 
 def execute(schedule, arrays):

@@ -21,8 +21,7 @@ import functools
 
 import numpy as np
 
-from ..arguments import check_name, plain_numbers
-from ..language.goals import GOALS
+from ..arguments import plain_numbers
 from .links import NO_LINK, check_network
 
 
@@ -31,8 +30,7 @@ class Cuts:
 
     ``sources``, ``destinations``: the devices of each pair. ``ways``: the links between them, an array (pairs, hops).
     ``tree``: groups of devices, from single devices up to the group of all devices; each is a mask (k,). ``joins``: for
-    each group from number k on, the numbers of the two groups that were joined to form it. ``levels``: at the start and
-    after each joining, the label of each device's group, an array (k,).
+    each group from number k on, the numbers of the two groups that were joined to form it.
     """
 
     def __init__(self, network):
@@ -49,9 +47,9 @@ class Cuts:
         k = self.k
         wide = np.zeros((k, k))
         wide[self.sources, self.destinations] = self.slowest
-        wide, sizes, labels = wide + wide.T, np.ones(k), np.arange(k)
-        self.levels, self.tree, self.joins = [labels.copy()], [labels == i for i in range(k)], []
-        node = list(range(k))  # for each label, the number of its group in the tree
+        wide, sizes = wide + wide.T, np.ones(k)
+        self.tree, self.joins = [np.arange(k) == i for i in range(k)], []
+        node = list(range(k))  # for each row of ``wide``, the number of its group in the tree
         np.fill_diagonal(wide, -1)
         for _ in range(k - 1):
             average = np.where(wide < 0, -1, wide / (sizes[:, None] * sizes))
@@ -61,11 +59,9 @@ class Cuts:
             wide[a, a] = -1
             wide[b], wide[:, b] = -1, -1
             sizes[a] += sizes[b]
-            labels[labels == b] = a
             self.joins.append((node[a], node[b]))
-            node[a] = len(self.tree)
-            self.levels.append(labels.copy())
-            self.tree.append(labels == a)
+            self.tree.append(self.tree[node[a]] | self.tree[node[b]])
+            node[a] = len(self.tree) - 1
 
     @functools.cached_property
     def mirror(self):
@@ -145,41 +141,20 @@ def cuts_of(network):
 
 
 @plain_numbers
-def bound(network, n, goal="allreduce", itemsize=4, root=0):
-    """A lower bound, in seconds, on the time of any schedule that reaches a ``goal`` on a `Network`.
+def bound(network, n, itemsize=4):
+    """A lower bound, in seconds, on the time of any allreduce of n elements of ``itemsize`` bytes on a `Network`.
 
-    The schedules are for n elements of ``itemsize`` bytes. Raises ValueError for anything but a network, or for an
-    unknown goal.
+    Raises ValueError for anything but a network.
     """
-    check_name("goal", goal, GOALS)
     cuts = cuts_of(network)
-    k = cuts.k
-    if k == 1 or not n:
+    if cuts.k == 1 or not n:
         return network.startup
-    own, blocks = _sizes(n, k), _sizes(n, k * k).reshape(k, k) if goal == "all_to_all" else None
-    must = {"all_gather": own[:, None], "reduce_scatter": own, "broadcast": np.eye(k)[root][:, None]}.get(goal, blocks)
-    must = (~np.eye(k, dtype=bool)) & (True if must is None else must > 0)  # does j need anything that i has?
-    if not must.any():
-        return network.startup
-    seconds = []
-    for labels in cuts.levels[:-1]:
-        cross = (2 if goal == "allreduce" else 1) * (len(np.unique(labels)) - 1) * n
-        cross = cross if blocks is None else blocks[labels[:, None] != labels].sum()
-        seconds.append(cross * itemsize / cuts.between(labels))
+    nbytes, seconds = n * itemsize, []
+    labels = np.arange(cuts.k)  # of each device's group, as groups are joined
+    for number, group in enumerate(cuts.tree[cuts.k :], cuts.k):
+        seconds.append(2 * (len(np.unique(labels)) - 1) * nbytes / cuts.between(labels))
+        labels[group] = number
     for group in cuts.tree[:-1]:
-        for inside in (group, ~group):
-            enter = {
-                "all_gather": own[~inside].sum(),
-                "reduce_scatter": own[inside].sum(),
-                "broadcast": 0 if inside[root] else n,
-                "all_to_all": 0 if blocks is None else ~inside @ blocks @ inside,
-            }
-            seconds.append(enter.get(goal, n) * itemsize / cuts.into(inside))
+        seconds += [nbytes / cuts.into(group), nbytes / cuts.into(~group)]
     latency = network.latency(cuts.sources, cuts.destinations)
-    far = cuts.far(latency)[must].max()
-    return network.startup + float(max(max(seconds) + latency.min(), far))
-
-
-def _sizes(n, count):
-    """The sizes of the ``count`` chunks that n elements are cut into."""
-    return n // count + (np.arange(count) < n % count)
+    return network.startup + float(max(max(seconds) + latency.min(), cuts.far(latency).max()))

@@ -15,7 +15,6 @@ from ..figures import BLUE, COLOURS as COLOURS, MARKERS as MARKERS, ORANGE, Name
 from ..language.follow import counted
 from ..language.moves import cuts_of
 from ..language.prove import check_form
-from ..words import several
 from .bounds import bound
 from .simulate import simulate
 
@@ -115,57 +114,6 @@ def plot_times(algorithms, network, sizes=None, devices=None):
         axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    return figure
-
-
-def plot_measurements(rows):
-    """Plot time and bus bandwidth of `Measurement` rows by size, with one line per algorithm; return the figure."""
-    figure, (times, bandwidths) = figure_of((10, 4.2), 1, 2)
-    names = list(dict.fromkeys(row.algorithm for row in rows))
-    for name, colour, marker in zip(names, COLOURS * 2, MARKERS * 2, strict=False):
-        mine = [row for row in rows if row.algorithm == name]
-        sizes = [row.bytes for row in mine]
-        style = {"color": colour, "marker": marker, "label": Name(name), "markersize": 5}
-        spread = [[row.seconds - row.seconds_min for row in mine], [0] * len(mine)]
-        times.errorbar(sizes, [row.seconds for row in mine], spread, capsize=2, **style)
-        bandwidths.plot(sizes, [row.busbw for row in mine], **style)
-    times.set(xlabel="bytes on each device", ylabel="time (median; bar: down to the least)")
-    _show_seconds(times.yaxis)
-    bandwidths.set(xlabel="bytes on each device", ylabel="bus bandwidth, GB/s", ylim=(0, None))
-    for axes in (times, bandwidths):
-        axes.set_xscale("log", base=2)
-        axes.grid(alpha=0.3)
-    times.legend(fontsize=8)
-    figure.suptitle(f"Allreduce of float32 on {several(rows[0].devices, 'device')}")
-    return figure
-
-
-def plot_predictions(measurements, predicted):
-    """Plot predicted against measured seconds of `Measurement` rows, with one panel per number of devices.
-
-    The title gives the median of the relative errors; algorithms whose own median
-    is above 25% are marked in the legend.
-    """
-    measured = np.array([row.seconds for row in measurements])
-    errors = np.abs(predicted / measured - 1)
-    counts = sorted({row.devices for row in measurements})
-    names = list(dict.fromkeys(row.algorithm for row in measurements))
-    figure, panels = figure_of((4.2 * len(counts), 4.6), 1, len(counts), squeeze=False)
-    for axes, k in zip(panels.flat, counts, strict=True):
-        ends = np.array([measured.min() / 1.5, measured.max() * 1.5])
-        axes.plot(ends, ends, color="#555555", lw=1)
-        axes.fill_between(ends, 0.75 * ends, 1.25 * ends, color="#555555", alpha=0.15, lw=0)
-        for name, colour, marker in zip(names, COLOURS * 2, MARKERS * 2, strict=False):
-            mine = [i for i, row in enumerate(measurements) if (row.devices, row.algorithm) == (k, name)]
-            error = np.median(errors[mine])
-            label = Name(f"{name} {error:.0%}" + (" (above 25%)" if error > 0.25 else ""))
-            axes.plot(measured[mine], predicted[mine], marker, color=colour, ms=5, label=label)
-        for axis in (axes.xaxis, axes.yaxis):
-            _show_seconds(axis)
-        axes.set(xlabel="measured time", ylabel="predicted time", title=f"{k} devices")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=7, title="median error", title_fontsize=7)
-    figure.suptitle(f"Median error {np.median(errors):.0%} (grey: within 25%)")
     return figure
 
 

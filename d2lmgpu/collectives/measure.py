@@ -170,10 +170,8 @@ def fit_virtual_devices(measurements, algorithms, cores):
     """The `CONSTANTS` of this computer, fitted to `Measurement` rows, as a dict.
 
     ``algorithms`` maps names to schedule functions; ``cores`` is the number of
-    cores that the devices share. Raises ValueError for fewer rows than constants.
+    cores that the devices share. There should be more rows than constants.
     """
-    if len(measurements) < len(CONSTANTS):
-        raise ValueError(f"fit: {len(measurements)} measurements are too few for {len(CONSTANTS)} constants")
     alone = [{other: float(other == name) for other in CONSTANTS} for name in CONSTANTS]  # one is 1, the others 0
     terms = [predict(measurements, algorithms, virtual_devices(constants, cores)) for constants in alone]
     seconds = [row.seconds for row in measurements]

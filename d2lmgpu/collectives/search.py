@@ -30,15 +30,14 @@ class Sent(NamedTuple):
 
 
 class Search:
-    """Searches for ways to bring every chunk from its owner to all devices, or to its home.
+    """Searches for ways to bring every chunk from its owner to all devices.
 
-    ``cuts``: the network's `Cuts`. ``owners``: the device that owns each chunk. ``homes``: the device to which each
-    chunk should go, if not to all. ``nbytes``: the bytes of a chunk. ``windows``: the windows that are worth trying, in
-    seconds. ``messages``: how many times chunks are sent in all.
+    ``cuts``: the network's `Cuts`. ``owners``: the device that owns each chunk. ``nbytes``: the bytes of a chunk.
+    ``windows``: the windows that are worth trying, in seconds. ``messages``: how many times chunks are sent in all.
     """
 
-    def __init__(self, cuts, owners, nbytes, homes=None):
-        network, self.cuts, self.owners, self.homes = cuts.network, cuts, owners, homes
+    def __init__(self, cuts, owners, nbytes):
+        network, self.cuts, self.owners = cuts.network, cuts, owners
         self.busy = nbytes / network.bandwidth + network.occupancy  # seconds, of each link
         latency = network.latency(cuts.sources, cuts.destinations)
         self.alpha = float(latency.max())
@@ -50,11 +49,8 @@ class Search:
         numbers = [widest[cuts.destinations[widest] == i] for i in range(cuts.k)]  # of the pairs into each device
         self.sources, self.links = [cuts.sources[each] for each in numbers], [cuts.ways[each] for each in numbers]
         self.wide = [cuts.slowest[each] for each in numbers]
-        self.has_choice = homes is None and any(np.ptp(each) > 0 for each in self.wide)  # patience matters only then
+        self.has_choice = any(np.ptp(each) > 0 for each in self.wide)  # patience matters only then
         self.messages = len(owners) * (cuts.k - 1)
-        if homes is not None:
-            self.far = cuts.far(np.ones(len(cuts.sources)))[:, homes]  # in messages, (device, chunk)
-            self.messages = int(self.far[owners, np.arange(len(owners))].sum())
 
     def run(self, window, seed=0, patient=False):
         """Search once: a list of `Sent` for each step, and roughly their seconds, or infinity if it failed.
@@ -67,7 +63,7 @@ class Search:
         self.has = np.zeros((k, chunks), bool)
         self.has[self.owners, np.arange(chunks)] = True
         steps, seconds = [], 0.0
-        while not self._is_done():
+        while not self.has.all():
             self.left, self.promised, sent = np.full(len(self.busy), window * (1 + 1e-9)), self.has.copy(), []
             asking = sorted(range(k), key=lambda b: (self.promised[b].sum(), self.random.random()))
             while asking:
@@ -79,9 +75,6 @@ class Search:
             seconds += self.alpha + window - float(self.left.min())
         return steps, seconds
 
-    def _is_done(self):
-        return self.has.all() if self.homes is None else self.has[self.homes, np.arange(len(self.homes))].all()
-
     def _take(self, b, sent):
         """Let device b take one more chunk in this step, if it can; return whether it could."""
         links = self.links[b]
@@ -92,9 +85,7 @@ class Search:
     def _take_from(self, b, ways, sent):
         sources = self.sources[b][ways]
         useful = self.has[sources] & ~self.promised[b]
-        if self.homes is not None:
-            useful &= self.promised[sources] & (self.far[b] < self.far[sources])
-        elif self.patient:
+        if self.patient:
             owned = self.promised[self.sources[b]]
             widest = np.where(owned.any(axis=0), self.wide[b][owned.argmax(axis=0)], 0)  # over which it could come
             useful &= self.wide[b][ways][:, None] >= widest
@@ -103,13 +94,11 @@ class Search:
             return False
         i = np.argmin(np.where(offers > 0, offers, np.inf) + self.noise.random(len(ways)))
         chunks = np.flatnonzero(useful[i])
-        rarity = -self.far[b, chunks] if self.homes is not None else np.count_nonzero(self.promised[:, chunks], axis=0)
+        rarity = np.count_nonzero(self.promised[:, chunks], axis=0)
         chunk, a, links = int(chunks[np.argmin(rarity + self.noise.random(len(chunks)))]), int(sources[i]), ways[i]
         used = self.links[b][links]
         self.left[used] -= self.busy[used]
         self.promised[b, chunk] = True
-        if self.homes is not None:
-            self.promised[a, chunk] = False  # it has gone
         sent.append(Sent(chunk, a, b))
         return True
 

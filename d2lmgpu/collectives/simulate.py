@@ -18,8 +18,8 @@ class Simulation:
 
     ``step_seconds``: for each step, the seconds from the end of the steps before it to its own end. ``link_bytes``: the
     bytes over each link. ``times``: for each step, two arrays with the times when its transfers begin and end.
-    ``bound``: the seconds that no schedule for the ``goal`` can beat on the network with the same number of elements
-    (bounds.py); None if the schedule does not use all devices of the network.
+    ``bound``: the seconds that no allreduce of the same number of elements can beat on the network (bounds.py); None if
+    the schedule does not use all devices of the network.
     """
 
     seconds: float
@@ -33,11 +33,10 @@ class Simulation:
         return self._find_bound()
 
 
-def simulate(schedule, network, itemsize=4, goal="allreduce", root=0):
+def simulate(schedule, network, itemsize=4):
     """Time a schedule on a network; elements have ``itemsize`` bytes. Returns a `Simulation`.
 
-    ``schedule`` may be any iterable of steps. ``goal`` and ``root`` decide the ``bound``: see `bound`. Raises
-    ValueError if the schedule names a device that the network does not have.
+    ``schedule`` may be any iterable of steps. Raises ValueError if it names a device that the network does not have.
     """
     check_network(network)
     first, last, named = np.inf, 0, 0
@@ -53,5 +52,5 @@ def simulate(schedule, network, itemsize=4, goal="allreduce", root=0):
         times.append(tuple(np.concatenate([pair[i] for pair in moved] or [np.zeros(0)]) for i in (0, 1)))
         ends.append(clock.end)
     n = max(0, int(last - min(first, last)))
-    find = functools.partial(bound, network, n, goal, itemsize, root) if named in (0, network.k) else lambda: None
+    find = functools.partial(bound, network, n, itemsize) if named in (0, network.k) else lambda: None
     return Simulation(clock.end, np.diff(ends), clock.link_bytes, times, find)

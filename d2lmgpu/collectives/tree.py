@@ -23,14 +23,5 @@ from .recursive_doubling import powers_of_two
 @plain_numbers
 def tree(k, n):
     """The schedule for k devices and n elements."""
-    return _reduce(k, n) + broadcast(k, n)
-
-
-def broadcast(k, n):
-    """Send device 0's n elements to all k devices, in ⌈log₂ k⌉ steps."""
-    return way_back(_reduce(k, n))
-
-
-def _reduce(k, n):
-    distances = powers_of_two(k)
-    return [[Transfer(i, i - d, 0, n, "add") for i in range(d, k, 2 * d)] for d in distances]
+    reduction = [[Transfer(i, i - d, 0, n, "add") for i in range(d, k, 2 * d)] for d in powers_of_two(k)]
+    return reduction + way_back(reduction)

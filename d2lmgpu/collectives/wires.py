@@ -23,7 +23,7 @@ import re
 
 import numpy as np
 
-from ..arguments import check_number, check_text, check_whole, is_number, plain, plain_numbers, shown
+from ..arguments import check_number, check_text, check_whole, plain, plain_numbers, shown
 from ..devices import MOST_DEVICES
 from .links import NO_LINK, Network
 
@@ -62,7 +62,7 @@ def wired(wires, latency=0.0, name=None):
     k = len(numbers)
     if numbers != {*range(k)} or not 1 <= k <= MOST_DEVICES or any(a == b for a, b in wires):
         raise ValueError(
-            f"wires: their devices are {shown(sorted(numbers, key=_as_number))}; they should be all numbers from 0 on, "
+            f"wires: their devices are {shown(sorted(numbers, key=str))}; they should be all numbers from 0 on, "
             f"at most {MOST_DEVICES} devices, and each wire should join two devices, or a device and a named switch"
         )
     for pair, bandwidth in wires.items():
@@ -76,10 +76,6 @@ def wired(wires, latency=0.0, name=None):
     links, bandwidths = [f"{a} to {b}" for a, b in named], [both[pair] for pair in named]
     more = {"latency": _by(legs * float(latency)), "direct": legs == 1, "wired": (both, latency)}
     return Network(name or f"{k} devices", k, links, bandwidths, _by(ways), **more)
-
-
-def _as_number(end):
-    return end if is_number(end) else np.inf
 
 
 def _by(table):

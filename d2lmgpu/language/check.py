@@ -3,6 +3,8 @@
 Whether a plan does what it should is another question, which prove_plan.py answers.
 """
 
+import functools
+
 from ..arguments import as_whole, check_list, check_whole, scalar, shown
 from ..networks import Network
 from .moves import Wrong, check_moves, moves_of
@@ -21,8 +23,8 @@ def check_stages(stages, network):
     if [stage.first for stage in stages] != ends[:-1] or ends[-1] != len(network) or distinct != sorted(set(distinct)):
         raise ValueError(f"the stages {shown(stages)} do not make up the {len(network)} layers of the network")
     for number, stage in enumerate(stages):
-        if stage.split not in (None, "columns", "rows"):
-            raise ValueError(f"stage {number}: split is {shown(stage.split)}; choose from None, columns, rows")
+        if stage.split not in (None, "columns"):
+            raise ValueError(f"stage {number}: split is {shown(stage.split)}; choose from None, columns")
         if stage != stage_of(network, stage.first, stage.stop, stage.split):
             raise ValueError(f"stage {number} has other parameters than {stage}")
     splits_of(network, stages)
@@ -44,14 +46,14 @@ def check_plan(plan):
     check_whole("the number of the plan's devices", len(layout), most=MOST_DEVICES)
     for device, parts in enumerate(layout):
         _check_parts(check_list(f"the layout of device {device}", parts, of="parts"), device, plan)
-    sizes, columns = Sizes(plan), []
+    columns = []
     for number, step in enumerate(check_list("the plan's steps", plan.steps, of="lists of actions"), 1):
         step = check_list(f"step {number}", step, of="Transfer and Compute")
         has_computes = Compute in {*map(type, step)}
         computes = [Compute(*map(scalar, each)) for each in step if type(each) is Compute] if has_computes else []
         try:
             moves = moves_of([action for action in step if not isinstance(action, Compute)] if computes else step)
-            check_moves(moves, plan.k, sizes.of)
+            check_moves(moves, plan.k, functools.partial(size_of, plan))
             for compute in computes:
                 _check_compute(compute, plan)
             if len({compute.device for compute in computes}) < len(computes):
@@ -62,21 +64,16 @@ def check_plan(plan):
     return columns
 
 
-class Sizes:
-    """The sizes of a plan's values, in elements, or in units for y and dy."""
-
-    def __init__(self, plan):
-        self.plan, self.units = plan, units_of_outputs(plan.network, plan.stages)
-
-    def of(self, value):
-        """The size of a value that can be transferred; None for anything else."""
-        kind, *numbers = value if isinstance(value, tuple) and value else (None,)
-        bounds = len(self.plan.stages), self.plan.micro_batches
-        count = {"params": (1,), "grads": (1, 2), "y": (2,), "dy": (2,)}.get(kind, ())
-        if len(numbers) not in count or not all(map(_is_index, numbers, bounds)):
-            return None
-        s = numbers[0]
-        return self.plan.stages[s].params if kind in ("params", "grads") else self.units[s] or 1
+def size_of(plan, value):
+    """The size of a value that can be transferred, in elements, or in units for y and dy; None for anything else."""
+    kind, *numbers = value if isinstance(value, tuple) and value else (None,)
+    count = {"params": (1,), "grads": (1, 2), "y": (2,), "dy": (2,)}.get(kind, ())
+    if len(numbers) not in count or not all(map(_is_index, numbers, (len(plan.stages), plan.micro_batches))):
+        return None
+    s = numbers[0]
+    if kind in ("params", "grads"):
+        return plan.stages[s].params
+    return units_of_outputs(plan.network, plan.stages)[s] or 1
 
 
 def _check_parts(parts, device, plan):
@@ -84,12 +81,12 @@ def _check_parts(parts, device, plan):
     for part in parts:
         if not isinstance(part, Part) or not _is_index(part.stage, len(plan.stages)):
             raise PlanError(f"{where}: {shown(part)} is no Part(stage, params, state) of a stage")
-        n, split = plan.stages[part.stage].params, splits[part.stage]
-        for name, bounds in zip(part._fields[1:], part[1:], strict=True):
-            if not _are_bounds(bounds, n):
-                raise PlanError(f"{where}, stage {part.stage}: {name} {shown(bounds)} are not within 0 … {n}")
-        if not part.params[0] <= part.state[0] <= part.state[1] <= part.params[1]:
-            raise PlanError(f"{where}, stage {part.stage}: state {part.state} should be within params {part.params}")
+        (s, params, state), n, split = part, plan.stages[part.stage].params, splits[part.stage]
+        if not (_are_bounds(params, n) and _are_bounds(state, n) and params[0] <= state[0] <= state[1] <= params[1]):
+            raise PlanError(
+                f"{where}, stage {s}: params {shown(params)} should be within 0 … {n}, and state {shown(state)} within "
+                "params"
+            )
         if split is not None and not split.is_part(part.params):
             raise PlanError(
                 f"{where}, stage {part.stage}: params {part.params} should be whole ones of the {split.units} units of "
@@ -103,14 +100,12 @@ def _check_compute(compute, plan):
     what, device, s, m, into = compute
     if what not in (*COMPUTES, "update"):
         raise Wrong(f"{shown(tuple(compute))}: choose from {', '.join(COMPUTES)}, update")
-    if not _is_index(device, plan.k):
-        raise Wrong(f"{compute}: device {shown(device)} is not among 0 … {plan.k - 1}")
-    if not _is_index(s, len(plan.stages)):
-        raise Wrong(f"{compute}: there are the stages 0 … {len(plan.stages) - 1}")
-    if what in COMPUTES and not _is_index(m, plan.micro_batches):
-        raise Wrong(f"{compute}: there are the micro-batches 0 … {plan.micro_batches - 1}")
-    if what == "update" and m is not None:
-        raise Wrong(f"{compute}: an update is not of a micro-batch")
+    exists = _is_index(device, plan.k) and _is_index(s, len(plan.stages))
+    if not exists or not (m is None if what == "update" else _is_index(m, plan.micro_batches)):
+        raise Wrong(
+            f"{compute}: there are the devices 0 … {plan.k - 1}, the stages 0 … {len(plan.stages) - 1} and, but for an "
+            f"update, the micro-batches 0 … {plan.micro_batches - 1}"
+        )
     is_round = isinstance(into, tuple) and len(into) == 3 and into[:2] == ("grads", s)
     if into is not None and (what not in "BW" or not is_round or not _is_index(into[2], plan.micro_batches)):
         raise Wrong(f"{compute}: into {shown(into)}, but B and W add to ('grads', {s}) or ('grads', {s}, round)")

@@ -32,7 +32,7 @@ def follow(steps, held, element, is_about=lambda action: True):
         arriving = []
         for action in filter(is_about, step):
             if not isinstance(action, Transfer):
-                arriving.append((action, (action.device, action.adds_to), Counter([action.micro_batch])))
+                arriving.append((action, (action.device, action.grads), Counter([action.micro_batch])))
             elif action.start <= element < action.stop:
                 came = held.get((action.source, action.value), Counter())
                 arriving.append((action, (action.destination, action.target or action.value), came))

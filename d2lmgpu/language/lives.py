@@ -90,11 +90,6 @@ class _Lives:
         first, last = self.own[each.value[1]].T[:, each.source]
         return (first <= each.start) & (each.stop <= last)
 
-    def _is_nothing(self, value):
-        """Whether there is no such value: before the first stage, or after the last."""
-        kind, s = value[:2]
-        return kind in ("y", "dy") and not 0 <= s < len(self.plan.stages) - 1
-
     def _read(self, value, devices, number):
         """Note that devices read the value, unless it never began there, as with parameters that they always have."""
         begin, end, *_ = self.rows[value]
@@ -102,8 +97,8 @@ class _Lives:
 
     def _write(self, value, devices, number, again=False):
         """Note that devices write the value; ``again``: the result does not depend on the old contents."""
-        if self._is_nothing(value):
-            return
+        if value[0] in ("y", "dy") and not 0 <= value[1] < len(self.plan.stages) - 1:
+            return  # before the first stage, or after the last
         begin, end, _, used, _ = self.rows[value]
         if value[0] == "params":
             devices = devices[(self.own[value[1], devices] != all_of(self.plan.stages[value[1]])).any(axis=1)]

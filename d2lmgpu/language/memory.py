@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .lives import lives_of
-from .plan import all_of, norms_of
+from .plan import computed_with, norms_of
 from .sizes import examples_in_each, stage_sizes
 from .split import held_units, units_of_outputs
-from .ways import KEPT, Ways
+from .ways import KEPT, WRITTEN, Ways
 
 WIDE_ITEMSIZE = 8
 """Bytes per number in batch norm's moments, which are always float64."""
@@ -46,16 +46,27 @@ def held_in_steps(plan, columns, batch_size, states, dtype, target_bytes=8, kern
 
     ``target_bytes``: the bytes of an example's target.
     """
-    facts, ways = Facts(plan, columns), Ways(plan, columns, kernels)
-    memories = [
-        _Memory(plan, device, len(columns), batch_size, states, np.dtype(dtype), target_bytes, facts, ways)
-        for device in range(plan.k)
-    ]
-    lives = [life for life in lives_of(plan, columns) if not ways.is_nothing(life.device, life.value)]
-    lives = [life._replace(begin=ways.early.get(life[:3], life.begin)) for life in lives]
-    for device, *life in sorted(lives, key=lambda life: life.begin):
-        memories[device].begin(*life)
-    return [memory.held() for memory in memories]
+    ways, lives = Ways(plan, columns, kernels), [[] for _ in plan.layout]
+    for life in lives_of(plan, columns):
+        if not ways.is_nothing(life.device, life.value):
+            lives[life.device].append(life._replace(begin=ways.early.get(life[:3], life.begin)))
+    about = ways, extents_of_grads(plan, columns), joined_values(plan, columns)
+    held = []
+    for device, own in enumerate(lives):
+        memory = _Memory(plan, device, batch_size, np.dtype(dtype), *about)
+        always = memory.always(states, target_bytes)
+        changes = np.zeros((len(columns) + 2, len(KINDS)), np.int64)  # in bytes, by step and kind
+        changes[0] = list(always.values())
+        for kind, nbytes, begin, end in memory.arrays(sorted(own, key=lambda life: life.begin)):
+            changes[begin, KINDS.index(kind)] += nbytes
+            changes[end + 1, KINDS.index(kind)] -= nbytes
+        table = changes.cumsum(axis=0)
+        total = table.sum(axis=1)
+        line = [(number, int(total[number])) for number in np.flatnonzero(np.diff(total, prepend=-1)).tolist()]
+        most = table[total.argmax()].tolist()
+        between = int(total[0]) - always["examples"]
+        held.append(Held(between, sum(most), dict(zip(KINDS, most, strict=True)), line))
+    return held
 
 
 def unit_bytes(plan, batch_size, dtype):
@@ -83,90 +94,68 @@ def joined_values(plan, columns):
     return found
 
 
-class Facts:
-    """The facts about a plan on which memory depends: `joined_values`, and the extents of gradients.
+def extents_of_grads(plan, columns):
+    """For each value of gradients, two arrays: the start and the stop of each device's elements."""
+    extents = {}
 
-    ``extents``: for each value of gradients, two arrays: the start and the stop of each device's elements.
-    """
+    def note(value, devices, start, stop):
+        if value not in extents:
+            extents[value] = np.full(plan.k, plan.stages[value[1]].params), np.zeros(plan.k, np.int64)
+        np.minimum.at(extents[value][0], devices, start)
+        np.maximum.at(extents[value][1], devices, stop)
 
-    def __init__(self, plan, columns):
-        self.plan, self.extents = plan, {}
-        self.joined = joined_values(plan, columns)
-        for computes, moves in columns:
-            for each in moves:
-                if each.target[0] == "grads":
-                    self._note_elements(each.target, each.destination, each.start, each.stop)
-            for compute in computes:
-                if compute.what in "BW":
-                    device, s = compute[1:3]
-                    self._note_elements(compute.grads, [device], *self.computed_with(device, s))
-
-    def _note_elements(self, value, devices, start, stop):
-        if value not in self.extents:
-            k, n = self.plan.k, self.plan.stages[value[1]].params
-            self.extents[value] = np.full(k, n), np.zeros(k, np.int64)
-        np.minimum.at(self.extents[value][0], devices, start)
-        np.maximum.at(self.extents[value][1], devices, stop)
-
-    def computed_with(self, device, s):
-        """The elements (start, stop) of a stage's parameters with which the device computes."""
-        if self.plan.stages[s].split is None:
-            return all_of(self.plan.stages[s])
-        return next(part.params for part in self.plan.layout[device] if part.stage == s)
+    for computes, moves in columns:
+        for each in moves:
+            if each.target[0] == "grads":
+                note(each.target, each.destination, each.start, each.stop)
+        for compute in computes:
+            if compute.what in "BW":
+                note(compute.grads, [compute.device], *computed_with(plan, compute.device, compute.stage))
+    return extents
 
 
 class _Memory:
-    """One device's memory: values `begin` to exist, one after the other, and at the end `held` adds them up."""
+    """The arrays of one device."""
 
-    def __init__(self, plan, device, count, batch_size, states, dtype, target_bytes, facts, ways):
-        self.plan, self.device, self.itemsize, self.facts, self.ways = plan, device, dtype.itemsize, facts, ways
+    def __init__(self, plan, device, batch_size, dtype, ways, extents, joined):
+        self.plan, self.device, self.itemsize = plan, device, dtype.itemsize
+        self.ways, self.extents, self.joined = ways, extents, joined
         self.units = held_units(plan, device)
         self.sizes = stage_sizes(plan.network, plan.stages, dtype, self.units)
         self.examples = examples_in_each(batch_size, plan.micro_batches)
-        self.always, self.last = dict.fromkeys(KINDS, 0), {}  # by value, the arguments with which it was added last
-        for part in plan.layout[device]:
-            self.always["parameters"] += self.itemsize * (part.params[1] - part.params[0])
-            self.always["state"] += states * self.itemsize * (part.state[1] - part.state[0])
-        for s in {s for s, _ in ways.computed[device]}:
-            channels = self._norm_channels(s)
-            self.always["parameters"] += channels * (2 * self.itemsize + 3 * WIDE_ITEMSIZE)  # statistics and moments
-        for stage, m in ways.computed[device]:
+
+    def always(self, states, target_bytes):
+        """The bytes, by kind, of what the device holds during the whole step."""
+        found, parts, computed = dict.fromkeys(KINDS, 0), self.plan.layout[self.device], self.ways.computed[self.device]
+        channels = sum(map(self._norm_channels, {s for s, _ in computed}))
+        found["parameters"] = channels * (2 * self.itemsize + 3 * WIDE_ITEMSIZE)  # statistics and moments
+        for part in parts:
+            found["parameters"] += self.itemsize * (part.params[1] - part.params[0])
+            found["state"] += states * self.itemsize * (part.state[1] - part.state[0])
+        for stage, m in computed:
             if stage == 0:
-                self.always["examples"] += self.sizes[0].x(self.examples[m])
-            if stage == len(plan.stages) - 1:
-                self.always["examples"] += target_bytes * self.examples[m]
-        self.changes = np.zeros((count + 2, len(KINDS)), np.int64)  # in bytes, by step and kind
-        self.changes[0] = list(self.always.values())
+                found["examples"] += self.sizes[0].x(self.examples[m])
+            if stage == len(self.plan.stages) - 1:
+                found["examples"] += target_bytes * self.examples[m]
+        return found
 
-    def begin(self, value, begin, end, moved):
-        """Let a value begin to exist, possibly in parts, which are joined into a whole array when it is ``moved``."""
-        came = value[0] in ("y", "dy") and moved == begin
-        nbytes, shared = (self._whole(value), None) if came else self._own_and_shared(value)
-        kind = "messages" if came else OF_VALUES.get(value[0], "activations")
-        if value in self.facts.joined and moved and nbytes != self._whole(value):
-            self._add(value, kind, nbytes, begin, moved)  # until it is copied
-            kind, nbytes, begin = "messages", self._whole(value), moved
-        self._add(value, kind, nbytes, begin, end)
-        if shared in self.last:
-            kind, nbytes, first, last = self.last[shared]
-            if first < begin and last < end:
-                self._add(shared, kind, nbytes, last + 1, end)
-                self.last[shared] = kind, nbytes, first, end
-
-    def _add(self, value, kind, nbytes, begin, end):
-        """Add an array that exists from step ``begin`` (from 1) to ``end``, both included."""
-        self.changes[begin, KINDS.index(kind)] += nbytes
-        self.changes[end + 1, KINDS.index(kind)] -= nbytes
-        self.last[value] = kind, nbytes, begin, end
-
-    def held(self):
-        """The `Held` of all that has begun."""
-        table = self.changes.cumsum(axis=0)
-        total = table.sum(axis=1)
-        line = [(number, int(total[number])) for number in np.flatnonzero(np.diff(total, prepend=-1)).tolist()]
-        most = table[total.argmax()].tolist()
-        between = int(total[0]) - self.always["examples"]
-        return Held(between, sum(most), dict(zip(KINDS, most, strict=True)), line)
+    def arrays(self, lives):
+        """A list of (kind, bytes, first step, last step), steps from 1, for lives in the order in which they begin."""
+        found, last = [], {}  # by value, its last array
+        for _, value, begin, end, moved in lives:
+            is_moved = value[0] in ("y", "dy") and moved
+            nbytes, kind = self._own(value), OF_VALUES.get(value[0], "activations")
+            if is_moved and moved > begin and value in self.joined and nbytes != self._whole(value):
+                found.append((kind, nbytes, begin, moved))  # a part, until it is copied into the whole array
+                begin = moved
+            if is_moved and moved == begin:
+                nbytes, kind = self._whole(value), "messages"
+            last[value] = [kind, nbytes, begin, end]
+            found.append(last[value])
+            shared = last.get(self._shared(value))
+            if shared and shared[2] < begin:
+                shared[3] = max(shared[3], end)
+        return found
 
     def _norm_channels(self, s):
         """How many channels the device has of a stage's batch norm layers."""
@@ -176,21 +165,25 @@ class _Memory:
     def _whole(self, value):
         return self.sizes[value[1]].whole(self.examples[value[2]])
 
-    def _own_and_shared(self, value):
-        """The bytes of the value's own array, and another value whose array it also has, or None."""
+    def _own(self, value):
+        """The bytes of the value as the device makes it, without what it shares."""
         kind, s, *m = value
         if kind == "params":
-            return self.itemsize * self.plan.stages[s].params, None
+            return self.itemsize * self.plan.stages[s].params
         if kind == "grads":
-            start, stop = self.facts.extents[value]
-            return self.itemsize * max(0, int(stop[self.device] - start[self.device])), None
+            start, stop = self.extents[value]
+            return self.itemsize * max(0, int(stop[self.device] - start[self.device]))
         if kind in ("cache", "delta") and self.units[s] == 0:
-            return 0, None
+            return 0
         sizes, N = self.sizes[s], self.examples[m[0]]
-        if kind == "delta":
-            return sizes.delta(N), ("dy", s, *m) if sizes.delta_has_dy else None
-        if kind == "cache" and self.ways.of[(self.device, s, *m)] == KEPT:
-            return sizes.kept(N), None
         if kind == "cache":
-            return sizes.cache(N), ("y", s - 1, *m) if sizes.cache_has_x and s else None
-        return (sizes.y if kind == "y" else sizes.dy)(N), None
+            return (sizes.kept if self.ways.of[(self.device, s, *m)] == KEPT else sizes.cache)(N)
+        return {"y": sizes.y, "dy": sizes.whole, "delta": sizes.delta}[kind](N)
+
+    def _shared(self, value):
+        """Another value whose array the cache or delta of layers as they are written also has, or None."""
+        kind, s, *m = value
+        if kind == "delta" and self.sizes[s].delta_has_dy and self.units[s] != 0:
+            return ("dy", s, *m)
+        is_written = kind == "cache" and self.ways.of[(self.device, s, *m)] == WRITTEN
+        return ("y", s - 1, *m) if is_written and self.sizes[s].cache_has_x and self.units[s] != 0 else None

@@ -28,15 +28,11 @@ device may hold only a part of the parameters between steps: then transfers brin
 last use.
 
 A stage may be *split* by its units, which are channels or a dense layer's outputs: the layout gives each device a part
-of the parameters, and the device computes with this part alone. Its y and dy are then incomplete:
-
-    "columns"  its y is a part, only its own units; its dy of the stage before is a share, that is, one summand;
-               B uses only the device's own part of dy (Megatron's column-parallel layers)
-    "rows"     its y is a share, made from the device's part of the y of the stage before; its dy of the stage before
-               is a part (Megatron's row-parallel layers)
-
-All other computations need whole values: transfers of y and dy, whose elements are units (of all examples of the
-micro-batch), gather parts and add shares. The last stage may have no layers, only the loss.
+of the parameters, and the device computes with this part alone (by "columns", as in Megatron's column-parallel layers).
+What it makes is then incomplete: its y is a part, only its own units; its dy of the stage before is a share, that is,
+one summand. B uses only the device's own part of dy. All other computations need whole values: transfers of y and dy,
+whose elements are units (of all examples of the micro-batch), gather parts and add shares. The last stage may have no
+layers, only the loss.
 
 Batch norm normalises over the images of a micro-batch. Its running statistics are each device's own: they follow the
 images of all the device's micro-batches when the step ends.
@@ -80,11 +76,6 @@ class Compute(NamedTuple):
         """The value that gradients are added to."""
         return self.into or ("grads", self.stage)
 
-    @property
-    def adds_to(self):
-        """The value that the micro-batch's contribution is added to."""
-        return uses_of(self)[-1][0]
-
 
 def uses_of(compute):
     """Three tuples: the values that a computation reads, those that it creates, and those that it adds to.
@@ -107,7 +98,7 @@ def uses_of(compute):
 class Stage(NamedTuple):
     """The network's layers ``first`` to ``stop`` - 1, whose parameters have ``params`` elements.
 
-    ``split``: None, "columns" or "rows".
+    ``split``: None or "columns".
     """
 
     first: int
@@ -165,6 +156,13 @@ class PlanError(ValueError):
 def all_of(stage):
     """The (start, stop) of all elements of a stage's parameters."""
     return 0, stage.params
+
+
+def computed_with(plan, device, s):
+    """The elements (start, stop) of a stage's parameters with which the device computes, or None if it has no part."""
+    if plan.stages[s].split is None:
+        return all_of(plan.stages[s])
+    return next((part.params for part in plan.layout[device] if part.stage == s), None)
 
 
 def part_updated(plan, device, s):

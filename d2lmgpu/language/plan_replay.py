@@ -4,8 +4,9 @@ Sets take the place of numbers. Their meaning depends on the value:
 
     params                  OLD or NEW: before or after the update
     grads                   which micro-batches' contributions are in the sum
-    y, dy                   which shares are in the sum: if a stage is split so that it makes shares, there is one for
-                            each device's part of it; otherwise, the whole value is the only share
+    dy                      which shares are in the sum: if the stage that makes it is split, there is one for each
+                            device's part of it; otherwise, the whole value is the only share
+    y                       the whole value is the only share
 
 Every value that a computation reads must be right: the sum of all shares, each once. So the computation's results are
 the same as those of one device that does everything, and a mistake is found where a wrong value is first used.
@@ -17,7 +18,7 @@ import itertools
 import numpy as np
 
 from .actions import Transfer, name_of
-from .check import Sizes
+from .check import size_of
 from .follow import diagnosis, follow
 from .memory import joined_values
 from .moves import Wrong
@@ -77,8 +78,8 @@ class PlanReplay(Rules, Replay):
         self.used[value][device] = False
 
     def pieces(self, value, bounds):
-        """The pieces that make up elements (start, stop), as a slice."""
-        return slice(*np.searchsorted(self.cuts(value), bounds).tolist())
+        """The pieces that make up elements (start, stop), or all, as a slice."""
+        return slice(None) if bounds is None else slice(*np.searchsorted(self.cuts(value), bounds).tolist())
 
     def run(self):
         """Replay all steps. Raises `Wrong`, whose message begins with the step."""
@@ -139,7 +140,7 @@ class PlanReplay(Rules, Replay):
 
     def use(self, device, value, bounds=None):
         """Let the device read the value, or these elements of it. Raises `Wrong` unless they are right."""
-        table, some = self.sums(value), slice(None) if bounds is None else self.pieces(value, bounds)
+        table, some = self.sums(value), self.pieces(value, bounds)
         wrong = np.not_equal(table[device, some], self._all_shares(value)).astype(bool)
         if wrong.any():
             raise Wrong(self._what_is_wrong(device, value, (some.start or 0) + int(np.argmax(wrong))))
@@ -155,8 +156,8 @@ class PlanReplay(Rules, Replay):
             return OLD
         if kind in SUMMED:
             return (1 << self.plan.micro_batches) - 1
-        made_by, share = (s, "rows") if kind == "y" else (s + 1, "columns")
-        return (1 << len(self.borders[made_by]) - 1) - 1 if self.plan.stages[made_by].split == share else 1
+        is_sum = kind == "dy" and self.splits[s + 1] is not None
+        return (1 << len(self.borders[s + 1]) - 1) - 1 if is_sum else 1
 
     def _what_is_wrong(self, device, value, piece):
         kind, s = value[:2]
@@ -184,20 +185,17 @@ class PlanReplay(Rules, Replay):
 
 def _kind_of(value):
     """The group of values that are cut alike: a stage's params and grads, or its y and dy."""
-    names = {"params": "elements", "grads": "elements", "y": "units", "dy": "units"}
-    return names.get(value[0], value[0]), value[1]
+    return "units" if value[0] in ("y", "dy") else "elements", value[1]
 
 
 def _edges_of(plan, columns, parts, splits):
     """The elements or units at which values are cut, by `_kind_of`."""
-    sizes, edges = Sizes(plan), {}
-    for s in range(len(plan.stages)):
-        for value in ("params", s), ("y", s, 0):
-            edges[_kind_of(value)] = {0, sizes.of(value)}
+    values = [value for s in range(len(plan.stages)) for value in (("params", s), ("y", s, 0))]
+    edges = {_kind_of(value): {0, size_of(plan, value)} for value in values}
     for s, part in itertools.chain(*(own.items() for own in parts)):
         edges["elements", s] |= {*part.params, *part.state}
         if splits[s] is not None:
-            edges["units", s - (splits[s].what == "rows")] |= {*splits[s].units_of(part.params)}
+            edges["units", s] |= {*splits[s].units_of(part.params)}
     for each in itertools.chain(*(moves for _, moves in columns)):
         edges[_kind_of(each.value)].update(each.start.tolist(), each.stop.tolist())
     return {kind: np.array(sorted(found), np.int64) for kind, found in edges.items()}

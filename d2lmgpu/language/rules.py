@@ -3,6 +3,7 @@
 import numpy as np
 
 from .moves import Wrong
+from .plan import computed_with
 
 OLD, NEW = 1, 2
 """Parameters before and after the update."""
@@ -22,37 +23,38 @@ class Rules:
             raise Wrong(f"{compute}: {wrong}") from None
 
     def _F(self, device, s, m, _):  # noqa: N802
-        self._use_input(device, s, m)
         start, stop = self._own(device, s)
+        self.use(device, ("params", s), (start, stop))
+        if s:
+            self.use(device, ("y", s - 1, m))
         has_none = start == stop and self.plan.stages[s].params > 0
         self._set_aside("cache", device, s, m, alone=has_none or s == len(self.plan.stages) - 1)
         if s < len(self.plan.stages) - 1:
-            yield self._made(device, ("y", s, m), s, "columns", "rows")
+            yield ("y", s, m), self.pieces(("y", s, m), self._own_units(device, s)), 1
 
     def _B(self, device, s, m, grads):  # noqa: N802
         yield from self._I(device, s, m, grads)
         yield from self._W(device, s, m, grads)
 
     def _I(self, device, s, m, _):  # noqa: N802
-        self._use_handed_back(device, s, m)
+        self.use(device, ("params", s), self._own(device, s))
+        self._check_kept("cache", device, s, m)
+        if s < len(self.plan.stages) - 1:
+            self.use(device, ("dy", s, m), self._own_units(device, s))
         self._set_aside("delta", device, s, m, alone=True)
         if s:
-            yield self._made(device, ("dy", s - 1, m), s, "rows", "columns")
+            yield ("dy", s - 1, m), slice(None), self._share(device, s)
 
     def _W(self, device, s, m, grads):  # noqa: N802
         for kind in "cache", "delta":
             self._check_kept(kind, device, s, m)
             self.kept_on_device.remove((kind, device, s, m))
         some = self.pieces(grads, self._own(device, s))
-        yield grads, some, self._added_to(grads, device, some, m)
-
-    def _added_to(self, value, device, some, m):
-        """The sums of these pieces with a micro-batch's contribution added."""
-        there = self.sums(value)[device, some]
+        there = self.sums(grads)[device, some]
         there = np.where(np.equal(there, None).astype(bool), 0, there)
         if (there & 1 << m).any():
             raise Wrong("the gradients contain this micro-batch's contribution already")
-        return there | 1 << m
+        yield grads, some, there | 1 << m
 
     def _update(self, device, s, m, grads):
         part = self.parts[device].get(s)
@@ -63,38 +65,22 @@ class Rules:
         yield ("params", s), self.pieces(grads, part.state), NEW
 
     def _own(self, device, s):
-        """The elements of the stage with which the device computes: all, or its own part if the stage is split."""
-        if self.splits[s] is None:
-            return 0, self.plan.stages[s].params
-        if s not in self.parts[device]:
+        """The elements of the stage with which the device computes."""
+        bounds = computed_with(self.plan, device, s)
+        if bounds is None:
             raise Wrong("the layout gives this device no part of this stage")
-        return self.parts[device][s].params
+        return bounds
 
-    def _own_units(self, device, s, split, of):
-        """The units of stage ``of``'s y for the device's part, in a list that is empty if the split is another one."""
-        return [self.splits[s].units_of(self._own(device, s))] if self.plan.stages[s].split == split else []
+    def _own_units(self, device, s):
+        """The units of y (start, stop) that the device makes, and of dy those that it needs; None for all."""
+        return None if self.splits[s] is None else self.splits[s].units_of(self._own(device, s))
 
-    def _made(self, device, value, s, part, share):
-        """What stage s makes of a y or dy: a part if its split is ``part``, a share if its split is ``share``."""
-        units = self._own_units(device, s, part, value[1])
-        some = self.pieces(value, units[0]) if units else slice(None)
-        if self.plan.stages[s].split != share:
-            return value, some, 1
+    def _share(self, device, s):
+        """The shares of the dy that the stage hands back, of those which devices with other parts of it make, too."""
+        if self.splits[s] is None:
+            return 1
         first, last = map(self.borders[s].index, self._own(device, s))
-        return value, some, (1 << last) - (1 << first)
-
-    def _use_input(self, device, s, m):
-        """Read the parameters and what the stage before has handed on."""
-        self.use(device, ("params", s), self._own(device, s))
-        if s:
-            self.use(device, ("y", s - 1, m), *self._own_units(device, s, "rows", s - 1))
-
-    def _use_handed_back(self, device, s, m):
-        """Read the parameters, what forward has kept, and what the stage after has handed back."""
-        self.use(device, ("params", s), self._own(device, s))
-        self._check_kept("cache", device, s, m)
-        if s < len(self.plan.stages) - 1:
-            self.use(device, ("dy", s, m), *self._own_units(device, s, "columns", s))
+        return (1 << last) - (1 << first)
 
     def _set_aside(self, kind, device, s, m, alone):
         """Note that a cache or delta is made, ``alone`` or with a y, for which forward may be computed again."""

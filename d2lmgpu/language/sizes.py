@@ -27,7 +27,7 @@ import numpy as np
 from ..layers import batch_norm, conv2d, dense, dropout, flatten, functions, half, max_pool2d, relu
 from ..layers.winograd import choose_tile
 from .actions import chunk_bound
-from .plan import all_of, shapes_of
+from .plan import shapes_of
 from .split import splits_of, views
 
 FEW = 32
@@ -53,14 +53,13 @@ class Bytes(NamedTuple):
 class StageSizes(NamedTuple):
     """The `Bytes` of a stage's values.
 
-    ``y`` and ``dy`` are as a device makes them, and ``whole`` is either of them with no part left out. ``kept`` is the
-    cache of kernels. ``cache`` and ``delta`` are for layers that compute as they are written, and without what they
-    share: the cache may hold the stage's input, and delta may hold dy.
+    ``y`` is as a device makes it; ``whole``, with no part left out, is dy, too. ``kept`` is the cache of kernels.
+    ``cache`` and ``delta`` are for layers that compute as they are written, and without what they share: the cache may
+    hold the stage's input, and delta may hold dy.
     """
 
     x: Bytes
     y: Bytes
-    dy: Bytes
     whole: Bytes
     kept: Bytes
     cache: Bytes
@@ -79,15 +78,14 @@ def stage_sizes(network, stages, dtype, held=None):
     splits, outputs = splits_of(network, stages) if held else [None] * len(stages), output_shapes(network, stages)
     for s, stage in enumerate(stages):
         layers, is_last = network[stage.first : stage.stop], s == len(stages) - 1
-        part = all_of(stage) if splits[s] is None else splits[s].first(held[s])
-        params = views(np.zeros(part[1] - part[0], dtype), splits[s], shapes_of(stage, network), part)
+        number = stage.params if splits[s] is None else splits[s].size * held[s]
+        params = views(np.zeros(number, dtype), splits[s], shapes_of(stage, network))
         shapes = [x, *functions.output_shapes(layers, params, np.zeros((1, *x), dtype))]
         given, y, whole = (Bytes(dtype.itemsize * math.prod(shape)) for shape in (x, shapes[-1], outputs[s]))
-        in_parts = held and not is_last and stages[s + 1].split == "rows"  # the next stage takes y and makes dy so
-        handed_on = [Bytes(0)] * 3 if is_last else [y, y if in_parts else whole, whole]
+        handed_on = [Bytes(0)] * 2 if is_last else [y, whole]
         about = layers, shapes, dtype.itemsize, is_last
         found.append(StageSizes(given, *handed_on, _kept(*about), *_written(*about, is_first=s == 0)))
-        x = shapes[-1] if in_parts else outputs[s]
+        x = outputs[s]
     return found
 
 

@@ -11,7 +11,7 @@ from ..language.plan import (
 )
 from ..language.prove_plan import PlanProof as PlanProof, prove_plan as prove_plan
 from .by_name import PLANS as PLANS
-from .channels import channel_pairs as channel_pairs, channels as channels
+from .channels import channels as channels
 from .compose import compose as compose
 from .cut import cut as cut
 from .data import data as data

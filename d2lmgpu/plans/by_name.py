@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ..language.plan import Plan
-from .channels import channel_pairs, channels
+from .channels import channels
 from .data import data
 from .gpipe import gpipe
 from .layers import layers
@@ -18,7 +18,6 @@ PLANS: dict[str, Callable[..., Plan]] = {
     "1f1b": one_f_one_b,
     "zero-bubble": zero_bubble,
     "channels": channels,
-    "channel-pairs": channel_pairs,
     "zero1": zero1,
     "zero2": zero2,
     "zero3": zero3,

@@ -62,7 +62,7 @@ class Computing(Values):
         return (self._by_kernels if way == KEPT else self._as_written)(s, m, self._input(s, m))
 
     def _input(self, s, m):
-        return self.minibatch.X[m] if s == 0 else self._own("y", s - 1, m, s, "rows")
+        return self.minibatch.X[m] if s == 0 else self._own("y", s - 1, m)
 
     def _add_moments(self, s, moments):
         """Add a micro-batch's moments to those of the stage."""
@@ -150,8 +150,8 @@ class Computing(Values):
         """The `Draws` for a stage's random layers. They depend on the examples and units, not on the device."""
         if self.minibatch.draws is None:
             return None
-        columns = self.splits[s] is not None and self.splits[s].what == "columns"
-        units = (*self.splits[s].units_of(self.parts[s].params), self.splits[s].units) if columns else None
+        split = self.splits[s]
+        units = None if split is None else (*split.units_of(self.parts[s].params), split.units)
         return self.minibatch.draws._replace(first=sum(self.minibatch.examples[:m]), layer=self.random[s], units=units)
 
     def _backward(self, s, m, grads):
@@ -180,7 +180,7 @@ class Computing(Values):
         add(zip(grads, values, strict=True))
 
     def _handed_back(self, s, m):
-        return None if s == len(self.layers) - 1 else self._own("dy", s, m, s, "columns")
+        return None if s == len(self.layers) - 1 else self._own("dy", s, m)
 
     def _params_of(self, s):
         """A stage's parameters for kernels; kernels for GPUs need contiguous arrays."""

@@ -18,11 +18,8 @@ MOST_LINES = 8
 """A figure with more memory lines than this has no legend for them."""
 
 
-def draw(plan, network=None, costs=None, messages=True, **options):
-    """A matplotlib figure of the plan over time, as computed by `simulate`, with the same arguments and errors.
-
-    ``messages``: whether to draw arrows.
-    """
+def draw(plan, network=None, costs=None, **options):
+    """A matplotlib figure of the plan over time, as computed by `simulate`, with the same arguments and errors."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -33,12 +30,11 @@ def draw(plan, network=None, costs=None, messages=True, **options):
     size = min(16, max(7.5, 0.5 * boxes / plan.k)), high + 2.7
     figure, (top, below) = figure_of(size, 2, 1, sharex=True, height_ratios=[high, 1.6])
     _draw_events(top, film, boxes <= MOST_NUMBERS)
-    for message in film["messages"] if messages else ():
+    for message in film["messages"]:
         _draw_message(top, film, *message)
     _draw_memory(below, film)
     handles = [Patch(color=colour, label=name) for name, colour in film["kinds"].values()]
-    if messages:
-        handles += [Line2D([], [], color=colour, label=name) for name, colour in film["ways"].values()]
+    handles += [Line2D([], [], color=colour, label=name) for name, colour in film["ways"].values()]
     columns = int(figure.get_figwidth() / 1.6)
     figure.legend(handles=handles, loc="outside lower left", ncols=columns, fontsize=7, frameon=False)
     top.set_title(f"{film['title']}, {simulation.bubble:.0%} bubble", fontsize=10, loc="left")

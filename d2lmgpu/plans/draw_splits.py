@@ -10,7 +10,7 @@ from ..figures import COLOURS, figure_of
 from ..language.actions import Transfer
 from ..language.check import check_plan
 from ..language.memory import unit_bytes
-from ..language.plan import Compute
+from ..language.plan import Compute, computed_with
 from ..language.sizes import examples_of
 from ..language.split import splits_of
 from ..networks import layer_rows
@@ -72,10 +72,8 @@ def computed_by(plan):
     """What each device computes: {(stage, micro-batch): {device: its units, (start, stop), or None for all}}."""
     splits, found = splits_of(plan.network, plan.stages), {}
     for compute in (a for step in plan.steps for a in step if isinstance(a, Compute) and a.what == "F"):
-        split = splits[compute.stage]
-        held = next(part.params for part in plan.layout[compute.device] if part.stage == compute.stage)
-        devices = found.setdefault((compute.stage, compute.micro_batch), {})
-        devices[compute.device] = split and split.units_of(held)
+        split, devices = splits[compute.stage], found.setdefault((compute.stage, compute.micro_batch), {})
+        devices[compute.device] = split and split.units_of(computed_with(plan, compute.device, compute.stage))
     return found
 
 

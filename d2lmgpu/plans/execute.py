@@ -14,7 +14,7 @@ from ..arguments import plain, shown
 from ..cluster import Cluster, as_cluster, gather, unite
 from ..cluster.staging import endpoint
 from ..devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
-from ..language.plan import all_of, shapes_of
+from ..language.plan import shapes_of
 from ..language.prove_plan import replayed
 from ..language.sizes import examples_in_each, examples_of, stage_sizes
 from ..language.split import in_shapes, splits_of, views
@@ -225,7 +225,7 @@ class Execution:
         unite(self.everybody, whole)
         splits = splits_of(self.plan.network, self.plan.stages)
         for stage, split, flat in zip(self.plan.stages, splits, flats, strict=True):
-            yield from views(flat, split, shapes_of(stage, self.plan.network), all_of(stage))
+            yield from views(flat, split, shapes_of(stage, self.plan.network))
 
     def _check_examples(self, X, y):
         X, y, network = np.asarray(X), np.asarray(y), self.plan.network

@@ -3,15 +3,12 @@
 `play` shows such a page for a plan or a schedule in a notebook.
 """
 
-import inspect
-
-from ..arguments import check_whole, shown
+from ..arguments import check_whole
 from ..collectives.html import film_of as film_of_schedule
 from ..language.moves import check_steps
 from ..language.plan import Plan
 from ..player import Player, write_page
 from .film import film_of
-from .simulate import simulate
 
 MOST_PIXELS = 10_000
 
@@ -34,19 +31,14 @@ def play(schedule_or_plan, network=None, height=None, **options):
 
     Nothing is loaded from the internet. JupyterLab shows the animation in trusted notebooks, such as your own.
 
-    Raises ValueError for an argument that is neither a schedule nor a plan, and for wrong options; `ScheduleError` or
-    `PlanError`, both of them ValueErrors, for a wrong schedule or plan.
+    Raises ValueError for what is neither a schedule nor a plan; `ScheduleError` or `PlanError`, both of them
+    ValueErrors, for a wrong schedule or plan; and TypeError for an option that there is not.
     """
     if height is not None:
         height = check_whole("height", height, most=MOST_PIXELS)
     if isinstance(schedule_or_plan, Plan):
-        what, make, told = "plan", film_of, simulate
-    else:
-        what, make, told = "schedule", film_of_schedule, film_of_schedule
-        schedule_or_plan = [step for step, _ in check_steps(schedule_or_plan)]
-        named = [(max(t.source, t.destination) + 1, t.stop) for step in schedule_or_plan for t in step]
-        options = dict(zip("kn", map(max, zip(*named, (1, 0), strict=True)), strict=True)) | options
-    allowed = [name for name in inspect.signature(told).parameters if name not in ("plan", "schedule", "network")]
-    if not options.keys() <= set(allowed):
-        raise ValueError(f"play of a {what} has no option {shown(min(options.keys() - allowed))}; use {allowed}")
-    return Player(make(schedule_or_plan, network=network, **options), height)
+        return Player(film_of(schedule_or_plan, network, **options), height)
+    schedule = [step for step, _ in check_steps(schedule_or_plan)]
+    named = [(max(t.source, t.destination) + 1, t.stop) for step in schedule for t in step]
+    options = dict(zip("kn", map(max, zip(*named, (1, 0), strict=True)), strict=True)) | options
+    return Player(film_of_schedule(schedule, network=network, **options), height)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..language.actions import Transfer
 from ..language.lives import lives_of
-from ..language.memory import Facts, joined_values
+from ..language.memory import extents_of_grads, joined_values
 
 
 class Action(NamedTuple):
@@ -111,7 +111,7 @@ def _groups(transfers):
 
 def extents_of(plan, columns, actions):
     """For each device, {gradients: its elements (start, stop)}; all devices of a collective have the same elements."""
-    extents = Facts(plan, columns).extents
+    extents = extents_of_grads(plan, columns)
     for action in actions:
         if action.what == "collective" and action.value[0] == "grads":
             (start, stop), devices = extents[action.value], list(action.devices)

@@ -4,7 +4,7 @@
                  computes all stages of the plan, each for all micro-batches before the next stage. If the plan goes
                  back immediately (language/ways.py), which is faster, this is measured as well, and the costs are
                  reduced in proportion.
-    contention   By what factor each device is slower if k devices do this at the same time. Beyond the number of
+    contention   By what factor each device is slower if k devices begin this at the same time. Beyond the number of
                  cores, this is not measured for virtual devices: n of them share c cores, so each computes at c/n of
                  the speed that each of c devices has.
     preparation  The rest of the device's step, per action: the host program lists the actions before the step begins.
@@ -73,19 +73,17 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
     batch_size, rounds = plain(batch_size), check_whole("rounds", rounds)
     in_each = examples_in_each(batch_size, plan.micro_batches)
     alone = _Alone(plan, max(in_each), optimizer, dtype)
-    runs = alone.run(devices[:1], rounds)
-    apart, whole = alone.costs(runs), runs
-    costs = list(map(dict, apart))
+    whole = runs = alone.run(devices[:1], rounds)
+    costs, work = alone.costs(runs), _median_work(runs)
     if not alone.is_split:
         whole = alone.run_at_once(devices[0], rounds)
-        faster = statistics.median(run.work for run in whole) / statistics.median(run.work for run in runs)
+        faster = _median_work(whole) / work
         for s in alone.at_once:
             costs[s] |= {what: faster * seconds for what, seconds in costs[s].items() if what != "update"}
     left = [run.seconds - run.work for run in whole]
     contention, cores = [1.0], count_cores() if devices[0].kind == "cpu" else len(devices)
     for k in range(2, min(len(devices), cores) + 1):
-        found = [alone.slower(run.spans, apart, contention) for run in alone.run(devices[:k], rounds)]
-        contention.append(max(1.0, statistics.median(found)))
+        contention.append(max(1.0, _median_work(alone.run(devices[:k], rounds)) / work))
     contention += [contention[-1] * k / cores for k in range(cores + 1, len(devices) + 1)]
     return Measured(costs, contention, max(0.0, statistics.median(left)) / len(alone.timed))
 
@@ -104,8 +102,12 @@ class _Run(NamedTuple):
 
     @property
     def work(self):
-        """The seconds that the first device spends on work."""
-        return sum(end - begin for begin, end in self.spans[0])
+        """The seconds that a device spends on work, as a mean over devices."""
+        return sum(end - begin for own in self.spans for begin, end in own) / len(self.spans)
+
+
+def _median_work(runs):
+    return statistics.median(run.work for run in runs)
 
 
 class _Alone:
@@ -180,28 +182,9 @@ class _Alone:
         for run in runs:
             for action, (begin, end) in zip(self.timed, run.spans[0], strict=True):
                 found = seconds[action.stage].setdefault(action.what, [])
-                found.append((end - begin) / self._part_of(action))
+                part = part_updated(self.plan, 0, action.stage) if action.what == "update" else 1
+                found.append((end - begin) / part)
         return [{what: statistics.median(found) for what, found in own.items()} for own in seconds]
-
-    def _part_of(self, action):
-        """The fraction of a whole stage's action that the device does here."""
-        return part_updated(self.plan, 0, action.stage) if action.what == "update" else 1
-
-    def slower(self, spans, costs, contention):
-        """The factor by which computations are slower while all devices compute; for fewer, ``contention`` is known.
-
-        In a second, j devices do work that takes j/contention[j] seconds alone. The rest of the work was done while all
-        devices computed.
-        """
-        k = len(spans)
-        changes = sorted([(edge, 1 - 2 * i) for own in spans for pair in own for i, edge in enumerate(pair)])
-        together, busy, before = [0.0] * (k + 1), 0, changes[0][0]
-        for now, change in changes:
-            together[busy] += now - before
-            busy, before = busy + change, now
-        work = k * sum(costs[action.stage][action.what] * self._part_of(action) for action in self.timed)
-        left = work - sum(j * together[j] / contention[j - 1] for j in range(1, k))
-        return k * together[k] / left if left > 0 else 1.0
 
 
 def _for_one_device(plan):

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from ..arguments import check_name, plain_numbers
 from ..networks import LENET
-from .channels import STAGES, by_channels
+from .channels import copies_of_channels
 from .compose import compose
 from .cut import cut
 from .gpipe import gpipe_order
@@ -40,13 +40,13 @@ ORDERS = {
 def copies_of(name, copies, k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring"):
     """The plan for ``copies`` times k devices; each copy is the plan ``name`` with ``micro_batches`` micro-batches.
 
-    ``name``: a key of `ORDERS`, or "channels" or "channel-pairs". ``algorithm``: the allreduce that sums the gradients.
+    ``name``: a key of `ORDERS`, or "channels". ``algorithm``: the allreduce that sums the gradients.
 
     Raises ValueError if there is no such plan, or if the network has too few layers for it.
     """
-    check_name("the plan to copy", name, (*ORDERS, *STAGES))
-    if name in STAGES:
-        return by_channels(name, copies, k, micro_batches, network, algorithm)
+    check_name("the plan to copy", name, (*ORDERS, "channels"))
+    if name == "channels":
+        return copies_of_channels(copies, k, micro_batches, network, algorithm)
     order = [
         [(what, s, m + copy * micro_batches) for what, s, m in todo]
         for copy in range(copies)

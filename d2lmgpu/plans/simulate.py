@@ -145,12 +145,10 @@ def estimate_costs(plan, batch_size=256, speed=1e12):
     computes = [action for step in plan.steps for action in step if isinstance(action, Compute)]
     for s, stage in enumerate(plan.stages):
         together = len({c.device for c in computes if c[:1] + c[2:4] == ("F", s, 0)})
-        seconds = float(
-            batch_size / plan.micro_batches / plain(speed) / max(1, together)
-        )  # for one product of an image
+        seconds = batch_size / plan.micro_batches / plain(speed) / max(1, together)  # for one product of an image
         whole = sum(products[stage.first : stage.stop])
         first = next(filter(None, products), 0) if stage.first == 0 else 0
-        F, I, W = (number * seconds for number in (whole, whole - first, whole))  # noqa: E741, N806
+        F, I, W = (float(number * seconds) for number in (whole, whole - first, whole))  # noqa: E741, N806
         costs.append({"F": F, "B": I + W, "I": I, "W": W, "update": 0})
     return costs
 

@@ -11,7 +11,7 @@ import functools
 import threading
 
 from ..cluster import add_gather
-from ..collectives import allreduce
+from ..collectives import add_allreduce, find_algorithm
 from ..collectives.execute import add_exchange, needs_staging
 from ..collectives.program import compile_schedule
 from ..devices import DeviceArray
@@ -128,7 +128,7 @@ class Step(Overlap):
         if execution.library and action.value[0] == "grads" and len(action.devices) == execution.plan.k:
             pairs = zip(stores, queues, strict=True)
             arrays = [DeviceArray(store.fixed[action.value], queue) for store, queue in pairs]
-            allreduce(arrays, execution.library, self.batch)
+            add_allreduce(self.batch, arrays, find_algorithm(execution.library))
         elif size:
             arrays, dtype = Exchanged(self, stores, action), stores[0].dtype
             self._add_exchange(number, action, queues, arrays, size, dtype, *placed)

@@ -32,19 +32,19 @@ class Store(Computing):
         if what in "BW":
             self._flat(target)
         if what == "F":
-            self._make_nothing("y", s, s, m)
+            self._make_nothing("y", s, m)
         if what in "BI" and s:
-            self._make_nothing("dy", s - 1, s, m)
+            self._make_nothing("dy", s - 1, m)
 
-    def _make_nothing(self, name, of, s, m):
-        """Make the result of stage s without examples or units: an empty or zero y or dy of stage ``of``, or loss 0."""
-        if of == len(self.layers) - 1:
+    def _make_nothing(self, name, s, m):
+        """Make the result of a computation without examples or units: an empty y, a dy of zeros, or loss 0."""
+        if s == len(self.layers) - 1:
             self.minibatch.sums[m] = array_module(self.flat).zeros(2, self.dtype)
             return
-        examples, whole = self.minibatch.examples[m], "rows" if name == "y" else "columns"
-        is_whole = not examples or self.splits[s].what == whole
-        self.values[name, of, m] = self._new((self.widths[of] if is_whole else 0, *self.images[of], examples))
-        self.values[name, of, m].fill(0)
+        examples = self.minibatch.examples[m]
+        is_whole = not examples or name == "dy"
+        self.values[name, s, m] = self._new((self.widths[s] if is_whole else 0, *self.images[s], examples))
+        self.values[name, s, m].fill(0)
 
     def _F(self, action, final=()):  # noqa: N802
         _, s, m = action[:3]

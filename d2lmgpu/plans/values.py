@@ -164,7 +164,7 @@ class Values:
 
     def _join(self, value):
         """Create a whole y or dy, with the device's own units in their places and zeros elsewhere."""
-        name, s, m = value
+        _, s, m = value
         own = self.values.get(value)
         width = 0 if own is None else len(own)
         if width == self.widths[s]:
@@ -172,25 +172,24 @@ class Values:
         whole = self.values[value] = self._new((self.widths[s], *self.images[s], self.minibatch.examples[m]))
         whole.fill(0)
         if width:
-            whole[slice(*self._places(s, s if name == "y" else s + 1))] = own
+            whole[slice(*self._places(s))] = own
 
-    def _own(self, name, of, m, s, split):
-        """A y or dy of stage ``of`` (N, ...); if stage s has this ``split``, only the device's own units."""
-        value = self.values.get((name, of, m))
+    def _own(self, name, s, m):
+        """A y or dy of stage s (N, ...); of dy, only the device's own units if the stage is split."""
+        value = self.values.get((name, s, m))
         if value is None:  # the device has no units of the stage and needs nothing
-            value = self._new((0, *self.images[of], self.minibatch.examples[m]))
-        if self.splits[s] is not None and self.splits[s].what == split and len(value) == self.widths[of]:
-            value = value[slice(*self._places(of, s))]
+            value = self._new((0, *self.images[s], self.minibatch.examples[m]))
+        if name == "dy" and self.splits[s] is not None and len(value) == self.widths[s]:
+            value = value[slice(*self._places(s))]
         return array_module(value).moveaxis(value, -1, 0)
 
-    def _places(self, of, s):
-        """Where the device's units of stage s are in y of stage ``of``: (start, stop) along its first axis."""
-        each = self.widths[of] // self.units[of]
+    def _places(self, s):
+        """Where the device's units of stage s are in its y: (start, stop) along the first axis."""
+        each = self.widths[s] // self.units[s]
         return tuple(each * unit for unit in self.splits[s].units_of(self.parts[s].params))
 
     def _views(self, flat, s):
-        split = self.splits[s]
-        return views(flat, split, self.shapes[s], None if split is None else self.parts[s].params)
+        return views(flat, self.splits[s], self.shapes[s])
 
     def _new(self, shape, dtype=None):
         return self.device.empty(shape, dtype or self.dtype)

@@ -37,5 +37,5 @@ def numbered_stages(arrays, plan):
     rest, flats, none = iter(arrays), [], np.zeros(0, arrays[0].dtype)
     for stage, split in zip(plan.stages, splits_of(plan.network, plan.stages), strict=True):
         own = [next(rest) for _ in shapes_of(stage, plan.network)]
-        flats.append(numbered(own, split, np) if own else none)
+        flats.append(numbered(own, split) if own else none)
     return flats

@@ -8,25 +8,41 @@ Sources: Amdahl 1967 for the limits of strong scaling, Gustafson 1988 for weak s
 
 import math
 import statistics
+from datetime import date
 
-from ..arguments import plain
-from ..collectives import check_algorithm
+from ..arguments import check_name, plain
+from ..collectives import ALGORITHMS, check_algorithm
+from ..data import check_parts
 from ..devices import check_devices
+from ..fashion_mnist import load_fashion_mnist
 from ..measuring import take_rounds
-from .predict import Compute, check_predictable, fit_messages, predict_scaling
-from .setup import batch_sizes, begin, check_counts, check_steps, count_places, find_subject
+from ..networks import init_params
+from ..training.checks import network_for
+from .predict import Compute, fit_messages, predict_scaling
+from .setup import Scaling, batch_sizes, check_counts, check_steps, count_places, machine_of
 from .turns import Contender, make_rows
 
-MOST_STEPS = 100
-"""The most steps of a turn in `measure_compute`."""
 
-
-def measure_scaling(devices, counts=(1, 2, 4), mode="strong", algorithm="ring", steps=20, predict=False, **what):
+def measure_scaling(
+    devices,
+    counts=(1, 2, 4),
+    mode="strong",
+    algorithm="ring",
+    steps=20,
+    predict=False,
+    batch_size=256,
+    network="lenet",
+    width=1,
+    repeats=5,
+    data=None,
+):
     """Time training on the first k of ``devices``, for each k in ``counts``, which includes 1; return a `Scaling`.
 
-    In each round, for each k in turn, k devices train for ``steps`` whole steps, as in `train` (fewer if the data set
-    has fewer minibatches); see `take_rounds`. The other arguments, such as the network and the number of rounds,
-    ``repeats``, are those of `setup.begin`.
+    In each of ``repeats`` rounds, for each k in turn, k devices train for ``steps`` whole steps, as in `train` (fewer
+    if the data set has fewer minibatches); see `take_rounds`. ``batch_size``: the size of the minibatch in mode
+    "strong", of each device's part in mode "weak". ``network``: a name, or the result of `networks.sequential`;
+    ``width`` multiplies the channels of a network given by name. ``data``: X_train, y_train and optionally more, as in
+    `train`; by default Fashion-MNIST.
 
     ``predict``: add predictions to the rows. For these, in the same rounds, as many of the k devices as can work at the
     same time also train independently; then messages are timed.
@@ -37,64 +53,51 @@ def measure_scaling(devices, counts=(1, 2, 4), mode="strong", algorithm="ring", 
     counts = check_counts(counts, devices)
     check_algorithm(algorithm, training=True)
     if predict:
-        check_predictable(algorithm)
-    scaling, data, network = begin(devices, algorithm, mode, **what)
-    scaling.devices = [str(device) for device in devices[: max(counts)]]
-    batches, how, repeats = batch_sizes(mode, counts, scaling.batch_size), scaling.settings, scaling.rounds
-    scaling.steps = steps = check_steps(steps, repeats, batches, len(data[0]))
-    scaling.places = places = count_places(devices)
-    contenders = {k: Contender([devices[:k]], network, batches[k], steps, data, algorithm, how) for k in counts}
+        check_name("allreduce to predict from", algorithm, ALGORITHMS)
+    batch_size, width, repeats = plain((batch_size, width, repeats))
+    batches, places = batch_sizes(mode, counts, batch_size), count_places(devices)
+    data = load_fashion_mnist() if data is None else check_parts(data, least=2)
+    name, network = network_for(data, network, width)
+    steps, examples = check_steps(steps, repeats, batches, len(data[0])), len(data[0])
+    contenders = {k: Contender([devices[:k]], network, batches[k], steps, data, algorithm) for k in counts}
     shards = {k: (min(k, places), math.ceil(batches[k] / k)) for k in counts if k > 1 and predict}
     for busy, n in set(shards.values()):
         alone = [[device] for device in devices[:busy]]
-        contenders[busy, n] = Contender(alone, network, n, steps, data, how=how)
+        contenders[busy, n] = Contender(alone, network, n, steps, data)
     turns = take_rounds(contenders, repeats)
-    scaling.rows = make_rows({k: turns[k] for k in counts}, batches, steps, len(data[0]))
+    scaling = Scaling(
+        mode=mode,
+        network=name,
+        width=width,
+        parameters=sum(param.size for param in init_params(network=network)),
+        batch_size=batch_size,
+        allreduce=algorithm,
+        rounds=repeats,
+        steps=steps,
+        devices=[str(device) for device in devices[: max(counts)]],
+        places=places,
+        machine=machine_of(devices),
+        date=date.today().isoformat(),
+        rows=make_rows({k: turns[k] for k in counts}, batches, steps, examples),
+    )
     if shards:
-        _predict(scaling, shards, turns, devices, len(data[0]))
+        _predict(scaling, shards, turns, devices, examples)
     return scaling
 
 
-def measure_compute(devices, sizes, network="lenet", width=1, steps=20, repeats=5, data=None):
-    """Time steps in which devices exchange nothing, for parts of all ``sizes``; return a `Compute`.
-
-    Each of ``devices`` trains its own network at the same time, with minibatches of
-    these sizes; a single device has the machine to itself. ``steps`` is for the largest
-    size; smaller sizes take more steps, up to `MOST_STEPS`, so that no turn is too short
-    to be timed. The other arguments are those of `measure_scaling`.
-
-    Raises ValueError for settings that make no sense.
-    """
-    data, _, network = find_subject(data, network, width)
-    sizes = sorted(plain(sizes))
-    steps = check_steps(steps, repeats, {1: sizes[-1]}, len(data[0]))
-    groups = [[device] for device in devices]
-    counts = {n: max(steps, min(MOST_STEPS, steps * sizes[-1] // n)) for n in sizes}
-    turns = take_rounds({n: Contender(groups, network, n, counts[n], data) for n in sizes}, repeats)
-    return Compute(sizes, [_median(turns[n]) / counts[n] for n in sizes])
-
-
 def _predict(scaling, shards, turns, devices, epoch):
-    """Add predictions. Those for a round come from the times that devices needed in it without an exchange.
+    """Add predictions, from the times that devices needed in the same rounds without an exchange.
 
     ``shards``: for each number of devices, how many are busy, and the number of examples on each; this pair is the key
     of their turns.
     """
     exchange, constants = fit_messages(devices, list(shards), scaling.allreduce, scaling.places)
     step = scaling.batch_size, scaling.parameters, exchange, scaling.mode, scaling.allreduce, scaling.places
+    computes = {}
     for row in scaling.rows[1:]:
         busy, n = shards[row.devices]
-        steps = []
-        for turn in turns[busy, n]:
-            compute = Compute([n], [turn.seconds / scaling.steps])
-            steps += predict_scaling(compute, [row.devices], *step)
-        predicted = [step.seconds_per_step / row.batch_size * epoch for step in steps]
-        measured = [turn.seconds / scaling.steps / row.batch_size * epoch for turn in turns[row.devices]]
-        row.enter_prediction(predicted, measured)
-    seconds = {key: _median(turns[key]) / scaling.steps for key in shards.values()}
-    computes = [{"busy": busy, "examples": n, "seconds": time} for (busy, n), time in seconds.items()]
-    scaling.model = {"compute": computes, "messages": constants}
-
-
-def _median(turns):
-    return statistics.median(turn.seconds for turn in turns)
+        seconds = statistics.median(turn.seconds for turn in turns[busy, n]) / scaling.steps
+        (predicted,) = predict_scaling(Compute([n], [seconds]), [row.devices], *step)
+        row.predicted_seconds_per_epoch = predicted.seconds_per_step / row.batch_size * epoch
+        computes[busy, n] = {"busy": busy, "examples": n, "seconds": seconds}
+    scaling.model = {"compute": [*computes.values()], "messages": constants}

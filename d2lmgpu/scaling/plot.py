@@ -85,8 +85,7 @@ def _title(scaling):
     width = "" if scaling.width == 1 else f" × {scaling.width:g}"
     batch = f"batch {scaling.batch_size:,}" + (" on each device" if scaling.mode == "weak" else " in all")
     rounds = f"{several(scaling.rounds, 'round')} of {several(scaling.steps, 'step')}"
-    how = "".join(f", {name} {value}" for name, value in {"allreduce": scaling.allreduce, **scaling.settings}.items())
     return (
-        f"{scaling.mode.capitalize()} scaling of {scaling.network}{width}: {batch}{how}\n"
+        f"{scaling.mode.capitalize()} scaling of {scaling.network}{width}: {batch}, allreduce {scaling.allreduce}\n"
         f"{scaling.machine}; {rounds}, median, least to most"
     )

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..arguments import plain, plain_numbers, shown
+from ..arguments import plain, plain_numbers
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, simulate, virtual_devices
 from .setup import batch_sizes
 
@@ -80,14 +80,6 @@ def predict_scaling(compute, counts, batch_size, elements, network, mode="strong
         speedup = alone * (batch / batch_size) / (computing + exchanging)
         rows.append(Prediction(k, batch, computing + exchanging, computing, exchanging, speedup, speedup / k))
     return rows
-
-
-def check_predictable(algorithm):
-    """Raise ValueError unless the allreduce has a schedule that can be simulated."""
-    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise ValueError(
-            f"allreduce {shown(algorithm)} has no schedule to predict from; choose from {', '.join(ALGORITHMS)}"
-        )
 
 
 def fit_messages(devices, counts, algorithm, places):

@@ -45,15 +45,15 @@ class Contender:
     """Trains on all ``groups`` of devices at the same time. Each call continues training and returns a `Turn`.
 
     One group of k devices is data-parallel training as in `train`. Groups of one device each are independent training
-    runs on the same machine that exchange nothing. ``batch_size``: the batch size of each group; ``how``: settings from
-    `setup.HOW`, by name. All devices are synchronised before and after the steps.
+    runs on the same machine that exchange nothing. ``batch_size``: the batch size of each group. All devices are
+    synchronised before and after the steps.
     """
 
-    def __init__(self, groups, network, batch_size, steps, data, algorithm="ring", how=None):
+    def __init__(self, groups, network, batch_size, steps, data, algorithm="ring"):
         self.devices = [device for group in groups for device in group]
         self.examples = steps * batch_size
         X, y = (array[: self.examples] for array in data[:2])
-        self.runners = [_runner(group, network, batch_size, X, y, algorithm, how or {}) for group in groups]
+        self.runners = [_runner(group, network, batch_size, X, y, algorithm) for group in groups]
         self.steps, self.rng = steps, np.random.default_rng(0)
 
     def __call__(self):
@@ -73,10 +73,10 @@ class Contender:
             runner.pause()
 
 
-def _runner(devices, network, batch_size, X, y, algorithm, how):
+def _runner(devices, network, batch_size, X, y, algorithm):
     """The runner that `train` would use."""
     everybody = as_cluster(devices)
-    settings = Settings(batch_size, LR, num_epochs=1, algorithm=algorithm, init="he", **how)
+    settings = Settings(batch_size, LR, num_epochs=1, algorithm=algorithm, init="he")
     return make_runner(X, y, init_params(0, init="he", network=network), everybody, network, settings)
 
 
@@ -86,8 +86,7 @@ class Row:
 
     Each round has a time, and its ratio to the same round's time on one device; the row gives the median, the minimum
     and the maximum of each. ``phases``: the epoch's seconds in each phase, in the median round. ``cores``: the median
-    number of cores that the program had. ``predicted_seconds_per_epoch``: see `predict_scaling`;
-    ``measured_over_predicted`` is the ratio of the two times in each round.
+    number of cores that the program had. ``predicted_seconds_per_epoch``: see `predict_scaling`.
     """
 
     devices: int
@@ -106,15 +105,6 @@ class Row:
     cores: float = 0.0
     phases: dict = field(default_factory=dict)
     predicted_seconds_per_epoch: float = None
-    measured_over_predicted: float = None
-    measured_over_predicted_min: float = None
-    measured_over_predicted_max: float = None
-
-    def enter_prediction(self, predicted, measured):
-        """Add the seconds per epoch that were predicted and measured in each round."""
-        ratios = [found / said for said, found in zip(predicted, measured, strict=True)]
-        self.predicted_seconds_per_epoch = statistics.median(predicted)
-        vars(self).update(_spread("measured_over_predicted", ratios))
 
 
 def make_rows(turns, batch_sizes, steps, epoch):
