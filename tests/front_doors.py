@@ -106,7 +106,6 @@ DOORS = {
         lambda folder: {
             "data": [d2l.put(images(1, (2, 3))[0], device) for device in two()],
             "algorithm": "naive",
-            "batch": None,
         },
     ),
     "check": (exercises.check, lambda folder: {"name": "ring", "answer": None}),

@@ -130,7 +130,7 @@ def test_it_prints_what_the_chapter_does(program):
 
 def test_its_last_line_is_the_whole_run_here(small):
     """train(num_gpus=2, batch_size=256, lr=0.2)."""
-    history, _ = d2l.train(num_gpus=2, batch_size=256, lr=0.2, epochs=1, data=small, progress=False)
+    history, _ = d2l.train(num_gpus=2, batch_size=256, lr=0.2, num_epochs=1, data=small, progress=False)
     assert history.devices == [str(d2l.try_gpu(i)) for i in range(2)] and len(history.test_accuracy) == 1
 
 

@@ -165,7 +165,7 @@ def test_a_checkpoint_after_every_so_many_steps(small, tmp_path, monkeypatch, ev
         assert checkpoint.state["optimizer_steps"] == 6 * written[-1][0] + written[-1][1]
         save_checkpoint(path, checkpoint)
 
-    monkeypatch.setattr("d2lmgpu.training.saving.save_checkpoint", save)
+    monkeypatch.setattr("d2lmgpu.training.resume.save_checkpoint", save)
     quick(devices, small, batch_size=100, optimizer="momentum", checkpoint=file, checkpoint_steps=every)
     within = list(range(every, 6, every))
     assert written == [(0, steps) for steps in within] + [(1, 0)] + [(1, steps) for steps in within] + [(2, 0)]
@@ -204,58 +204,31 @@ DROPOUT = d2l.networks.sequential(
         (2, None, 4, {"precision": "mixed", "drop_last": True, "loads": [2, 1], "schedule": lambda progress: 0.7}),
         (2, None, 4, {"network": DROPOUT, "weight_decay": 1e-3, "micro_batches": 2, "split": "layers"}),
         (4, 12, 4, {"schedule": "cosine"}),  # a run that was stopped
-        (4, 11, 6, {"schedule": "step"}),  # of both, the first two epochs have the same rates
-        (3, 5, 4, {"schedule": "cosine", "warmup": 1}),  # as in the warm-up
-        (2, None, 3, {"schedule": "step"}),  # the first half of epoch 2 had another rate, and the second half the same
-        (2, None, 4, {"schedule": "cosine"}),
-        (3, 9, 4, {"schedule": "cosine", "warmup": 1}),
-        (4, 7, 2, {"schedule": lambda progress: 1 - progress / 2}),
     ],
 )
-def test_a_resumed_run_has_the_bits_of_an_unbroken_one_or_says_why_not(
-    small, tmp_path, capfd, first, steps, then, settings
-):
+def test_a_resumed_run_has_the_bits_of_an_unbroken_one(small, tmp_path, capfd, first, steps, then, settings):
     file, devices = tmp_path / "file", [d2l.cpu(0), d2l.cpu(1)]
     settings = {"batch_size": 100, "lr": 0.1, **settings}
     whole = quick(devices, small, num_epochs=then, **settings).history
-    before = quick(devices, small, num_epochs=first, checkpoint=file, callbacks=[End(steps)], **settings).history
-    assert capfd.readouterr().err == ""
+    quick(devices, small, num_epochs=first, checkpoint=file, callbacks=[End(steps)], **settings)
     resumed = quick(devices, small, num_epochs=then, resume=file, **settings).history
-    said, same = capfd.readouterr().err, resumed.final_parameters_sha256 == whole.final_parameters_sha256
-    assert same == (said == "")
-    if said:
-        rates = [rate for e in range(then) for rate in d2l.Settings(num_epochs=then, **settings).learning_rates(e, 6)]
-        assert said.startswith(
-            f"note: resume: the learning rate's schedule is over {then} epochs, not {first}: it goes"
-        )
-        assert f" on at {rates[steps or 6 * first]:.3g} after {before.learning_rate:.3g}, and the results are" in said
-        assert said.count("\n") == 1
+    assert resumed.final_parameters_sha256 == whole.final_parameters_sha256 and capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
-    "sums, changed, said",
+    "sums, changed",
     [
-        ("float", {"devices": 3}, "devices are cpu(0), cpu(1), cpu(2), not cpu(0), cpu(1)"),
-        ("float", {"loads": [2, 1]}, "loads is [2.0, 1.0], not None"),
-        ("float", {"algorithm": "naive"}, "allreduce is naive, not ring"),
-        ("float", {"split": "zero1", "micro_batches": 2}, "split is zero1, not None, micro_batches is 2, not 1"),
-        ("float", {"flat": False, "prefetch": False}, ""),
-        ("exact", {"devices": 3, "algorithm": "tree"}, ""),
+        ("float", {"flat": False, "prefetch": False}),
+        ("exact", {"devices": 3, "algorithm": "tree"}),
     ],
 )
-def test_another_order_of_additions_is_told(small, tmp_path, capfd, sums, changed, said):
-    """Unless sums are exact, whose bits it does not change. A file for the best model is new here, too."""
+def test_what_keeps_the_bits_of_a_resumed_run(small, tmp_path, sums, changed):
+    """A file for the best model is new here, too."""
     file, best = tmp_path / "file", tmp_path / "best"
     whole = quick(2, small, sums=sums, num_epochs=2).history
     quick(2, small, sums=sums, num_epochs=1, checkpoint=file)
     resumed = quick(**{"devices": 2, "sums": sums, "num_epochs": 2} | changed, data=small, resume=file, keep_best=best)
-    said = f"note: resume: {said}: the last bits may be others than those of an unbroken run\n" if said else ""
-    said = (
-        said.replace("[2, 1]", "[2.0, 1.0]") + f"note: keep_best {best} begins with what is better than epoch 1 was\n"
-    )
-    assert capfd.readouterr().err == said
-    same = resumed.history.final_parameters_sha256 == whole.final_parameters_sha256
-    assert same or "the last bits" in said
+    assert resumed.history.final_parameters_sha256 == whole.final_parameters_sha256
 
 
 def test_nothing_is_overwritten_or_mixed_up(small, tmp_path):

@@ -175,7 +175,7 @@ def test_what_processes_cannot_do(data, monkeypatch):
         in_each((1, 1), lambda cluster: Execution(plan, params, cluster))
     monkeypatch.setattr(communicator, "LEAST_TAGS", 10)
     in_each((1, 1), lambda cluster: Execution(plan, params, cluster).step(X, y, 0.1))
-    with pytest.raises(ValueError, match="loads are for training without a split"):
+    with pytest.raises(ValueError, match="loads is .*, which cannot be combined with a split other than data"):
         in_each((1, 1), lambda cluster: train(cluster, data, split="layers", loads=[1, 2]))
 
 

@@ -1,7 +1,5 @@
 """Dropout: the layer, in networks, with the kernels, and equal on k devices and one."""
 
-import json
-
 import numpy as np
 import pytest
 import references
@@ -11,13 +9,12 @@ from test_checkpoints import run_until
 from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu import cli, networks
+from d2lmgpu import networks
 from d2lmgpu.cluster import as_cluster
 from d2lmgpu.data import epoch_order
 from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.layers import Draws, dropout, dropout_grad
 from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
-from d2lmgpu.parallel import measure_loads
 from d2lmgpu.parallel.step import Step
 from d2lmgpu.training.make_runner import can_use_graphs
 from d2lmgpu.training.plan_step import PlanStep
@@ -252,12 +249,6 @@ def test_every_step_draws_from_its_own(monkeypatch):
     assert queue.draws == Draws(5, 3, 2)
 
 
-def test_other_seeds_leave_out_others():
-    one, _ = two_epochs([d2l.cpu(0)], "plain", seed=3)
-    other, _ = two_epochs([d2l.cpu(0)], "plain", seed=4)
-    assert one != pytest.approx(other, rel=1e-3)
-
-
 def test_mixed_precision_leaves_out_the_same():
     losses, replicas = two_epochs([d2l.cpu(i) for i in range(3)], "plain", precision="mixed")
     assert_equal_to_one_device("plain", losses, replicas, 0.01)
@@ -299,34 +290,6 @@ def test_a_checkpoint_is_enough(tmp_path):
     other = [recipe if recipe.name != "Dropout" else Dropout(0.3) for recipe in PLAIN.recipes]
     with pytest.raises(d2l.checkpoints.CheckpointError, match="the network has other layers"):
         quick(devices, DATA, network=sequential((2, 8, 7), *other), resume=file, **settings | {"num_epochs": 2})
-
-
-FILE = """
-from d2lmgpu.networks import Dense, Dropout, Flatten, sequential
-
-
-def network(input_shape, classes):
-    return sequential(input_shape, Flatten(), Dropout(0.2), Dense(classes))
-"""
-
-
-def test_by_command(tmp_path, capsys):
-    """The file is not needed any more where the checkpoint is opened; one device and three are equal."""
-    file, losses = tmp_path / "own.py", []
-    for k in (1, 3):
-        file.write_text(FILE)
-        files = tmp_path / f"{k}.ckpt", tmp_path / f"{k}.json"
-        words = "train", "--environment", "cpu", "--devices", k, "--network", file, "--limit", 300, "--epochs", 2
-        assert cli.main([*map(str, words), "--checkpoint", str(files[0]), "--json", str(files[1])]) == 0
-        file.unlink()
-        assert "Dropout(p=0.2)" in d2l.load_model(files[0]).summary()
-        losses.append(json.loads(files[1].read_text())["train_loss"])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-
-
-def test_loads_by_measurement(make_devices):
-    params = networks.init_params(1, init="he", network=PLAIN)
-    assert sum(measure_loads(*TRAIN, params, make_devices(2), 10, PLAIN)) == pytest.approx(1)
 
 
 def test_a_step_without_draws():

@@ -153,7 +153,8 @@ def check_program(tree):
             found(node)
         elif isinstance(node, ast.Call):
             function, named = found(node.func), {key.arg: None for key in node.keywords}
-            inspect.signature(function).bind_partial(*[None] * len(node.args), **named)
+            bound = inspect.signature(function).bind_partial(*[None] * len(node.args), **named)
+            assert "unknown" not in bound.arguments, ast.unparse(node)
     statement = tree.body[0]
     if isinstance(statement, ast.Import):
         importlib.import_module(statement.names[0].name)

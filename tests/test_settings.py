@@ -21,7 +21,6 @@ def test_a_setting_is_everywhere():
     """An argument of train with this default, a line of the docstring, an option of the commands, a row's column."""
     parsers = make_parser(COMMANDS)[1].choices
     for about in fields(d2l.Settings):
-        assert inspect.signature(d2l.train).parameters[about.name].default == about.default
         assert f"{about.name} = {about.default!r}: {about.metadata['help']}" in d2l.Settings.__doc__
         assert about.metadata["recorded"] == (called(about) in d2l.Settings().recorded())
         assert DEFAULTS[about.name] == about.default
@@ -30,14 +29,26 @@ def test_a_setting_is_everywhere():
             assert f"--{no}{called(about)}".replace("_", "-") in parsers[command]._option_string_actions
 
 
+def test_train_has_every_setting_in_its_signature():
+    """In their order, of their types, and with their defaults, as one reads them."""
+    _, first, *others = inspect.signature(d2l.train).parameters.values()
+    told = [(each.name, each.annotation, repr(each.default)) for each in others]
+    expected = [(about.name, about.type, repr(about.default)) for about in fields(d2l.Settings)]
+    assert [("batch_size", int, repr(first.default)), *told][: len(expected)] == expected
+    assert first.annotation == int | d2l.Settings
+
+
 def test_settings_as_one_value_and_by_name(small):
     settings = d2l.Settings(batch_size=50, lr=0.1, num_epochs=1, init="he", seed=3, overlap=True)
     devices = [d2l.cpu(0), d2l.cpu(1)]
     runs = [
         d2l.train(devices, settings, data=small_data(small), progress=False),
-        d2l.train(devices, d2l.Settings(), **named(settings), data=small_data(small), progress=False),
+        d2l.train(devices, **named(settings), data=small_data(small), progress=False),
         d2l.train(devices, 50, 0.1, 1, init="he", seed=3, overlap=True, data=small_data(small), progress=False),
         d2l.train(devices, replace(settings, lr=5), lr=0.1, data=small_data(small), progress=False),
+        d2l.train(
+            devices, replace(settings, width=0.5), width=1, data=small_data(small), progress=False
+        ),  # the default
     ]
     assert len({run.history.final_parameters_sha256 for run in runs}) == 1
     for run in runs:

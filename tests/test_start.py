@@ -201,19 +201,9 @@ def test_environments_choose(small, monkeypatch):
         ({"devices": 0}, ValueError, "at least 1"),
         ({"devices": ["cuda:0"]}, ValueError, "a name such as cpu:0"),
         ({"devices": [d2l.cpu(0), "cpu:1"]}, ValueError, "'cpu:1' is not a device"),
-        ({"epochs": 1, "num_epochs": 2}, TypeError, "epochs and num_epochs are the same"),
+        ({"epochs": 1}, TypeError, "there is no argument 'epochs'; did you mean num_epochs"),
     ],
 )
 def test_what_does_not_fit_together(given, error, message):
     with pytest.raises(error, match=message):
         d2l.train(**given)
-
-
-def test_both_words(small):
-    history, _ = d2l.train(2, epochs=2, allreduce="tree", init="he", data=small, batch_size=100, progress=False)
-    assert len(history.train_loss) == 2 and history.allreduce == "tree"
-    assert d2l.Settings(epochs=3, allreduce="tree") == d2l.Settings(num_epochs=3, algorithm="tree")
-    (trial,) = d2l.sweeps.trials.complete_trials(d2l.grid(epochs=3, allreduce="tree"))
-    assert trial["num_epochs"] == 3 and trial["algorithm"] == "tree"
-    with pytest.raises(ValueError, match="trial 1: epochs and num_epochs are the same"):
-        d2l.sweeps.trials.complete_trials([{"epochs": 1, "num_epochs": 2}])

@@ -13,7 +13,7 @@ from d2lmgpu.checkpoints import CheckpointError
 from d2lmgpu.networks import LENET
 from d2lmgpu.parallel.step import Step
 from d2lmgpu.training import sha256, why_diverged
-from d2lmgpu.training.history import PATIENCE, why_slow
+from d2lmgpu.training.history import PATIENCE
 
 
 @LONG_ON_STANDIN
@@ -26,11 +26,6 @@ def test_loads_equal_an_even_split(make_devices, small):
         np.testing.assert_allclose(
             param, other, atol=1e-2 * np.abs(param).max()
         )  # ten steps of float32, see test_loads
-
-
-def test_an_idle_device_is_named(small, capsys):
-    quick([d2l.cpu(0), d2l.cpu(3)], small, num_epochs=1, loads=[2, 0], progress=True)
-    assert capsys.readouterr().out.startswith("cpu(3) has load 0 and stays idle\nepoch 1/1")
 
 
 def test_scaling_the_batch(small):
@@ -80,64 +75,6 @@ def test_a_run_that_diverges_is_given_up(small, capsys):
     assert history.diverged in capsys.readouterr().out
 
 
-def with_numbers(X, number, count):
-    X = d2l.to_float(X)
-    X[: 2 * count : 2, 0, 3, 4] = number
-    return X
-
-
-ODD = {  # what replaces a part of the data, the settings, and what is said
-    "0 to 255": (0, lambda X: X.astype(np.float32), {"lr": 10}, "X_train the network sees numbers from 0 to 255;"),
-    "as uint8": (0, lambda X: X // 255, {"num_epochs": 3}, "X_train the network sees numbers from 0 to 0.00392;"),
-    "black": (
-        0,
-        np.zeros_like,
-        {"num_epochs": 3, "init": "normal"},
-        "X_train the network sees numbers from 0 to 0;",
-    ),
-    "NaN": (
-        0,
-        lambda X: with_numbers(X, np.nan, 3),
-        {},
-        "X_train has numbers that are not finite in 3 of 600",
-    ),
-    "inf": (2, lambda X: with_numbers(X, -np.inf, 2), {"lr": 20}, "X_test has numbers that are not finite in 2 of"),
-    "too much": (
-        0,
-        lambda X: with_numbers(X, 1e5, 600),
-        {"precision": "mixed"},
-        "X_train the network sees",
-    ),
-    "targets": (
-        1,
-        lambda y: 300 * np.eye(10, dtype=np.float32)[y],
-        {"loss": "squared_error", "lr": 1},
-        "in y_train the",
-    ),
-    "nothing": (1, lambda y: y, {"lr": 20}, "; try a smaller learning rate, or a warm-up"),
-}
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("odd", ODD)
-def test_a_run_that_diverges_looks_at_its_data(small, capsys, odd):
-    part, change, settings, said = ODD[odd]
-    data = [*small]
-    data[part] = change(data[part])
-    history, _ = quick(2, data, **settings)
-    assert said in history.diverged and ("look at the data first" in history.diverged) == (odd != "nothing")
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_test_set_that_is_not_finite_is_told(small, capsys):
-    X_train, y_train, X_test, y_test = small
-    y_train, y_test = (np.eye(10, dtype=np.float32)[y] for y in (y_train, y_test))
-    data = X_train, y_train, with_numbers(X_test, np.nan, 5), y_test
-    history, _ = quick(1, data, loss="squared_error", lr=0.01, num_epochs=1, progress=True)
-    said = capsys.readouterr().out
-    assert not history.diverged and "X_test has numbers that are not finite in 5 of 100 examples" in said
-
-
 @pytest.mark.parametrize("lr", [20, 0.1])  # the same again, and what the error then advises
 def test_a_run_that_was_given_up_does_not_go_on(small, tmp_path, lr):
     """Not to more epochs, and not to those that were asked for; its checkpoint stays."""
@@ -185,23 +122,6 @@ def test_statistics_of_a_network_that_has_none(small, capsys):
         d2l.sweep(d2l.grid(network=["lenet-bn", "lenet"], batch_statistics=statistics), progress=False)
     assert cli.main(["train", "--environment", "cpu", "--batch-statistics", statistics]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_a_first_epoch_that_learned_nothing_is_explained(small, capsys):
-    """The textbook's weights; of a run that goes on, once. Not where they are He's, or where something was learned."""
-    for settings, times in (
-        ({"init": "normal"}, 1),
-        ({"init": "he", "lr": 1e-6}, 0),
-        ({"init": "normal", "lr": 50}, 0),
-    ):
-        with np.errstate(all="ignore"):
-            history, _ = quick([d2l.cpu(0)], small, progress=True, **settings)
-        out = capsys.readouterr().out
-        assert out.count("epoch 1/2: nothing is learned yet") == out.count("--init he") == times, (settings, out)
-    history.init, history.train_loss = "normal", [2.0]
-    assert why_slow(history, LENET) is None
-    history.train_loss = [2.3]
-    assert 'init="he"' in why_slow(history, LENET)
 
 
 def test_a_network_that_is_none(small):

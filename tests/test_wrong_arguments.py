@@ -202,15 +202,15 @@ def test_one_picture_is_a_list_of_one(folder, monkeypatch):
         TRAINED.read(Path().glob("*.jpg"))
     with pytest.raises(OSError, match="No such file or directory: 'none.png'"):
         TRAINED.read("none.png")
-    with pytest.raises(ValueError, match="images are a str; .*; Model.read makes one of files"):
+    with pytest.raises(ValueError, match=r"images is 'pictures.*; it should be an array \(N, C, H, W\)"):
         TRAINED.predict(path)
-    with pytest.raises(ValueError, match=r"for one image, give X\[None\]"):
+    with pytest.raises(ValueError, match=r"images is an array of .* \(1, 4, 4\); it should be an array \(N, C, H, W\)"):
         TRAINED.predict(images()[0])
 
 
 def test_one_is_a_list_of_one(folder, tmp_path):
     data, counts = (images(), labels(), images(), labels()), Counts()
-    result = d2l.train(d2l.cpu(0), data=data, network=TINY, epochs=2, callbacks=counts, progress=False)
+    result = d2l.train(d2l.cpu(0), data=data, network=TINY, num_epochs=2, callbacks=counts, progress=False)
     assert counts.epochs == 2
     d2l.plot_history(result)
     rows = d2l.sweep({"network": TINY, "num_epochs": 1}, data=data, mode="sequential", progress=False)

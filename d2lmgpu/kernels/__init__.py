@@ -13,8 +13,8 @@ class Kernels(NamedTuple):
     """The kernels for a kind of device: what there is, for which arrays, and whether they work.
 
     ``module`` has ``in_parts(X, y, params, network, grads, ...)``, which writes the gradients and returns the loss and
-    the number of right answers, ``outputs(X, params, network, ...)``, and what plans and collectives use. ``work()``,
-    called on the device, tries them once.
+    the number of right answers, ``outputs(X, params, network, ...)``, and what plans and collectives use.
+    ``work()`` or ``work(precision)``, called on the device, tries them once.
     """
 
     module: Any

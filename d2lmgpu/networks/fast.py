@@ -49,11 +49,11 @@ def try_kernels(xp, precision="float32"):
         raise RuntimeError(f"gradients have a relative error of {error:.2g}")
 
 
-def _work():
-    """Whether the kernels of the current card work."""
+def _work(precision="float32"):
+    """Whether the kernels of the current card work, with this precision."""
     import cupy
 
-    return kernels_work(f"gpu({cuda.current_card()})", cupy)
+    return kernels_work(f"gpu({cuda.current_card()})", cupy, precision)
 
 
 KERNELS["cpu"] = Kernels(cpu, (np.float32, np.float64))

@@ -1,7 +1,9 @@
 """`train_batch`, the textbook's name for one training step on all devices: a `Step` of what people give, checked."""
 
+from collections.abc import Callable
+
 from ..arguments import as_numpy, check_flag, check_list, check_number, shown
-from ..cluster import as_cluster
+from ..cluster import Across, as_cluster
 from ..collectives import check_algorithm, find_algorithm
 from ..devices import DeviceArray, DeviceMismatchError
 from ..devices.errors import HOST
@@ -21,7 +23,7 @@ def train_batch(
     device_params,
     devices,
     lr,
-    algorithm="naive",
+    algorithm: str | Callable | Across = "naive",
     flat=False,
     network=LENET,
     optimizer: str | list = "sgd",

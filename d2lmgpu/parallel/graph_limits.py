@@ -2,19 +2,20 @@
 
 import numpy as np
 
-from .. import networks
 from ..arguments import check_name
 from ..collectives import LIBRARIES
 from ..collectives.execute import are_connected
 from ..devices import DeviceError
-from ..kernels.cuda import PRECISIONS, TENSOR_CORES, current_card, graphs_span, graphs_work, has_kernels
-from ..networks import compute, kernels_work
+from ..kernels import KERNELS
+from ..kernels.cuda import TENSOR_CORES, graphs_span, graphs_work, has_kernels
+from ..networks import LENET, compute
+from .computation import PRECISIONS
 
 
 def check_precision(precision, devices):
     """Raise ValueError for an unknown precision, and DeviceError if ``devices`` do not support it."""
     check_name("precision", precision, PRECISIONS)
-    for device in devices if PRECISIONS[precision] else ():
+    for device in devices if precision == "mixed" else ():
         if device.kind == "gpu" and device.compute_capability < TENSOR_CORES:
             raise DeviceError(
                 f"precision {precision!r} needs compute capability {TENSOR_CORES / 10}; {device} has "
@@ -22,7 +23,7 @@ def check_precision(precision, devices):
             )
 
 
-def can_be_graph(X, y, devices, network=networks.LENET, precision="float32"):
+def can_be_graph(X, y, devices, network=LENET, precision="float32"):
     """Whether training steps with these data, devices and network can be CUDA graphs.
 
     This needs GPUs without a memory limit, uint8 images, labels below 256, and a kernel for every layer. The kernels
@@ -61,7 +62,5 @@ def are_bytes(y):
 
 def _all_works(precision):
     """Whether the device's kernels, also with this precision, and graphs work; runs on the device."""
-    import cupy
-
-    name = f"gpu({current_card()})"
-    return kernels_work(name, cupy) and kernels_work(name, cupy, precision) and graphs_work()
+    work = KERNELS["gpu"].work
+    return work() and work(precision) and graphs_work()

@@ -16,7 +16,6 @@ from ..networks import Network, described, restored
 from ..output import as_json
 from ..training import Settings
 from ..training.checks import find_network
-from ..training.settings import by_own_names
 from ..words import legible
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None}
@@ -76,7 +75,7 @@ def complete_trial(trial):
     if not isinstance(trial, dict):
         raise ValueError(f"{shown(trial)} is not a dict of settings, such as {{'lr': 0.1, 'devices': 2}}")
     settings = dict(DEFAULTS)
-    for name, value in by_own_names(trial, others=trial).items():
+    for name, value in trial.items():
         check_name("setting", name, DEFAULTS)
         settings[name] = _as_data(value) if name == "network" else plain(value)
         as_json(settings[name])  # trials go to other processes and to files

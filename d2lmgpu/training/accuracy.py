@@ -1,6 +1,6 @@
 """A trained network's predictions for images, and how often they are right, computed on all the devices."""
 
-from typing import overload
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ..layers import check_labels
 from ..layers.exact import ExactSums, slices_of_granules
 from ..layers.loss import right_answers
 from ..networks import CROSS_ENTROPY, LENET, channels, find_loss, logits
+from ..networks.checks import check_params, check_running
 from ..networks.losses import as_targets, on_host
 from ..parallel import get_params, split_batch
 from ..parallel.shards import shard_bounds
@@ -26,14 +27,6 @@ PREDICTION_BATCH = 256
 """The same for `predict`, which needs more memory per image."""
 
 
-@overload
-def evaluate(
-    params_or_device_params, X, y, devices=..., network=..., statistics=..., loss=..., metrics: None = None, sums=...
-) -> float: ...
-@overload
-def evaluate(
-    params_or_device_params, X, y, devices=..., network=..., statistics=..., loss=..., *, metrics: dict, sums=...
-) -> dict: ...
 def evaluate(
     params_or_device_params,
     X,
@@ -44,7 +37,7 @@ def evaluate(
     loss="cross_entropy",
     metrics=None,
     sums="float",
-):
+) -> Any:
     """The accuracy: the fraction of images whose label has the largest logit, computed on all the devices.
 
     ``X``, uint8 or float32 (N, C, H, W), and ``y`` (N,) are on the host; ``devices``: by default [try_gpu(0)]. The
@@ -207,24 +200,20 @@ def _on_each(params, statistics, devices, network):
 
     Raises ValueError unless parameters and statistics fit the network.
     """
-    shapes = [tuple(shape) for layer in network for shape in layer.shapes]
-    norms = [(C,) for C in channels(network) for _ in range(2)]
-    if norms and isinstance(statistics, (list, tuple)) and not statistics:
+    if channels(network) and isinstance(statistics, (list, tuple)) and not statistics:
         raise ValueError(
             "the network has batch norm: give its running means and variances, such as statistics=result.statistics"
         )
-    result = []
-    for what, arrays, wanted in (("parameters", params, shapes), ("statistics", statistics, norms)):
-        arrays = check_list(what, arrays, of="arrays, or such a list for each device")
-        are_there = bool(arrays) and isinstance(arrays[0], (list, tuple))
-        each = arrays if are_there else [arrays] * len(devices)
-        if len(each) != len(devices):
-            raise ValueError(f"{len(each)} copies of the {what} for {len(devices)} devices")
-        for mine in each:
-            if [np.shape(array) for array in mine] != wanted:
-                raise ValueError(
-                    f"{what} of shapes {[np.shape(array) for array in mine]}; the network has {wanted}: "
-                    "give the network that they belong to, such as network=result.network"
-                )
-        result.append(each if are_there or not wanted else [get_params(arrays, device) for device in devices])
-    return result
+    device_params = _lists("parameters", params, devices, check_params, network)
+    return device_params, _lists("statistics", statistics, devices, check_running, network)
+
+
+def _lists(what, arrays, devices, check, network):
+    arrays = check_list(what, arrays, of="arrays, or such a list for each device")
+    are_there = bool(arrays) and isinstance(arrays[0], (list, tuple))
+    each = arrays if are_there else [arrays] * len(devices)
+    if len(each) != len(devices):
+        raise ValueError(f"{len(each)} copies of the {what} for {len(devices)} devices")
+    for own in each:
+        check(what, own, network)
+    return each if are_there or not arrays else [get_params(arrays, device) for device in devices]

@@ -1,36 +1,82 @@
 """Train a network on any number of devices: check the settings, prepare everything, run the loop."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
+from ..arguments import check_arguments
 from ..checkpoints import Checkpoint
-from ..cluster import Cluster
+from ..cluster import Across, Cluster
 from ..data import check_parts, epoch_size
-from ..devices import nothing_left_behind, put, to_host
-from ..devices.trials import tell
+from ..devices import Device, nothing_left_behind, put, to_host
 from ..fashion_mnist import load_fashion_mnist
+from ..language.plan import Plan
 from ..live_plot import LivePlot, in_notebook
-from ..monitor import Progress
+from ..monitor import Callback, Progress
 from ..networks import Network, find_loss, try_loss
 from ..networks.losses import Loss
 from ..networks.try_loss import EXAMPLES
 from ..timing import Timeline
-from .checks import check_files, check_ways, classes_of, find_everybody, network_for
+from .checks import classes_of, network_for
 from .history import History, sha256
 from .loop import Loop
 from .make_runner import make_runner
-from .metrics import check_metrics
 from .model import Model, Result, model_state
-from .resume import Position, data_checksum, load_run, restore
+from .options import check_files, check_options, find_everybody
+from .resume import Position, Saver, data_checksum, load_run, restore
 from .runner import Runner
-from .saving import Saver
-from .signature import Arguments, Ways, called_with
+from .settings import USUAL, Settings
 from .start import first_params, start_from
 from .together import compare, share_times
 
 
-@called_with(Arguments)
-def train(settings, ways) -> Result:
+def train(
+    devices: int | str | Device | Sequence[int | str | Device] | Cluster | None = None,
+    batch_size: int | Settings = USUAL["batch_size"],
+    lr: float = USUAL["lr"],
+    num_epochs: int = USUAL["num_epochs"],
+    algorithm: str | Callable | Across = USUAL["algorithm"],
+    seed: int = USUAL["seed"],
+    init: str | PathLike | Sequence | object = USUAL["init"],
+    network: str | Network = USUAL["network"],
+    width: float = USUAL["width"],
+    loss: str | tuple[Callable, Callable] = USUAL["loss"],
+    optimizer: str = USUAL["optimizer"],
+    weight_decay: float = USUAL["weight_decay"],
+    loads: list[float] | Sequence[float] | str | None = USUAL["loads"],
+    batch_statistics: str = USUAL["batch_statistics"],
+    scale_batch: bool = USUAL["scale_batch"],
+    preprocess: str | Callable | None = USUAL["preprocess"],
+    drop_last: bool = USUAL["drop_last"],
+    warmup: float = USUAL["warmup"],
+    schedule: str | Callable = USUAL["schedule"],
+    flat: bool = USUAL["flat"],
+    overlap: bool = USUAL["overlap"],
+    prefetch: bool = USUAL["prefetch"],
+    graphs: bool = USUAL["graphs"],
+    precision: str = USUAL["precision"],
+    sums: str = USUAL["sums"],
+    split: str | Plan | None = USUAL["split"],
+    pipeline: str | None = USUAL["pipeline"],
+    micro_batches: int = USUAL["micro_batches"],
+    check_every: int = USUAL["check_every"],
+    *,
+    data: Sequence[Any] | None = None,
+    checkpoint: str | PathLike[str] | None = None,
+    checkpoint_steps: int | None = None,
+    keep_best: str | PathLike[str] | None = None,
+    resume: str | PathLike[str] | None = None,
+    callbacks: Callback | Sequence[Callback] = (),
+    timeline: Timeline | None = None,
+    environment: str | None = None,
+    num_gpus: int | None = None,
+    invert: bool = False,
+    progress: bool = True,
+    metrics: dict[str, Callable] | None = None,
+    **unknown: NoReturn,
+) -> Result:
     """Train a network, data-parallel unless ``split`` says otherwise, and return a `Result`: ``history, params``.
 
     ``devices``: a list of devices (by default ``[try_gpu(0)]``); a number, as in ``train(2)``, of GPUs if there are any
@@ -38,9 +84,9 @@ def train(settings, ways) -> Result:
     may give ``num_gpus``, as in the textbook (0: one CPU device), or an ``environment``, with or without a number of
     devices: "auto", "cpu", "gpu", or "multi-gpu" for all GPUs.
 
-    The settings, described in `Settings`, are given by name, as in ``train(devices, lr=0.1)``, or as one value, as in
-    ``train(devices, settings)``; the command line's names ``epochs`` and ``allreduce`` work, too. The same seed on the
-    same number of devices gives the same history, bit for bit.
+    The settings, described in `Settings`, are given by name or in order, as in ``train(devices, 256, lr=0.1)``, or as
+    one value in the place of ``batch_size``, as in ``train(devices, settings)``; what is given besides replaces its
+    values. The same seed on the same number of devices gives the same history, bit for bit.
 
     ``data``: X_train, y_train, X_test, y_test, and optionally the names of the classes, as `load_image_data` returns
     them (by default Fashion-MNIST); a network given by name then has as many classes as the data. Labels are whole
@@ -54,9 +100,9 @@ def train(settings, ways) -> Result:
     and when training is stopped. The file must not exist yet, unless the run resumes from it. ``keep_best``: a file
     that keeps the best model so far on the test set (`History.best`), for `load_model`; it must not exist yet, unless a
     run is resumed. ``resume``: a checkpoint to continue from, with the same settings; on the same number of devices,
-    the run then ends as it would have ended without the break, bit for bit. A note says why not, if the schedule is now
-    over another number of epochs or sums are added in another order. Functions of your own are compared by their names:
-    that they still do the same is up to you.
+    the run then ends as it would have ended without the break, bit for bit, unless the schedule is now over another
+    number of epochs, or sums are added in another order. Functions of your own are compared by their names: that they
+    still do the same is up to you.
 
     ``callbacks``: `monitor.Callback` objects, which are called during training and may end it. ``timeline``: a
     `Timeline` that records what each device did, and when. ``invert``: whether the pictures in ``data`` were inverted
@@ -79,12 +125,15 @@ def train(settings, ways) -> Result:
     up, OSError for a file that cannot be read or written, DriftError if ``check_every`` finds devices with different
     parameters.
     """
-    ways = check_ways(ways)
-    everybody, environment = find_everybody(ways.devices, ways.environment, ways.num_gpus)
+    given = locals()  # all arguments, by name
+    check_arguments("train", given.pop("unknown"), given)
+    settings, options = Settings.of(given), SimpleNamespace(**given)
+    check_options(options)
+    everybody, environment = find_everybody(devices, environment, num_gpus)
     with nothing_left_behind(everybody.mine):
         if everybody.rank == 0:
-            check_files(ways.checkpoint, ways.keep_best, ways.resume)
-        run = prepare(settings.on(everybody), ways, everybody, environment)
+            check_files(options)
+        run = prepare(settings.on(everybody), options, everybody, environment)
         loop, position = begin(run)
         return finish(run, loop, position)
 
@@ -93,7 +142,7 @@ def train(settings, ways) -> Result:
 class Run:
     """A run that is prepared: its data, network and devices, and what its steps are done by."""
 
-    ways: Ways
+    options: SimpleNamespace  # the arguments of `train`, of which settings and devices are not used
     everybody: Cluster
     data: list
     network: Network
@@ -111,18 +160,17 @@ class Run:
         return Model(self.network, list(map(to_host, params)), self.runner.statistics()[0], *about)
 
 
-def prepare(settings, ways, everybody, environment):
+def prepare(settings, options, everybody, environment):
     """Load and check what a `Run` is given, and put it on the devices."""
-    saved = None if ways.resume is None else load_run(ways.resume)
-    data = load_fashion_mnist() if ways.data is None else check_parts(ways.data)
-    metrics, loss = check_metrics(ways.metrics), find_loss(settings.loss)
-    X, y, first = *data[:2], everybody.mine[0]
+    saved = None if options.resume is None else load_run(options.resume)
+    data = load_fashion_mnist() if options.data is None else check_parts(options.data)
+    X, y, first, loss = *data[:2], everybody.mine[0], find_loss(settings.loss)
     given, note, settings = start_from(settings, data)
     _, network = network_for(data, settings.network, settings.width, loss, settings.batch_statistics)
     if loss.is_own:
         first.run(try_loss, loss, put(y[:EXAMPLES], first), network.classes).result()
     size = epoch_size(len(X), settings.batch_size, settings.drop_last)
-    bar = Progress(settings.num_epochs, size, ways.progress and everybody.rank == 0)
+    bar = Progress(settings.num_epochs, size, options.progress and everybody.rank == 0)
     params = first_params(given, network, settings)
     before = saved and saved.state["history"]
     runner = make_runner(X, y, params, everybody, network, settings, note=bar.note, saved=before)
@@ -136,39 +184,37 @@ def prepare(settings, ways, everybody, environment):
         environment=environment,
         settings=runner.settings.recorded(),
         classes=classes_of(data),
-        invert=ways.invert,
-        metrics={name: [] for name in metrics},
+        invert=options.invert,
+        metrics={name: [] for name in options.metrics},
         peak_memory=runner.peak_memory,
     )
-    return Run(ways, everybody, data, network, loss, params, saved, bar, runner, history)
+    return Run(options, everybody, data, network, loss, params, saved, bar, runner, history)
 
 
 def begin(run):
     """The `Loop` of a run, and the `Position` from which it goes on."""
-    ways, everybody, runner, history = run.ways, run.everybody, run.runner, run.history
+    options, everybody, runner, history = run.options, run.everybody, run.runner, run.history
     X_train, y_train, X_test, y_test, *_ = run.data
-    test_set = runner.make_test_set(X_test, y_test, check_metrics(ways.metrics))
+    test_set = runner.make_test_set(X_test, y_test, options.metrics)
     checksum = None
-    if ways.checkpoint or ways.resume or everybody.size > 1:
+    if options.checkpoint or options.resume or everybody.size > 1:
         checksum = data_checksum(X_train, y_train)
     position = Position()
     if run.saved:
         position = restore(run.saved, history, runner, run.network, everybody, checksum)
         run.params = run.saved.arrays["params"]
-        if everybody.rank == 0 and ways.keep_best and history.best and not Path(ways.keep_best).exists():
-            tell(f"keep_best {ways.keep_best} begins with what is better than epoch {history.best['epoch']} was")
-    compare(everybody, runner.settings, ways, test_set, run.params, checksum, position)
-    if ways.progress and in_notebook():
+    compare(everybody, runner.settings, options, test_set, run.params, checksum, position)
+    if options.progress and in_notebook():
         run.bar.visible = False  # the live plot shows everything
-        if not any(isinstance(callback, LivePlot) for callback in ways.callbacks):
-            ways.callbacks.append(LivePlot())
-    for callback in ways.callbacks:
+        if not any(isinstance(callback, LivePlot) for callback in options.callbacks):
+            options.callbacks.append(LivePlot())
+    for callback in options.callbacks:
         callback.model = run.model
     model = model_state(run.network, history.classes, history.invert, run.loss)
     state = {"model": model, "data": checksum}
-    saver = Saver(ways.checkpoint, ways.keep_best, history, runner, state, run.model, everybody.rank == 0)
-    watched = run.bar, saver, ways.timeline or Timeline(everybody.mine), list(ways.callbacks)
-    return Loop(runner, history, test_set, *watched, ways.checkpoint_steps, run.data, run.network), position
+    saver = Saver(options.checkpoint, options.keep_best, history, runner, state, run.model, everybody.rank == 0)
+    watched = run.bar, saver, options.timeline or Timeline(everybody.mine), list(options.callbacks)
+    return Loop(runner, history, test_set, *watched, options.checkpoint_steps, len(y_train), run.network), position
 
 
 def finish(run, loop, position):
@@ -181,6 +227,6 @@ def finish(run, loop, position):
     finally:
         run.runner.close()
         loop.tell("on_end", run.history)
-        for callback in run.ways.callbacks:
+        for callback in run.options.callbacks:
             vars(callback).pop("model", None)
     return Result(run.history, trained)

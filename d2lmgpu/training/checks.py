@@ -1,20 +1,13 @@
 """Checks of settings and data before the work begins."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from ..arguments import check_flag, check_list, check_name, check_path, check_whole, plain, shown
-from ..cluster import Cluster, as_cluster
-from ..devices import MOST_DEVICES, choose_devices
-from ..devices.choose import are_asked_for, kinds_of
-from ..monitor import Callback
+from ..arguments import check_name, plain, shown
 from ..networks import CROSS_ENTROPY, FASHION_MNIST, INITS, NETWORKS, Network, channels, known_network
-from ..networks.checks import check_network, check_trainable
-from ..output import check_writable, same_file
-from ..timing import Timeline
+from ..networks.checks import check_images, check_network, check_trainable
 
 SUM_TOLERANCE = 1e-3
 """How much the sum of an image's soft labels may differ from 1."""
@@ -104,47 +97,6 @@ def network_for(data, network, width=1, loss=CROSS_ENTROPY, batch_statistics="lo
     return name, network
 
 
-def find_everybody(devices, environment, num_gpus):
-    """The `Cluster` to train on and its environment's name, from the arguments of `train`.
-
-    Raises ValueError for arguments that do not fit together, and whatever `choose_devices` raises.
-    """
-    if num_gpus is not None:
-        if devices is not None:
-            raise ValueError("num_gpus and devices are both given; give one of them")
-        devices = check_whole("num_gpus", num_gpus, least=0, most=MOST_DEVICES) or "cpu:0"
-    if environment is not None and (devices is None or are_asked_for(devices)):
-        environment, devices = choose_devices(environment, devices)
-    everybody = as_cluster(devices)
-    kinds = kinds_of(everybody.mine)
-    known = ["auto", kinds] + ["multi-gpu"] * (kinds == "gpu") + ["parallel"] * isinstance(devices, Cluster)
-    if environment is not None and not (isinstance(environment, str) and environment in known):
-        raise ValueError(f"environment is {shown(environment)}, but devices are given: {shown(devices)}; leave one out")
-    return everybody, kinds if environment in (None, "auto") else environment
-
-
-def check_ways(ways):
-    """These `Ways` in plain form, with lists of one where one is given. Raises ValueError unless `train` can use them.
-
-    Data and devices are checked elsewhere.
-    """
-    plainly = {name: check_flag(name, getattr(ways, name)) for name in ("progress", "invert")}
-    plainly["callbacks"] = check_list("callbacks", ways.callbacks, of="monitor.Callback objects", one=Callback)
-    for callback in plainly["callbacks"]:
-        if not isinstance(callback, Callback):
-            raise ValueError(f"callbacks: {shown(callback)} is not a Callback; derive its class from d2lmgpu.Callback")
-    if ways.timeline is not None and not isinstance(ways.timeline, Timeline):
-        raise ValueError(f"timeline is {shown(ways.timeline)}; it should be a timing.Timeline")
-    for name in ("checkpoint", "keep_best", "resume"):
-        if getattr(ways, name) is not None:
-            check_path(name, getattr(ways, name))
-    if ways.checkpoint_steps is not None:
-        steps = plainly["checkpoint_steps"] = check_whole("checkpoint_steps", ways.checkpoint_steps)
-        if ways.checkpoint is None:
-            raise ValueError(f"checkpoint_steps is {steps}, which needs a file; give checkpoint, too")
-    return replace(ways, **plainly)
-
-
 def check_data(X, y, network, loss):
     """Raise ValueError unless each image fits the network and has a label, or a target that the `Loss` accepts.
 
@@ -166,27 +118,7 @@ def check_data(X, y, network, loss):
 def check_image_data(X, network):
     """Raise ValueError unless images have the network's input shape and are uint8, or float32 like the parameters."""
     check_network(network)
-    if not hasattr(X, "dtype"):
-        advice = "; Model.read makes one of files" * isinstance(X, (str, os.PathLike))
-        raise ValueError(f"images are a {type(X).__name__}; they should be an array (N, C, H, W){advice}")
-    if X.ndim == 0 or X.shape[1:] != network.input_shape:
-        advice = "; for one image, give X[None]" * (X.shape == network.input_shape)
-        raise ValueError(f"images of shape {X.shape[1:]}; the network takes {network.input_shape}{advice}")
+    check_images("images", X, (), network)
     if X.dtype not in (np.uint8, np.float32):
         advice = "; give X.astype(np.float32)" if X.dtype.kind == "f" else ""
         raise ValueError(f"images of type {X.dtype}; they should be uint8, 0 to 255, or float32, 0 to 1{advice}")
-
-
-def check_files(checkpoint, keep_best, resume):
-    """Raise now any error that these files would cause later. The files of other runs are never overwritten."""
-    if checkpoint is not None:
-        check_writable(checkpoint)
-        if Path(checkpoint).exists() and not (resume and same_file(checkpoint, resume)):
-            raise ValueError(f"checkpoint {checkpoint} exists; resume from it, give another name, or remove it")
-    if keep_best is not None:
-        for name, other in (("checkpoint", checkpoint), ("resume", resume)):
-            if other is not None and same_file(keep_best, other):
-                raise ValueError(f"keep_best {keep_best} would be written over {name} {other}; give another name")
-        check_writable(keep_best)
-        if Path(keep_best).exists() and resume is None:
-            raise ValueError(f"keep_best {keep_best} exists, and may hold another run's model; give another name")

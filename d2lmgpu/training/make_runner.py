@@ -4,12 +4,11 @@ from dataclasses import replace
 
 from ..devices import DeviceError
 from ..devices.trials import tell
-from ..layers.exact import GRANULE, sizes_of_granules
 from ..networks import CROSS_ENTROPY, find_loss
 from ..optimizers import make_optimizer
 from ..parallel import measure_loads
 from ..parallel.graph_limits import can_be_graph, why_not_one_graph
-from ..words import listed, several
+from ..words import listed
 from .graph_step import GraphStep
 from .plan_step import PlanStep
 from .runner import Runner
@@ -25,11 +24,6 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved=No
     a dict; its loads are used where the settings say "auto". Steps that should be graphs but cannot be recorded are
     launched kernel by kernel, with a message.
     """
-    n, k = min(settings.batch_size, len(X)), len(everybody)
-    granules = len(sizes_of_granules(n))
-    if settings.sums == "exact" and granules < k:
-        have = f"{n} examples are {several(granules, 'granule')} of at most {GRANULE}"
-        note(f"exact sums: {have}, fewer than the {k} devices: some have nothing to do")
     in_graphs = can_use_graphs(X, y, everybody, network, settings)
     settings = find_loads(X, y, params, network, everybody, settings, saved and saved["loads"], note)
     if in_graphs:
@@ -39,16 +33,12 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved=No
             raise
         except Exception as error:
             tell(f"the step cannot be a CUDA graph ({error}); {INSTEAD}")
-    return (TextbookSteps if is_plain(settings) else PlanStep)(X, y, params, everybody, network, settings)
-
-
-def is_plain(settings):
-    """Whether the textbook's steps do what the settings ask for; otherwise a plan does."""
-    return settings.split is None and not settings.overlap
+    steps = TextbookSteps if settings.split is None and not settings.overlap else PlanStep
+    return steps(X, y, params, everybody, network, settings)
 
 
 def find_loads(X, y, params, network, everybody, settings, saved, note):
-    """The settings, with measured (or ``saved``) loads in place of "auto". Also reports which devices stay idle."""
+    """The settings, with measured (or ``saved``) loads in place of "auto"."""
     devices, loads = everybody.names, settings.loads
     if loads == "auto":
         same = saved and len(saved) == len(devices)  # a resumed run keeps its loads
@@ -57,9 +47,6 @@ def find_loads(X, y, params, network, everybody, settings, saved, note):
         found = listed(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True))
         equal = len(set(loads)) == 1
         note("loads: equal parts; no others that were tried make a step shorter" if equal else f"loads: {found}")
-    idle = [device for device, load in zip(devices, loads or [1] * len(devices), strict=True) if load == 0]
-    if idle:
-        note(f"{listed(idle)} " + ("has load 0 and stays idle" if len(idle) == 1 else "have load 0 and stay idle"))
     return replace(settings, loads=loads)
 
 

@@ -1,18 +1,17 @@
-"""What a checkpoint stores about a training run, how its file is checked, and how a run resumes from it.
+"""What a checkpoint stores about a training run, when it is written, and how a run resumes from it.
 
 A run is the same run if its settings, its data and its network's layers are. Your own functions are compared by their
-names. The file may come from an earlier version: what this version does not know of it is ignored, unless it would make
-another run (see `GONE`).
+names. The file may come from an earlier version: what this version does not know of it is ignored.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from ..checkpoints import CheckpointError, load_checkpoint
-from ..devices.trials import tell
+from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from ..networks.describe import described, restored
-from ..words import REACHED, listed, several
+from ..parallel.loss_scale import are_finite
+from ..words import REACHED
 from .fields import kind_in_files, of_kind
 from .history import HISTORY, History, sha256
 from .model import MODEL
@@ -40,35 +39,19 @@ POSITION = {about.name: kind_in_files(about) for about in fields(Position)}
 STATE = {"history": HISTORY, "position": POSITION, "optimizer_steps": int, "model": MODEL, "data": str}
 """The kinds of values in a run's checkpoint."""
 
-GONE = (
-    ("precision 'tf32'", lambda history: history.get("precision") == "tf32"),
-    ("batch_statistics 'synchronised'", lambda history: history.get("batch_statistics") == "synchronised"),
-    ("exact sums and a split", lambda history: history.get("sums") == "exact" and history.get("split") is not None),
-    (
-        "exact sums in mixed precision",
-        lambda history: history.get("sums") == "exact" and history["precision"] == "mixed",
-    ),
-)
-"""What only earlier versions could do: what it is called, and whether a history from a file has it."""
-
-ORDER = ("loads", "allreduce", "split", "pipeline", "micro_batches")
-"""The settings on which the order of additions depends, as on the devices; a resumed run may have others."""
-
 
 def load_run(path):
     """Load the `Checkpoint` of a training run from a file.
 
-    Raises CheckpointError if the file is not a run's checkpoint, is damaged, or is of a run that only an earlier
-    version could do; OSError if it cannot be read.
+    Raises CheckpointError if the file is not a run's checkpoint or is damaged, OSError if it cannot be read.
     """
     checkpoint = load_checkpoint(path)
     try:
         state = of_kind("state", checkpoint.state, STATE)
     except ValueError as error:
         raise CheckpointError(f"{path} is no checkpoint of a run that this version can read: {error}") from None
-    for what, has in GONE:
-        if has(checkpoint.state["history"]):
-            raise CheckpointError(f"{path} is of a run with {what}, which this version no longer has; start again")
+    if state["history"].get("sums") == "exact" and state["history"].get("split"):
+        raise CheckpointError(f"{path} is of a run with exact sums and a split, which went; start again without one")
     return checkpoint._replace(state=state)
 
 
@@ -92,41 +75,10 @@ def restore(checkpoint, history, runner, network, everybody, checksum):
     if position.epoch > history.epochs or (position.epoch == history.epochs and position.steps):
         raise CheckpointError(f"resume: the checkpoint is beyond epoch {history.epochs}; ask for more epochs")
     runner.set_state(checkpoint.arrays, checkpoint.state["optimizer_steps"])
-    rates = _other_rates(saved, runner.settings, runner.steps, position)
-    for why in (_other_order(saved, history), rates):
-        if why and everybody.rank == 0:
-            tell(f"resume: {why}")
     seconds = "seconds_per_epoch", "examples_per_second"
     for name in (*REACHED, "metrics", "learning_rates", "learning_rate", *seconds):
         setattr(history, name, getattr(saved, name))
     return position
-
-
-def _other_order(saved, history):
-    """A line on why sums are added in another order than before, or None."""
-    exact = history.sums == "exact"
-    here, there = ([name.split("(")[0] for name in run.devices] for run in (history, saved))
-    same = {*here} == {*there} if exact else here == there
-    other = [] if same else [f"devices are {listed(history.devices)}, not {listed(saved.devices)}"]
-    both = [(name, getattr(history, name), getattr(saved, name)) for name in ORDER if not exact]
-    other += [f"{name} is {now}, not {before}" for name, now, before in both if now != before]
-    return f"{', '.join(other)}: the last bits may be others than those of an unbroken run" if other else None
-
-
-def _other_rates(saved, settings, steps, position):
-    """A line on why the steps so far had other learning rates than in a run of as many epochs as now, or None."""
-    if settings.num_epochs in (saved.epochs, position.epoch):
-        return None
-    done = [(epoch, steps) for epoch in range(position.epoch)] + [(position.epoch, position.steps)]
-    both = settings, replace(settings, num_epochs=saved.epochs)
-    here, there = ([own.learning_rates(epoch, steps)[:n].tolist() for epoch, n in done if n] for own in both)
-    if here == there:
-        return None
-    rate = settings.learning_rates(position.epoch, steps)[position.steps]
-    return (
-        f"the learning rate's schedule is over {several(settings.num_epochs, 'epoch')}, not {saved.epochs}: it goes on "
-        f"at {rate:.3g} after {saved.learning_rate:.3g}, and the results are not those of an unbroken run"
-    )
 
 
 def _check_same_run(checkpoint, saved, history, network, checksum):
@@ -151,3 +103,43 @@ def _check_same_run(checkpoint, saved, history, network, checksum):
         different.append("the network has other layers than in the checkpoint")
     if different:
         raise CheckpointError(f"resume: this is another run: {'; '.join(different)}")
+
+
+class Saver:
+    """Writes the checkpoints of a run.
+
+    ``path``: the checkpoint file, or None to write nothing. ``best``: the file that keeps the best model so far, or
+    None. ``state``: the part of a checkpoint's state that never changes. ``model()`` returns the current `Model`.
+    ``writes``: whether this process writes the files.
+    """
+
+    def __init__(self, path, best, history, runner, state, model, writes):
+        self.path, self.best, self.history, self.runner = path, best, history, runner
+        self.state, self.model, self.writes = state, model, writes
+
+    def save(self, position, of_epoch=False):
+        """Write the state of a run at a `Position`; after an epoch, also the best model. All processes call it."""
+        if self.path is not None:
+            checkpoint = self._checkpoint(position)
+            if self.writes:
+                save_checkpoint(self.path, checkpoint)
+        if of_epoch:
+            self.keep_best()
+
+    def keep_best(self):
+        """After an epoch, write the model for `load_model` if it is the best so far. All processes call it.
+
+        A model that is not finite is never the best: the last update of a good epoch may have made it so.
+        """
+        best = self.best and self.history.best
+        if not best or best["epoch"] < len(self.history.train_loss):
+            return
+        model = self.model()  # processes may hold parts of it
+        if self.writes and are_finite([*model.params, *model.statistics]):
+            model.save(self.best)
+
+    def _checkpoint(self, position):
+        """The `Checkpoint` of a run at a `Position`."""
+        arrays, steps = self.runner.state()
+        now = {"history": self.history.as_dict(), "position": vars(position), "optimizer_steps": steps}
+        return Checkpoint(self.state | now, arrays)

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from os import PathLike
+from typing import Any
 
 from ..arguments import MAX_SEED, check_arguments, check_name, shown
 from ..cluster import Across, as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
-from ..kernels.cuda import PRECISIONS
 from ..layers.exact import SUMS
 from ..networks import INITS, LOSSES, NETWORKS, Network, check_width, find_loss
 from ..optimizers import OPTIMIZERS
 from ..parallel import check_loads, check_precision
-from ..parallel.computation import BATCH_STATISTICS
+from ..parallel.computation import BATCH_STATISTICS, PRECISIONS
 from ..plans import MOST_MICRO_BATCHES, Plan
 from ..schedules import SCHEDULES, learning_rates
 from ..transforms import TRANSFORMS, find_transform
@@ -41,12 +41,6 @@ def _check_loads(name, loads):
 def _check_algorithm(name, algorithm):
     if not (isinstance(algorithm, str) and algorithm == "mpi"):  # `Cluster.across` checks it
         check_algorithm(algorithm, training=True)
-
-
-def _check_batch_statistics(name, kind):
-    if isinstance(kind, str) and kind == "synchronised":
-        raise ValueError(f"{name} 'synchronised' are gone; use 'local', as in the textbook, or 'aggregated'")
-    check_name(name, kind, BATCH_STATISTICS)
 
 
 @dataclass(frozen=True)
@@ -119,7 +113,6 @@ class Settings:
         "local",
         "the images of which batch norm's running statistics are",
         BATCH_STATISTICS,
-        _check_batch_statistics,
         same=True,
     )
     scale_batch: bool = flag("multiply batch size and learning rate by the number of devices", recorded=False)
@@ -200,6 +193,16 @@ class Settings:
         self.learning_rates(0, 1)  # raises now instead of later
         check_together(self)
 
+    @classmethod
+    def of(cls, given):
+        """The settings among the arguments of `train`, a dict: beside a `Settings`, only what is not `Usual` counts."""
+        settings = given["batch_size"]
+        if isinstance(settings, cls):
+            given = given | {"batch_size": settings.batch_size}
+        else:
+            settings = cls()
+        return replace(settings, **{name: given[name] for name in NAMES if not isinstance(given[name], Usual)})
+
     def learning_rates(self, epoch, steps):
         """The learning rate of each of the ``steps`` of an ``epoch``: see `schedules.learning_rates`."""
         return learning_rates(self.lr, epoch, steps, self.num_epochs, self.warmup, self.schedule)
@@ -236,29 +239,17 @@ if Settings.__doc__:  # there is none with -OO
     Settings.__doc__ += "\n" + "\n".join(map(described, fields(Settings)))
 
 
-NAMES = {called(about): about.name for about in fields(Settings)}
+NAMES = tuple(about.name for about in fields(Settings))
+_set_fields = Settings.__init__
 
 
-def by_own_names(given, function="Settings", others=()):
-    """A dict of settings in which ``epochs`` and ``allreduce`` (see `called`) are replaced by the fields' own names.
-
-    Raises TypeError for a setting that is given twice, and for arguments of the ``function`` that are neither settings
-    nor among ``others``.
-    """
-    named = {NAMES.get(name, name): value for name, value in given.items()}
-    if len(named) < len(given):
-        twice = next(name for name in given if NAMES.get(name, name) != name and NAMES[name] in given)
-        raise TypeError(f"{twice} and {NAMES[twice]} are the same; give one of them")
-    check_arguments(function, named, [*NAMES.values(), *others])
-    return named
+@wraps(_set_fields)
+def _init(self, *args, **named):
+    check_arguments("Settings", named, NAMES)  # which suggests names that are similar, or the same elsewhere
+    _set_fields(self, *args, **named)
 
 
-def _with_other_words(init):
-    """Let the constructor of `Settings` also accept the names that `by_own_names` replaces."""
-    return wraps(init)(lambda self, *args, **named: init(self, *args, **by_own_names(named)))
-
-
-Settings.__init__ = _with_other_words(Settings.__init__)
+Settings.__init__ = _init
 
 
 RECORDED = tuple(about for about in fields(Settings) if about.metadata["recorded"])
@@ -274,3 +265,17 @@ def _recorded(name, value):
     if isinstance(value, Network) or (name == "schedule" and callable(value)):
         return "custom"
     return name_of(value) if callable(value) else getattr(value, "name", value)  # the name of a `Plan`
+
+
+class Usual:
+    """Stands for a default in the signature of `train`, and prints like it: so `train` knows what it was given."""
+
+    def __init__(self, default):
+        self.default = default
+
+    def __repr__(self):
+        return repr(self.default)
+
+
+USUAL: dict[str, Any] = {about.name: Usual(about.default) for about in fields(Settings)}
+"""By a setting's name what stands for its default; for type checkers, it is of any type."""

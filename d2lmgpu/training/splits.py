@@ -50,52 +50,38 @@ def check_split(name, split):
 
 
 def check_together(settings):
-    """Raise ValueError if settings cannot be combined with their split, or need a split and have none."""
-    split, pipeline = settings.split, settings.pipeline
-    if settings.sums == "exact" and settings.precision != "float32":
-        raise ValueError(f"sums are exact, which is for precision 'float32', not {settings.precision!r}; leave one out")
-    if settings.sums == "exact" and settings.overlap:
-        raise ValueError("sums are exact, and overlap is True; exact sums are exchanged at once: leave one out")
-    if settings.batch_statistics == "aggregated" and settings.overlap:
-        raise ValueError("batch_statistics is 'aggregated', and overlap is True; leave one out")
-    if settings.overlap and not settings.flat:
-        raise ValueError("overlap is True, and flat is False; overlap exchanges gradients in buckets: leave one out")
+    """Raise ValueError if settings cannot be combined with their split, or with each other."""
+    split = settings.split
+    if settings.sums == "exact":
+        _check_beside(settings, "exact sums", {"precision": "float32", "overlap": False})
+    if settings.batch_statistics == "aggregated":
+        _check_beside(settings, "aggregated statistics", {"overlap": False})
+    if settings.overlap:
+        _check_beside(settings, "overlap", {"flat": True})
     if split is None:
-        if pipeline is not None:
-            raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers; give split='layers', too")
-        if settings.micro_batches != 1:
-            raise ValueError(f"micro_batches is {settings.micro_batches}, which is for a split; give split, too")
+        _check_beside(settings, "training without a split", {"pipeline": None, "micro_batches": 1})
         return
+    _check_beside(settings, "a split", WITHOUT_A_SPLIT)
     if isinstance(split, Plan):
-        _check_beside_plan(settings)
-    else:
-        _check_choice(split, pipeline, settings.algorithm)
-    if settings.overlap and split == "zero1" and settings.precision == "mixed":
-        raise ValueError("overlap is True with split 'zero1', which cannot be in precision 'mixed'; leave one out")
-    for name, usual in WITHOUT_A_SPLIT.items():
-        value = getattr(settings, name)
-        if value != usual:
-            raise ValueError(f"{name} is {shown(value)}, which is for training without a split; leave one out")
-    if settings.loads is not None and split != "data":
-        raise ValueError("loads are for training without a split, or with split 'data'; leave one out")
+        _check_beside(settings, "a plan of your own", BESIDE_PLAN)
+        return
+    _check_choice(split, settings.pipeline, settings.algorithm)
+    if split != "data":
+        _check_beside(settings, "a split other than data", {"loads": None})
     if settings.loads == "auto":
         raise ValueError("loads 'auto' work only without a split; give numbers, one for each device")
-    if settings.overlap and not isinstance(split, Plan) and split not in WITH_OVERLAP:
-        allowed = ", ".join(WITH_OVERLAP)
-        raise ValueError(
-            f"overlap is True, which is for splits in which each device has all gradients at once, {allowed}; leave it "
-            "out"
-        )
+    if split not in WITH_OVERLAP:
+        _check_beside(settings, f"split {split!r}, whose devices do not have all gradients at once", {"overlap": False})
+    if split == "zero1" and settings.overlap:
+        _check_beside(settings, "overlap with split 'zero1'", {"precision": "float32"})
 
 
-def _check_beside_plan(settings):
-    """Raise ValueError for settings that your own plan determines, or that the plan would have to be made for."""
-    for name, usual in BESIDE_PLAN.items():
+def _check_beside(settings, what, wanted):
+    """Raise ValueError unless the settings that cannot be combined with something have the ``wanted`` values."""
+    for name, usual in wanted.items():
         value = getattr(settings, name)
         if value != usual:
-            raise ValueError(
-                f"{name} is {shown(value)}, which cannot be combined with a plan of your own; leave it out"
-            )
+            raise ValueError(f"{name} is {shown(value)}, which cannot be combined with {what}; leave one out")
 
 
 def _check_choice(split, pipeline, algorithm):

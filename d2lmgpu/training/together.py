@@ -20,7 +20,7 @@ DIGITS = 12
 """How many hexadecimal digits of a checksum are compared; a float can hold this many exactly."""
 
 
-def compare(everybody, settings, ways, test_set, params, checksum, position):
+def compare(everybody, settings, options, test_set, params, checksum, position):
     """Raise ValueError in all processes of a `Cluster` if they begin with different settings, data or ``params``.
 
     ``checksum``: the training set's.
@@ -29,8 +29,8 @@ def compare(everybody, settings, ways, test_set, params, checksum, position):
         return
     what = settings.recorded(fields(settings))
     what |= {"the number of test images": test_set.size, "metrics": sorted(test_set.metrics), "position": position}
-    what |= {"checkpoint_steps": ways.checkpoint_steps}
-    what |= {name: getattr(ways, name) is not None for name in ("checkpoint", "keep_best")}
+    what |= {"checkpoint_steps": options.checkpoint_steps}
+    what |= {name: getattr(options, name) is not None for name in ("checkpoint", "keep_best")}
     what["the checksum of the training set"] = checksum and checksum[:16]
     what["the checksum of the initial parameters"] = sha256(params)[:16]
     agree(everybody.world, what, everybody.patience, "the comparison of what they train")
