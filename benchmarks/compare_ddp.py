@@ -62,12 +62,12 @@ def _hang_up(job, address, processes):
 
 def rank(algorithm):
     """One of the processes of `Together`: trains the minibatches that it is sent, until there are no more."""
-    from d2lmgpu.training.plan_step import PlanStep
+    from d2lmgpu.training.textbook_steps import TextbookSteps
 
     everybody = d2l.cluster(1)
     X, y, _, _ = d2l.load_fashion_mnist()
     params = d2l.init_params(0, init="he")
-    runner = PlanStep.of(X, y, params, everybody, algorithm=algorithm, batch_size=BATCH)
+    runner = TextbookSteps.of(X, y, params, everybody, algorithm=algorithm, batch_size=BATCH)
     pipe = Client(os.environ[ADDRESS])
     pipe.send(everybody.rank)
     while True:
@@ -76,7 +76,7 @@ def rank(algorithm):
         except EOFError:
             return
         runner.start_epoch(np.concatenate(indices), LR)
-        examples = sum(runner.launch(1) for _ in indices)
+        examples = sum(sum(runner.launch(1)) for _ in indices)
         pipe.send(sum(runner.pause()[0]) / examples)
 
 

@@ -33,14 +33,18 @@ class Ours:
     def __init__(self, data, environment="cpu", devices=1, batch=BATCH, graphs=True, precision="float32"):
         import d2lmgpu as d2l
         from d2lmgpu.training.graph_step import GraphStep
-        from d2lmgpu.training.plan_step import PlanStep
+
+        try:
+            from d2lmgpu.training.textbook_steps import TextbookSteps as Steps
+        except ImportError:  # an earlier version
+            from d2lmgpu.training.plan_step import PlanStep as Steps
 
         _, devices = d2l.choose_devices(environment, devices)
         self.X, self.y = data
         params = d2l.init_params(0, init="he")
         self.M = len(self.X)
         self.whole_epochs = environment == "gpu" and graphs
-        runner = GraphStep if self.whole_epochs else PlanStep
+        runner = GraphStep if self.whole_epochs else Steps
         self.runner = runner.of(self.X, self.y, params, devices, batch_size=batch, precision=precision)
 
     def steps(self, indices):

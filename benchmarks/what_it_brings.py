@@ -19,6 +19,7 @@ import d2lmgpu as d2l
 from d2lmgpu.kernels.cpu import program
 from d2lmgpu.output import as_json, write_json
 from d2lmgpu.training.plan_step import PlanStep
+from d2lmgpu.training.textbook_steps import TextbookSteps
 
 STEPS, BATCH = 12, 256
 
@@ -66,7 +67,8 @@ def training_step(k, micro_batch=None, flat=True, overlap=False, prefetch=True):
     X, y = X[: STEPS * BATCH], y[: STEPS * BATCH]
     devices = [d2l.cpu(i) for i in range(k)]
     settings = {"flat": flat, "overlap": overlap, "prefetch": prefetch}
-    runner = PlanStep.of(X, y, d2l.init_params(0, init="he"), devices, batch_size=BATCH, **settings)
+    steps = PlanStep if overlap else TextbookSteps
+    runner = steps.of(X, y, d2l.init_params(0, init="he"), devices, batch_size=BATCH, **settings)
 
     def run():
         usual, program.MICRO_BATCH = program.MICRO_BATCH, micro_batch or program.MICRO_BATCH
