@@ -47,10 +47,6 @@ WHAT_IT_DOES = {  # commands, in an empty folder; @ is the clone
         'python -c \'import d2lmgpu as d2l, safetensors.numpy as s; d2l.load_model("run.ckpt").export("a.safetensors")'
         '; print(*s.load_file("a.safetensors"))\'',
     ],
-    "exact": [
-        "python -c 'from d2lmgpu import collectives; "
-        "print(len(collectives.fewest_steps(collectives.network.full_switch(3, 1e9), 9)))'"
-    ],
     "docs": ["python @/docs/site_slides.py slides"],  # website.py builds the site
     "test": ["pytest -q -p no:xdist -p no:cacheprovider @/tests/test_shipped.py @/tests/test_export.py"],
     "lint": ["ruff check @", "ruff format --check @", "mypy --version"],

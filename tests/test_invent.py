@@ -1,4 +1,4 @@
-"""Invented schedules: proved, executed, beside those that are known, and beside the fewest steps that there can be."""
+"""Invented schedules: proved, executed, beside those that are known."""
 
 import functools
 import os
@@ -12,10 +12,9 @@ from conftest import long
 from wirings import random_wiring
 
 import d2lmgpu as d2l
-from d2lmgpu.collectives import chunk_bounds, execute, fewest_steps, invent, invented, order_along, prove, ring_along
+from d2lmgpu.collectives import execute, invent, invented, order_along, prove, ring_along
 from d2lmgpu.collectives.bounds import cuts_of
 from d2lmgpu.collectives.network import full_switch, machines, nvlink_mesh, nvlink_ring, pcie_bus
-from d2lmgpu.collectives.search import Search
 from d2lmgpu.collectives.wires import fat_tree, hypercube, read_wires, rewired, torus, wired
 
 BROKEN = rewired(nvlink_mesh(25e9, 2e-6), {(0, 4): 0, (3, 2): 12.5e9})
@@ -147,87 +146,6 @@ def test_the_same_arguments_give_the_same_schedule():
     environment = os.environ | {"PYTHONHASHSEED": str(1 + (os.environ.get("PYTHONHASHSEED") == "1"))}
     there = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert there.stdout.strip() == repr(here["said"])
-
-
-@functools.cache
-def equal_wires(seed):
-    return random_wiring(random.Random(seed), 3, 6, widths=[25e9], latencies=[2e-6])
-
-
-def fewest_found(network, seeds=20):
-    """The fewest steps of an all-gather, of a chunk a device, among those that the package's search finds."""
-    cuts = cuts_of(network)
-    search = Search(cuts, np.arange(cuts.k), 1_000_000)
-    window = 1_000_000 / network.bandwidth.min()
-    return min(len(search.run(window, seed)[0]) for seed in range(seeds))
-
-
-@pytest.mark.parametrize("parts, steps", [(1, 2), (2, 3), (3, 4), *long((4, 5), (5, 6), (6, 7))])
-def test_a_dgx_1_gathers_in_the_known_number_of_steps(parts, steps):
-    """As in the table of Cai et al. 2021. With 6 chunks a device no wire is ever idle: 6 · 7 chunks come to each."""
-    network = nvlink_mesh(25e9)
-    for n in (1, 1000):
-        schedule = fewest_steps(network, n, parts)
-        assert len(schedule) == steps
-        prove(schedule, 8, n, goal="all_gather")
-        before, after = executed(schedule, 8, n)
-        assert all((after[:, a:b] == before[i, a:b]).all() for i, (a, b) in enumerate(chunk_bounds(n, 8)))
-    check_model(schedule, network, 1000, parts)
-
-
-def check_model(schedule, network, n, parts):
-    """No link carries more chunks in a step than it has room for, and none goes but over wires."""
-    cuts = cuts_of(network)
-    ways = dict(zip(zip(cuts.sources.tolist(), cuts.destinations.tolist(), strict=True), cuts.ways, strict=True))
-    room = np.round(network.bandwidth / network.bandwidth.min())
-    chunks = [(a + x, a + y) for a, b in chunk_bounds(n, network.k) for x, y in chunk_bounds(b - a, parts)]
-    for step in schedule:
-        carried = np.zeros(len(room))
-        for t in step:
-            links = ways[t.source, t.destination]
-            carried[links[links >= 0]] += sum(t.start <= start and stop <= t.stop for start, stop in chunks)
-        assert (carried <= room).all()
-
-
-@pytest.mark.parametrize("seed", [*range(6), *long(*range(6, 100))])
-def test_no_search_needs_fewer_steps_than_the_fewest(seed):
-    network = equal_wires(seed)
-    schedule = fewest_steps(network, 600)
-    prove(schedule, network.k, 600, goal="all_gather")
-    check_model(schedule, network, 600, 1)
-    assert len(schedule) <= fewest_found(network, 5)
-
-
-@pytest.mark.parametrize(
-    "network, steps",
-    [
-        (torus(1), 0),
-        (torus(2), 1),
-        (nvlink_ring(7, 1e9), 3),  # two chunks a step come to a device, which lacks six
-        (hypercube(3), 3),
-        (full_switch(5, 1e9), 4),
-        (pcie_bus(3, 1e9), 6),  # each of three chunks crosses it twice
-        (machines(4, 2), 3),  # two chunks come through a card, and the last is passed on
-        (wired({(0, 1): 1e9, (1, 2): 1e9}), 2),
-    ],
-)
-def test_fewest_steps_that_can_be_counted_by_hand(network, steps):
-    schedule = fewest_steps(network, 50)
-    assert len(schedule) == steps
-    prove(schedule, network.k, 50, goal="all_gather")
-
-
-def test_fewest_steps_is_for_small_networks(monkeypatch):
-    with pytest.raises(ValueError, match=r"fewest_steps: the number of devices of torus 3 × 3 is 9; .* at most 8"):
-        fewest_steps(torus(3, 3), 10)
-    with pytest.raises(ValueError, match="parts, the number of chunks of each device, is 9; .* at most 8"):
-        fewest_steps(torus(3), 10, parts=9)
-    monkeypatch.setattr(sys.modules["d2lmgpu.collectives.fewest"], "MOST_SECONDS", 0)
-    with pytest.raises(TimeoutError, match="NVLink mesh, 8 devices: the solver did not find out within 0 s"):
-        fewest_steps(nvlink_mesh(), 100, 6)
-    monkeypatch.setitem(sys.modules, "scipy", None)
-    with pytest.raises(ImportError, match=r"fewest_steps needs a package, SciPy: pip install -e '.\[exact\]'"):
-        fewest_steps(torus(3), 10)
 
 
 def narrowest(order, network):

@@ -9,9 +9,7 @@ import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import launch
-from d2lmgpu.collectives.fewest import fewest_steps
 from d2lmgpu.collectives.library import nccl_library
-from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.devices import choose_devices, device_table
 from d2lmgpu.devices.packages import ABSENT, optional
 from d2lmgpu.exercises.recorded import run_or_recall
@@ -36,7 +34,6 @@ ASKED = {  # by a module what needs it, and so ends with an error that says why 
     "cupy.cuda.nccl": nccl_library,
     "mpi4py": recalled,
     "mpi4py.MPI": lambda: launch.find_world(1),
-    "scipy.optimize": lambda: fewest_steps(full_switch(3, 1e9), 10),
     "safetensors.numpy": lambda: d2l.Model(d2l.networks.LENET, d2l.init_params()).export("a.safetensors"),
     "tensorboardX.summary": lambda: d2l.TensorBoard("a"),
     "ipywidgets": d2l.LivePlot,

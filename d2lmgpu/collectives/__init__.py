@@ -17,7 +17,6 @@ from .bidirectional_ring import bidirectional_ring as bidirectional_ring
 from .bounds import bound as bound
 from .draw import draw_bytes as draw_bytes, draw_steps as draw_steps, plot_times as plot_times
 from .execute import add_allreduce as add_allreduce
-from .fewest import fewest_steps as fewest_steps
 from .halving_doubling import halving_doubling as halving_doubling
 from .hierarchical import hierarchical as hierarchical
 from .html import write_html as write_html

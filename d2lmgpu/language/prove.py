@@ -36,19 +36,16 @@ class Proof:
     wasted: list = field(default_factory=list, repr=False)
 
 
-def prove(schedule, k, n, goal="allreduce", root=0):
+def prove(schedule, k, n, goal="allreduce"):
     """Prove that a schedule for k devices and n elements is an allreduce; return a `Proof`.
 
-    After an allreduce, all devices have the full sum. ``goal``: another goal to prove, one of `goals.GOALS`; ``root``:
-    the device where a broadcast begins.
+    After an allreduce, all devices have the full sum. ``goal``: another goal to prove, one of `goals.GOALS`.
 
-    Raises ScheduleError if the schedule does not reach the goal; ValueError for an unknown goal, or a root that is not
-    one of the devices.
+    Raises ScheduleError if the schedule does not reach the goal, and ValueError for an unknown goal.
     """
     check_name("goal", goal, GOALS)
     k, n, steps, columns = check_form(schedule, k, n)
-    root = check_whole("root", root, least=0, most=k - 1)
-    wanted = GOALS[goal](k, n, root)
+    wanted = GOALS[goal](k, n)
     cuts = cuts_of(columns, {0, n}.union(*((start, stop) for _, start, stop, _ in wanted)))
     replay = Replay(k, lambda value: cuts)
     held = replay.sums(ALONE)

@@ -84,10 +84,5 @@ def slices_of_granules(n):
     return [slice(start, min(n, start + GRANULE)) for start in range(0, n, GRANULE)]
 
 
-def sizes_of_granules(n):
-    """The number of examples of each granule, of n examples in all: a list."""
-    return [part.stop - part.start for part in slices_of_granules(n)]
-
-
 SUMS = {"float": 1, "exact": GRANULE}
 """The ways to add up over examples; each device's number of examples must be a multiple of the number given here."""
