@@ -204,15 +204,32 @@ DROPOUT = d2l.networks.sequential(
         (2, None, 4, {"precision": "mixed", "drop_last": True, "loads": [2, 1], "schedule": lambda progress: 0.7}),
         (2, None, 4, {"network": DROPOUT, "weight_decay": 1e-3, "micro_batches": 2, "split": "layers"}),
         (4, 12, 4, {"schedule": "cosine"}),  # a run that was stopped
+        (4, 11, 6, {"schedule": "step"}),  # of both, the first two epochs have the same rates
+        (3, 5, 4, {"schedule": "cosine", "warmup": 1}),  # as in the warm-up
+        (2, None, 3, {"schedule": "step"}),  # the first half of epoch 2 had another rate, and the second half the same
+        (2, None, 4, {"schedule": "cosine"}),
+        (3, 9, 4, {"schedule": "cosine", "warmup": 1}),
+        (4, 7, 2, {"schedule": lambda progress: 1 - progress / 2}),
     ],
 )
-def test_a_resumed_run_has_the_bits_of_an_unbroken_one(small, tmp_path, capfd, first, steps, then, settings):
+def test_a_resumed_run_has_the_bits_of_an_unbroken_one_or_says_why_not(
+    small, tmp_path, capfd, first, steps, then, settings
+):
     file, devices = tmp_path / "file", [d2l.cpu(0), d2l.cpu(1)]
     settings = {"batch_size": 100, "lr": 0.1, **settings}
     whole = quick(devices, small, num_epochs=then, **settings).history
-    quick(devices, small, num_epochs=first, checkpoint=file, callbacks=[End(steps)], **settings)
+    before = quick(devices, small, num_epochs=first, checkpoint=file, callbacks=[End(steps)], **settings).history
+    assert capfd.readouterr().err == ""
     resumed = quick(devices, small, num_epochs=then, resume=file, **settings).history
-    assert resumed.final_parameters_sha256 == whole.final_parameters_sha256 and capfd.readouterr().err == ""
+    said, same = capfd.readouterr().err, resumed.final_parameters_sha256 == whole.final_parameters_sha256
+    assert same == (said == "")
+    if said:
+        rates = [rate for e in range(then) for rate in d2l.Settings(num_epochs=then, **settings).learning_rates(e, 6)]
+        assert said.startswith(
+            f"note: resume: the learning rate's schedule is over {then} epochs, not {first}: it goes"
+        )
+        assert f" on at {rates[steps or 6 * first]:.3g} after {before.learning_rate:.3g}, and the results are" in said
+        assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(

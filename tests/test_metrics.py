@@ -125,6 +125,7 @@ def test_resumed(classes, tmp_path):
         ({"a": lambda logits, labels: labels == 1}, "metric a returned an array of bool"),
         ({"a": lambda logits, labels: True}, "metric a returned True; it should be a number"),
         ({"a": lambda logits, labels: np.nan}, "metric a returned nan; it should be finite"),
+        ({"a": lambda logits, labels: (logits.argmax(axis=1) + 1).mean()}, "metric a gives .*, not a mean"),
         ({"a": lambda logits, labels: 1 / 0}, "metric a failed: .*division by zero"),
         ({"a": lambda logits: 1.0}, "metric a is .*; it should be a function of outputs, labels"),
     ],
@@ -143,7 +144,7 @@ def test_a_metric_that_fails_later(classes):
 
     def fickle(logits, labels):
         calls.append(len(labels))
-        return 0 if len(calls) < 2 else "many"  # after it was tried
+        return 0 if len(calls) < 10 else "many"
 
     with pytest.raises(ValueError, match="metric fickle returned 'many'; it should be a number"):
         train(1, classes, loss="cross_entropy", metrics={"fickle": fickle})

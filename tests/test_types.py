@@ -46,6 +46,7 @@ def top_3(logits, labels):
 loads = [1, 2]
 print(d2l.train(d2l.cluster(), algorithm=star, loads=loads, loss=(print, print), network=result.network).history)
 X, y, *_ = d2l.load_fashion_mnist()
+assert_type(d2l.evaluate(params, X, y, devices), float)
 print(1 - result.model.evaluate(X, y), 1 - d2l.evaluate(params, X, y, devices, metrics={"top 3": top_3})["top 3"])
 device_params = [d2l.get_params(params, device) for device in devices]
 assert_type(d2l.train_batch(X, y, device_params, devices, 0.1, star), float)

@@ -1,5 +1,7 @@
 """Check a network and its inputs: parameters, running statistics, images, and random draws."""
 
+from os import PathLike
+
 from ..arguments import as_numpy, check_array, shown
 from ..layers import Draws
 from .build import Layer, Network, channels
@@ -48,6 +50,8 @@ def check_shapes(name, arrays, shapes, made_by):
 
 def check_images(name, X, params, network):
     """Raise ValueError unless ``X`` (N, C, H, W) has the network's input shape, and the dtype of ``params``."""
+    if isinstance(X, (str, PathLike)):
+        raise ValueError(f"{name} is {shown(X)}; it should be an array (N, C, H, W), as Model.read makes of files")
     X = check_array(name, X, (2, 4), "(N, C, H, W)")
     wanted = getattr(network, "input_shape", X.shape[1:])  # a list of layers does not have it
     if X.shape[1:] != wanted:

@@ -12,6 +12,8 @@ from .known import LENET
 
 INITS = ("normal", "he")
 
+FLOATS = tuple(map(np.dtype, (np.float16, np.float32, np.float64)))
+
 
 def init_params(seed=0, scale=0.01, init="normal", dtype: Any = np.float32, network=LENET) -> list[np.ndarray]:
     """Initial parameters as NumPy arrays on the host, so that every device can start from the same values.
@@ -25,7 +27,7 @@ def init_params(seed=0, scale=0.01, init="normal", dtype: Any = np.float32, netw
     check_name("init", init, INITS)
     seed, scale = check_seed(seed), check_number("scale", scale, least=0)
     check_layers(network)
-    if np.dtype(dtype).kind != "f":
+    if dtype is None or dtype not in FLOATS:
         raise ValueError(f"dtype is {shown(dtype)}; it should be a floating-point type, such as np.float32")
     rng = np.random.default_rng(seed)
     params = []

@@ -1,6 +1,6 @@
 """A trained network's predictions for images, and how often they are right, computed on all the devices."""
 
-from typing import Any
+from typing import overload
 
 import numpy as np
 
@@ -27,6 +27,14 @@ PREDICTION_BATCH = 256
 """The same for `predict`, which needs more memory per image."""
 
 
+@overload
+def evaluate(
+    params_or_device_params, X, y, devices=..., network=..., statistics=..., loss=..., metrics: None = None, sums=...
+) -> float: ...
+@overload
+def evaluate(
+    params_or_device_params, X, y, devices=..., network=..., statistics=..., loss=..., *, metrics: dict, sums=...
+) -> dict: ...
 def evaluate(
     params_or_device_params,
     X,
@@ -37,7 +45,7 @@ def evaluate(
     loss="cross_entropy",
     metrics=None,
     sums="float",
-) -> Any:
+) -> float | dict:
     """The accuracy: the fraction of images whose label has the largest logit, computed on all the devices.
 
     ``X``, uint8 or float32 (N, C, H, W), and ``y`` (N,) are on the host; ``devices``: by default [try_gpu(0)]. The

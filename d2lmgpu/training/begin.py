@@ -214,7 +214,7 @@ def begin(run):
     state = {"model": model, "data": checksum}
     saver = Saver(options.checkpoint, options.keep_best, history, runner, state, run.model, everybody.rank == 0)
     watched = run.bar, saver, options.timeline or Timeline(everybody.mine), list(options.callbacks)
-    return Loop(runner, history, test_set, *watched, options.checkpoint_steps, len(y_train), run.network), position
+    return Loop(runner, history, test_set, *watched, options.checkpoint_steps, run.data, run.network), position
 
 
 def finish(run, loop, position):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data import oddities
 from ..networks import CROSS_ENTROPY, find_loss
 from ..words import FEW, REACHED, listed, seconds, several
 from .fields import called, kind_in_files, of_kind
@@ -17,6 +18,8 @@ PATIENCE = 3
 
 DIVERGED_AT_FIRST, DIVERGED = 5, 1.5
 """Multiples of the loss of guessing above which training has diverged: in the first epoch, and in later ones."""
+
+TRY = "try a smaller learning rate, or a warm-up"
 
 
 @dataclass(repr=False)
@@ -157,11 +160,11 @@ HISTORY |= {called(about): kind_in_files(about) for about in RECORDED}
 """The kind of each value in a file's dict from `History.as_dict`, as `of_kind` takes it."""
 
 
-def why_diverged(losses, network, loss="cross_entropy"):
+def why_diverged(losses, network, loss="cross_entropy", data=()):
     """A line that says why training should be given up, or None. ``losses``: the training losses, one per epoch.
 
     The loss of guessing is known only for cross_entropy; with another ``loss``, training is given up only if a value is
-    not finite.
+    not finite. If the ``data`` are odd, the line says so.
     """
     losses, guessing, known = list(losses), math.inf, ""  # the loss of a network that knows nothing
     if find_loss(loss) is CROSS_ENTROPY:
@@ -176,8 +179,20 @@ def why_diverged(losses, network, loss="cross_entropy"):
         what = f"nothing was learned in {PATIENCE} epochs"
     else:
         return None
-    advice = "try a smaller learning rate or a warm-up, and look at the data"
-    return f"{what}: the training loss is {losses[-1]:.3g}{known}; {advice}"
+    odd = oddities(data)
+    return f"{what}: the training loss is {losses[-1]:.3g}{known}; {f'look at the data first: {odd}' if odd else TRY}"
+
+
+def why_slow(history, network):
+    """A line of advice if nothing was learned in the first epoch because of the initial weights; otherwise None."""
+    guessing = math.log(network.classes)
+    is_first = history.init == "normal" and history.loss == CROSS_ENTROPY.name and len(history.train_loss) == 1
+    if not is_first or not 0.99 * guessing < history.train_loss[0] < 1.01 * guessing:
+        return None
+    return (
+        "nothing is learned yet: with the textbook's small initial weights that may take an epoch or two; "
+        'with --init he (init="he") learning begins at once'
+    )
 
 
 def sha256(arrays):

@@ -6,14 +6,14 @@ import time
 from dataclasses import dataclass
 
 from .. import words
-from ..data import epoch_order
+from ..data import epoch_order, oddities
 from ..devices.errors import one_line
 from ..devices.trials import tell as tell_user
 from ..monitor import Progress, stop_on_interrupt
 from ..networks import Network
 from ..timing import Timeline
 from .accuracy import TestSet
-from .history import History, why_diverged
+from .history import History, why_diverged, why_slow
 from .resume import Position, Saver
 from .runner import Runner
 
@@ -25,8 +25,8 @@ SETTLE_EVERY = 2**12
 class Loop:
     """The loop of a run, and the parts that it uses.
 
-    ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, and when training is stopped.
-    ``examples``: how many there are for training.
+    ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, and when training is stopped. ``data``:
+    all of them, to be looked at if the run diverges.
     """
 
     runner: Runner
@@ -37,13 +37,13 @@ class Loop:
     timeline: Timeline
     callbacks: list
     save_steps: int
-    examples: int
+    data: list
     network: Network
     evaluating: float = 0.0  # seconds, in all
 
     def __post_init__(self):
         self.settings, self.stop = self.runner.settings, self.runner.stop
-        self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, self.examples, self.settings.seed))
+        self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.data[1]), self.settings.seed))
 
     def run(self, position):
         """Train from ``position`` on until all epochs are done, a stop is requested, or nothing more can be learned."""
@@ -73,7 +73,8 @@ class Loop:
         complete = position.steps == self.runner.steps
         if complete:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
-            self.history.diverged = why_diverged(self.history.train_loss, self.network, self.settings.loss)
+            about = self.network, self.settings.loss, self.data
+            self.history.diverged = why_diverged(self.history.train_loss, *about)
         after = Position(position.epoch + 1) if complete else position
         self.saver.save(after, complete)  # before printing anything, which may fail
         if complete:
@@ -85,7 +86,7 @@ class Loop:
         elif self.history.diverged:
             self.bar.report(self.history.diverged)
         elif not math.isfinite(reached.get("test_loss", 0)):
-            self.bar.report("the test loss is not finite; look at the data")
+            self.bar.report(f"the test loss is not finite; look at the data: {oddities(self.data) or 'nothing is odd'}")
         return after, position.seconds - before.seconds
 
     def _evaluate(self):
@@ -145,6 +146,9 @@ class Loop:
         """Print how a complete epoch went."""
         speed = f"{words.seconds(seconds)} s, {self.bar.num_examples / seconds:,.0f} examples/s"
         self.bar.report(f"{words.figures(reached)}, {speed}")
+        hint = why_slow(self.history, self.network)
+        if hint:
+            self.bar.report(hint)
         self.tell("on_epoch", self.history)
 
     def tell(self, what, *arguments):

@@ -19,8 +19,8 @@ from ..layers.loss import answers
 from ..networks.losses import as_targets
 from ..networks.try_loss import called, number
 
-EXAMPLES = 7
-"""The number of examples with which a metric is tried."""
+EXAMPLES, TOLERANCE = 7, 1e-3
+"""The number of examples with which a metric is tried, and how far its sums may be off, relative to their size."""
 
 TAKEN = "accuracy", "loss"
 """Names that `evaluate` uses for other things."""
@@ -42,10 +42,18 @@ def check_metrics(metrics):
 def try_metrics(metrics, y, outputs):
     """Runs on a device: try each metric with random outputs (n, ``outputs``) and a few labels or targets ``y``.
 
-    Raises ValueError unless each metric returns a finite number.
+    Raises ValueError unless each metric returns a finite number that is a sum over the examples.
     """
     random = np.random.default_rng(0).normal(size=(len(y), outputs)).astype(np.float32)
-    sum_metrics(metrics, array_module(y).array(random), y, finite=True)
+    logits = array_module(y).array(random)
+    whole = sum_metrics(metrics, logits, y, finite=True)
+    each = [sum_metrics(metrics, logits[i : i + 1], y[i : i + 1], finite=True) for i in range(len(y))]
+    for name, value, *parts in zip(metrics, whole, *each, strict=True):
+        if abs(value - sum(parts)) > TOLERANCE * max(map(abs, [value, *parts])):
+            raise ValueError(
+                f"metric {name} gives {value:.6g} for {len(y)} images, and {sum(parts):.6g} in all if each is given on "
+                "its own; it should return a sum over the images (which is then divided by their number), not a mean"
+            )
 
 
 def sum_metrics(metrics, outputs, y, finite=False):

@@ -4,14 +4,15 @@ A run is the same run if its settings, its data and its network's layers are. Yo
 names. The file may come from an earlier version: what this version does not know of it is ignored.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
 from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from ..devices.trials import tell
 from ..networks.describe import described, restored
 from ..parallel.loss_scale import are_finite
-from ..words import REACHED
+from ..words import REACHED, several
 from .fields import kind_in_files, of_kind
 from .history import HISTORY, History, sha256
 from .model import MODEL
@@ -75,10 +76,29 @@ def restore(checkpoint, history, runner, network, everybody, checksum):
     if position.epoch > history.epochs or (position.epoch == history.epochs and position.steps):
         raise CheckpointError(f"resume: the checkpoint is beyond epoch {history.epochs}; ask for more epochs")
     runner.set_state(checkpoint.arrays, checkpoint.state["optimizer_steps"])
+    other = _other_rates(saved, runner.settings, runner.steps, position)
+    if other and everybody.rank == 0:
+        tell(f"resume: {other}")
     seconds = "seconds_per_epoch", "examples_per_second"
     for name in (*REACHED, "metrics", "learning_rates", "learning_rate", *seconds):
         setattr(history, name, getattr(saved, name))
     return position
+
+
+def _other_rates(saved, settings, steps, position):
+    """A line on why the steps so far had other learning rates than in a run of as many epochs as now, or None."""
+    if settings.num_epochs in (saved.epochs, position.epoch):
+        return None
+    done = [(epoch, steps) for epoch in range(position.epoch)] + [(position.epoch, position.steps)]
+    both = settings, replace(settings, num_epochs=saved.epochs)
+    here, there = ([own.learning_rates(epoch, steps)[:n].tolist() for epoch, n in done if n] for own in both)
+    if here == there:
+        return None
+    rate = settings.learning_rates(position.epoch, steps)[position.steps]
+    return (
+        f"the learning rate's schedule is over {several(settings.num_epochs, 'epoch')}, not {saved.epochs}: it goes on "
+        f"at {rate:.3g} after {saved.learning_rate:.3g}, and the results are not those of an unbroken run"
+    )
 
 
 def _check_same_run(checkpoint, saved, history, network, checksum):
