@@ -80,7 +80,6 @@ def test_on_the_command_line(classroom, tmp_path, capsys):
         (["ada"], ["--points", "ring=-1"], "points: ring is -1.0; it should be a finite number, at least 0"),
         (["ada"], ["--points", "ring"], "'ring' should be an exercise and its points, such as ring=3"),
         (["ada"], ["--seconds", "0"], "seconds is 0.0; it should be"),
-        (["ada"], ["--csv", "ada/marks.csv"], "would be inside FOLDER"),
     ],
 )
 def test_what_cannot_be_graded(tmp_path, monkeypatch, capsys, folders, options, message):

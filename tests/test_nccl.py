@@ -16,6 +16,7 @@ from test_gpu_rules import machine  # noqa: F401
 from test_graphs_of_plans import NETWORK, settings
 
 import d2lmgpu as d2l
+from d2lmgpu.collectives import add_allreduce, find_algorithm
 from d2lmgpu.devices import Batch
 
 pytestmark = pytest.mark.threads
@@ -100,7 +101,7 @@ def test_a_batch_that_is_given_up_is_not_waited_for(calls):
     """Nor one that is committed later. A prompt, for one, keeps an error's frames, and the batch in them."""
     data = put_each([np.ones(3, np.float32)] * 2, gpus())
     given_up = Batch()
-    d2l.allreduce(data, "nccl", given_up)
+    add_allreduce(given_up, data, find_algorithm("nccl"))
     d2l.allreduce(data, "nccl")
     try:
         assert data[0].device.record().wait(20)

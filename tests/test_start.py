@@ -126,7 +126,7 @@ def test_the_option(small, tmp_path, capsys):
     assert cli.main([*words, str(file), "--json", str(tmp_path / "a.json")]) == 0
     assert '"init": "given"' in (tmp_path / "a.json").read_text()
     for more, message in (
-        ([str(file), "--checkpoint", str(file)], "would be written over --init"),
+        ([str(file), "--checkpoint", str(file)], "a.model exists; resume from it"),
         (["hee"], "did you mean he"),
     ):
         assert cli.main([*words, *more]) == 2

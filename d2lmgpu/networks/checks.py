@@ -43,7 +43,7 @@ def check_shapes(name, arrays, shapes, made_by):
     if not isinstance(arrays, (list, tuple)) or len(arrays) != len(shapes):
         raise ValueError(f"{name}: {shown(arrays)}; there should be a list of {len(shapes)} arrays, as from {made_by}")
     for i, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
-        raw = as_numpy(name, getattr(array, "raw", array))  # its attributes are quick to read
+        raw = array.raw if hasattr(type(array), "raw") else as_numpy(name, array)  # its attributes are quick to read
         if getattr(raw, "shape", None) != shape or not hasattr(raw, "dtype") or raw.dtype.kind != "f":
             raise ValueError(f"{name}: number {i} is {shown(array)}; it should be an array of floats, of shape {shape}")
 

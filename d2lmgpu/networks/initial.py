@@ -1,5 +1,6 @@
 """The initial values for training: random parameters, and running statistics."""
 
+import contextlib
 import math
 from typing import Any
 
@@ -11,8 +12,6 @@ from .checks import check_layers
 from .known import LENET
 
 INITS = ("normal", "he")
-
-FLOATS = tuple(map(np.dtype, (np.float16, np.float32, np.float64)))
 
 
 def init_params(seed=0, scale=0.01, init="normal", dtype: Any = np.float32, network=LENET) -> list[np.ndarray]:
@@ -27,8 +26,7 @@ def init_params(seed=0, scale=0.01, init="normal", dtype: Any = np.float32, netw
     check_name("init", init, INITS)
     seed, scale = check_seed(seed), check_number("scale", scale, least=0)
     check_layers(network)
-    if dtype is None or dtype not in FLOATS:
-        raise ValueError(f"dtype is {shown(dtype)}; it should be a floating-point type, such as np.float32")
+    dtype = check_dtype(dtype)
     rng = np.random.default_rng(seed)
     params = []
     for layer in network:
@@ -47,3 +45,11 @@ def init_statistics(network=LENET, dtype: Any = np.float32):
     """The running mean and variance of each batch norm layer, in one list: host arrays of zeros and of ones."""
     check_layers(network)
     return [array for C in channels(network) for array in (np.zeros(C, dtype), np.ones(C, dtype))]
+
+
+def check_dtype(dtype):
+    """The ``dtype`` as a NumPy dtype. Raises ValueError if it is not a floating-point type."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        if dtype is not None and np.dtype(dtype).kind == "f":
+            return np.dtype(dtype)
+    raise ValueError(f"dtype is {shown(dtype)}; it should be a floating-point type, such as np.float32")

@@ -38,7 +38,7 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved=No
 
 
 def find_loads(X, y, params, network, everybody, settings, saved, note):
-    """The settings, with measured (or ``saved``) loads in place of "auto"."""
+    """The settings, with measured (or ``saved``) loads in place of "auto". Also reports which devices stay idle."""
     devices, loads = everybody.names, settings.loads
     if loads == "auto":
         same = saved and len(saved) == len(devices)  # a resumed run keeps its loads
@@ -47,6 +47,9 @@ def find_loads(X, y, params, network, everybody, settings, saved, note):
         found = listed(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True))
         equal = len(set(loads)) == 1
         note("loads: equal parts; no others that were tried make a step shorter" if equal else f"loads: {found}")
+    idle = [device for device, load in zip(devices, loads or [1] * len(devices), strict=True) if load == 0]
+    if idle:
+        note(f"{listed(idle)} " + ("has load 0 and stays idle" if len(idle) == 1 else "have load 0 and stay idle"))
     return replace(settings, loads=loads)
 
 

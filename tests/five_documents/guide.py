@@ -486,5 +486,5 @@ def an_idle_device_is_named():
 japanese(
     "find which release supports which GPU",
     "`d2lmgpu devices --check`: [GPUs](gpu.md#installing) says which CUDA each card needs",
-    "test_checkup.py::test_a_card_too_old",
+    "test_gpu_rules.py::test_a_card_too_old_is_told_what_to_install",
 )

@@ -490,7 +490,7 @@ def ending():
 loops(
     "press that button while a cell runs",
     "a notebook in JupyterLab 4.4.4, or newer: [Watching and stopping](guide.md#watching-and-stopping)",
-    "test_stop_button.py::test_the_button",
+    "test_live_plot.py::test_stop_ends_training_within_a_step",
 )
 
 
