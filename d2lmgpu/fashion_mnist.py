@@ -9,6 +9,7 @@ The four original files are looked for in these places, in this order:
 A file is used only if its MD5 sum is right. A wrong file is never replaced and never silently ignored.
 """
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -63,4 +64,5 @@ def _folders():
     if os.environ.get("D2LMGPU_DATA"):
         yield Path(os.path.expanduser(os.environ["D2LMGPU_DATA"]))
     yield shipped("data/fashion-mnist")
-    yield Path("data", "fashion-mnist")
+    with contextlib.suppress(OSError):  # the current folder was deleted
+        yield Path("data", "fashion-mnist").absolute()

@@ -13,7 +13,7 @@ import numpy as np
 
 from .arguments import check_flag, check_list, check_path
 from .folders import visible
-from .idx import find_idx, load_idx, read_idx
+from .idx import find_idx, load_idx, read_pictures
 from .networks.build import check_input_shape
 from .words import legible
 
@@ -136,7 +136,7 @@ def picture_shape(folder):
 def image_shape(folder):
     """The best shape for the training images in a folder that `load_image_data` reads. Raises its ValueErrors."""
     files = find_idx(folder)
-    return read_idx(files[0])[:, None].shape[1:] if files else picture_shape(Path(folder, "train"))
+    return read_pictures(files[0]).shape[1:] if files else picture_shape(Path(folder, "train"))
 
 
 def _form(path):
@@ -158,7 +158,8 @@ def load_image_data(folder, input_shape=None, invert=False):
     Each part is read by `load_image_folder`; ``input_shape`` is by default the `picture_shape` of the training part.
 
     The folder may instead hold the four published files of MNIST, or of a data set in the same format (idx.py): then
-    the images have one channel and keep their size, and the classes' names are their labels.
+    the images have one channel and keep their size, and the classes' names are their labels. EMNIST's images, which are
+    stored transposed, are turned upright, and its classes have the names in its mapping file if that is in the folder.
 
     Raises ValueError if a part is missing, if the parts have different classes, or if files do not fit together.
     """
@@ -190,7 +191,8 @@ def check_folder(folder):
     """Raise ValueError unless there is such a folder."""
     check_path("folder", folder)
     if not Path(folder).is_dir():
-        raise ValueError(f"{folder}: no such folder; give a folder with one folder of pictures for each class")
+        what = "is a file" if Path(folder).exists() else "no such folder"
+        raise ValueError(f"{folder}: {what}; give a folder with one folder of pictures for each class")
 
 
 def class_names(folder):

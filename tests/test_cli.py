@@ -292,3 +292,32 @@ def test_cores_that_nobody_uses_are_told(monkeypatch, capsys, words, said):
     assert cli.main(["train", "--limit", "50", "--epochs", "1", "--init", "he", *words]) == 0
     line = "no GPU here: cpu(0) takes one of 6 cores; --devices 6 takes all\n"
     assert (line in capsys.readouterr().out) is (said and find_gpus()[0] == 0)
+
+
+SHORT = "train --environment cpu --limit 64 --epochs 1"
+LINES = (  # @ is a folder
+    *("devices", SHORT, "allreduce --on torus --sizes 4K --html @/a.html", "course @/mycourse"),
+    f"{SHORT} --json @/a.json --plot @/a.png --trace @/t.json --tensorboard @/tb --checkpoint @/a.npz",
+    *(f"{SHORT} --network @/net.py", f"{SHORT} --metrics @/own.py", "plan --split layers --devices 2 --html @/p.html"),
+    "scaling --devices 1 --steps 1 --repeats 1 --json @/s.json",
+    *("check allreduce @/ada/mine.py", "grade @ --exercises allreduce"),
+)
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("line", LINES)
+def test_in_a_folder_that_was_deleted(tmp_path, monkeypatch, capsys, line):
+    """What comes with the package is found, and so are paths from the root. A relative path gets one line."""
+    (tmp_path / "ada").mkdir()
+    shutil.copy(*Path(d2lmgpu.__file__).parents[1].glob("notebooks/solutions/04_*.py"), tmp_path / "ada" / "mine.py")
+    (tmp_path / "net.py").write_text("from d2lmgpu.networks import LENET\nnetwork = lambda *_: LENET")
+    (tmp_path / "own.py").write_text("metrics = {'one': lambda outputs, labels: len(labels)}")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(line.replace("@", str(tmp_path)).split()) == 0
+    if "@" in line:
+        capsys.readouterr()
+        assert cli.main(line.replace("@/", "").replace("@", ".").split()) == 2
+        (told,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("no GPU here: ")]
+        assert re.search(r"the current folder no longer exists|: .*[Nn]o such file|is not a Python file", told)

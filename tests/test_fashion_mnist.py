@@ -54,7 +54,7 @@ def test_in_the_current_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(fashion_mnist, "shipped", lambda name: tmp_path / "nowhere")
     monkeypatch.chdir(tmp_path)
     shutil.copytree(SHIPPED, tmp_path / "data" / "fashion-mnist")
-    assert fashion_mnist.find_file(NAME) == Path("data", "fashion-mnist", NAME)
+    assert fashion_mnist.find_file(NAME) == Path("data", "fashion-mnist", NAME).absolute()
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,17 @@ def test_a_missing_file(places):
     for part in (NAME, fashion_mnist.FILES[NAME], *map(str, places)):
         assert part in str(error.value)
     assert "Put the original file into a folder that you name in D2LMGPU_DATA" in str(error.value)
+
+
+@pytest.mark.parametrize("home", [None, "", "relative"])
+def test_what_is_here_is_found_without_a_home(monkeypatch, tmp_path, home):
+    """And with a folder that cannot be read before it; the home of this user, who has no entry, is not asked for."""
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    monkeypatch.delenv("HOME") if home is None else monkeypatch.setenv("HOME", home)
+    closed = Path(tmp_path, "x" * 300)  # a name that the system refuses
+    monkeypatch.setenv("D2LMGPU_DATA", str(closed))
+    assert fashion_mnist.find_file(NAME) == SHIPPED / NAME
+    monkeypatch.setattr(fashion_mnist, "shipped", lambda name: closed)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(SHIPPED, tmp_path / "data" / "fashion-mnist")
+    assert fashion_mnist.find_file(NAME) == tmp_path / "data" / "fashion-mnist" / NAME

@@ -1,14 +1,16 @@
 """The files of MNIST and its relatives, in a folder, as they were published."""
 
 import gzip
+import string
 import struct
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.idx import FILES, find_idx, read_idx
+from d2lmgpu.idx import find_idx, read_idx
 
 
 def idx(array):
@@ -18,49 +20,104 @@ def idx(array):
 
 PARTS = {"X": np.random.default_rng(4).integers(0, 256, (90, 9, 12))}
 PARTS |= {"y": np.arange(90) % 3, "X_test": PARTS["X"][:40] // 2, "y_test": np.arange(40)[::-1] % 3}
+FILES = {
+    "as published": ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-{}-idx{}-ubyte.gz"],
+    "unpacked": ["train-images.idx3-ubyte", "train-labels.idx1-ubyte", "t10k-{}.idx{}-ubyte"],
+    "EMNIST": ["emnist-a-train-images-idx3-ubyte.gz", "emnist-a-train-labels-idx1-ubyte", "emnist-a-test-{}-idx{}"],
+    "QMNIST": ["qmnist-train-images-idx3-ubyte.gz", "qmnist-train-labels-idx2-int.gz", "qmnist-test-{}-idx{}-ubyte"],
+}
 
 
-def write(folder, kind="packed", parts=None):
-    """Write a data set."""
+def write(folder, kind, parts=None):
+    """Write a data set; QMNIST's training labels have columns that say who wrote a digit."""
     folder.mkdir()
-    for name, part in zip(FILES, (parts or PARTS).values(), strict=True):
-        if kind == "packed":
-            (folder / f"{name}.gz").write_bytes(gzip.compress(idx(part)))
-        else:
-            (folder / name).write_bytes(idx(part))
+    *names, test = FILES[kind]
+    names += [test.format("images", 3), test.format("labels", 1)]
+    for name, part in zip(names, (parts or PARTS).values(), strict=True):
+        data = idx(part)
+        if name.endswith("idx2-int.gz"):
+            data = (
+                struct.pack(">HBB2I", 0, 12, 2, len(part), 8)
+                + (part[:, None] + 10 * np.arange(8)).astype(">i4").tobytes()
+            )
+        (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     (folder / "readme.txt").write_text("train images")
     return folder
 
 
-@pytest.mark.parametrize("kind", ["packed", "unpacked"])
-def test_a_data_set(tmp_path, kind):
+@pytest.mark.parametrize("kind", FILES)
+def test_a_data_set(tmp_path, capsys, kind):
     folder = write(tmp_path / "mnist", kind)
     *found, names = d2l.load_image_data(folder)
+    turned = "turned upright" in capsys.readouterr().out
+    assert turned == (kind == "EMNIST")
     for array, part in zip(found, PARTS.values(), strict=True):
+        part = part.swapaxes(1, 2) if turned and part.ndim == 3 else part
         np.testing.assert_array_equal(array.reshape(part.shape), part)
         assert array.dtype == np.uint8
-    assert found[0].shape == (90, 1, 9, 12) and names == ["0", "1", "2"]
-    np.testing.assert_array_equal(d2l.load_image_data(folder, (1, 9, 12), invert=True)[2], 255 - found[2])
+    shape = (1, 12, 9) if turned else (1, 9, 12)
+    assert found[0].shape == (90, *shape) and names == ["0", "1", "2"]
+    np.testing.assert_array_equal(d2l.load_image_data(folder, shape, invert=True)[2], 255 - found[2])
 
 
-def test_labels_from_1(tmp_path):
-    """As EMNIST's letters have: class 0 has no example."""
-    y = np.arange(90) % 3 + 1
-    folder = write(tmp_path / "letters", "unpacked", PARTS | {"y": y, "y_test": y[-40:]})
-    _, y_train, _, _, names = d2l.load_image_data(folder)
-    assert names == ["0", "1", "2", "3"] and y_train.tolist() == y.tolist()
+@pytest.mark.parametrize(
+    "kind, labels, said",
+    [
+        ("EMNIST", np.arange(1, 27), "labels 1 to 26 are read as classes 0 to 25"),
+        ("unpacked", np.arange(1, 11), "labels 1 to 10 are read as classes 0 to 9"),
+        ("unpacked", np.array([0, 5, 9]), "labels 0, 5, 9 are read as classes 0 to 2"),
+        ("QMNIST", np.array([1, 3]), "labels 1, 3 are read as classes 0 to 1"),
+        ("unpacked", np.arange(10), ""),
+    ],
+)
+def test_labels_are_classes_from_0(tmp_path, capsys, kind, labels, said):
+    """There are as many classes as labels; their names are the labels, or the characters of EMNIST's mapping."""
+    y = labels[np.arange(90) % len(labels)]
+    folder = write(tmp_path / "letters", kind, PARTS | {"y": y, "y_test": y[-40:]})
+    _, y_train, _, y_test, names = d2l.load_image_data(folder)
+    assert capsys.readouterr().out.splitlines()[kind == "EMNIST" :] == [said] * bool(said)
+    assert names == list(map(str, labels)) and y_train.dtype == y_test.dtype == np.uint8
+    np.testing.assert_array_equal(labels[y_train], y)
+    np.testing.assert_array_equal(labels[y_test], y[-40:])
+    mapping = folder / "emnist-a-mapping.txt"
+    mapping.write_text("".join(f"{label} {64 + label} {96 + label}\n" for label in labels))
+    assert d2l.load_image_data(folder)[4] == (list(string.ascii_uppercase) if kind == "EMNIST" else names)
+    mapping.write_text("1 65 97\n\n")
+    with (
+        pytest.raises(ValueError, match="mapping.txt should have a line for each label")
+        if kind == "EMNIST"
+        else nullcontext()
+    ):
+        d2l.load_image_data(folder)
 
 
-def test_copies(tmp_path):
-    """Of which the packed one has a checksum, so it is taken."""
-    folder = write(tmp_path / "mnist")
-    for path in find_idx(folder):
-        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes())[:-1])  # unpacking was interrupted
-    np.testing.assert_array_equal(d2l.load_image_data(folder)[0][:, 0], PARTS["X"])
+def test_a_class_without_a_picture_to_train_on(tmp_path):
+    folder = write(tmp_path / "mnist", "unpacked", PARTS | {"y_test": np.arange(40) % 5})
+    with pytest.raises(ValueError, match="labels.idx1-ubyte has labels 3, 4; .*train-labels.* has none of them"):
+        d2l.load_image_data(folder)
+    write(tmp_path / "fewer", "unpacked", PARTS | {"y_test": np.arange(40) % 2})
+    assert d2l.load_image_data(tmp_path / "fewer")[4] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("kind", ["as published", "unpacked"])
+def test_what_else_is_in_the_folder(tmp_path, kind):
+    """What systems and browsers leave there, halves of downloads, and packed and unpacked copies."""
+    folder = write(tmp_path / "mnist", kind)
+    expected = find_idx(folder)
+    for path in expected:
+        for name in ("._{}", "{}.part", "{}.crdownload", "{}~", "{}.tmp", "{}.md5", ".{}.swp", "{} (1).gz", "{}.1"):
+            (folder / name.format(path.name)).write_bytes(b"\0\5\x16\7Mac OS X")
+    for name in ("__MACOSX", ".ipynb_checkpoints", "t10k-images-idx3", "train", "test"):
+        (folder / name).mkdir(exist_ok=True)
+    assert find_idx(folder) == expected
+    for path in expected if kind == "as published" else ():
+        (folder / path.stem).write_bytes(gzip.decompress(path.read_bytes())[:-1])  # unpacking was interrupted
+    *found, _ = d2l.load_image_data(folder)
+    np.testing.assert_array_equal(found[0][:, 0], PARTS["X"])
 
 
 def test_commands(tmp_path, capsys):
-    folder, run = write(tmp_path / "mnist"), str(tmp_path / "run")
+    folder, run = write(tmp_path / "mnist", "as published"), str(tmp_path / "run")
     words = ["--data", str(folder), "--network", "cnn", "--epochs", "2", "--init", "he", "--environment", "cpu"]
     assert cli.main(["train", *words, "--lr", "0.01", "--batch-size", "30", "--checkpoint", run]) == 0
     said = capsys.readouterr().out
@@ -70,6 +127,7 @@ def test_commands(tmp_path, capsys):
     assert f"test acc: {accuracy:.2f}" in said
     assert cli.main(["train", *words, "--channels", "3"]) == 2
     assert "IDX files keep their size" in capsys.readouterr().err
+    assert cli.main(["train", *words, "--plot", str(folder / "t10k-labels-idx1-ubyte.gz")]) == 2
 
 
 def test_what_is_no_data_set(tmp_path):
@@ -77,11 +135,15 @@ def test_what_is_no_data_set(tmp_path):
     assert find_idx(tmp_path) is None
     with pytest.raises(ValueError, match=r"keep their size, \(1, 9, 12\)"):
         d2l.load_image_data(folder, (1, 28, 28))
-    (folder / FILES[0]).write_bytes(idx(PARTS["X"][:3]))
+    (folder / "train-images.idx3-ubyte").write_bytes(idx(PARTS["X"][:3]))
     with pytest.raises(ValueError, match="do not fit together"):
         d2l.load_image_data(folder)
-    (folder / FILES[0]).unlink()
-    with pytest.raises(ValueError, match="only some of a data set's files; there is no train-images-idx3-ubyte"):
+    (folder / "kmnist-train-images.idx3-ubyte").write_bytes(b"")
+    with pytest.raises(ValueError, match="of training images it has kmnist-train-images.idx3-ubyte, train-images.idx3"):
+        find_idx(folder)
+    for path in folder.glob("*train-images*"):
+        path.rename(f"{path}.part")
+    with pytest.raises(ValueError, match="images and labels of one data set; of training images it has none"):
         find_idx(folder)
 
 
@@ -91,5 +153,8 @@ def test_what_is_no_data_set(tmp_path):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_damaged_files(tmp_path, change, pack):
     (tmp_path / "file").write_bytes(pack(change(idx(PARTS["X"]))))
+    with pytest.raises(ValueError, match="is not a complete IDX file"):
+        read_idx(tmp_path / "file")
+    (tmp_path / "file").write_bytes(gzip.compress(idx(PARTS["X"]))[:-9])
     with pytest.raises(ValueError, match="is not a complete IDX file"):
         read_idx(tmp_path / "file")
