@@ -60,7 +60,11 @@ def test_on_the_command_line(classroom, tmp_path, capsys):
     table, result = tmp_path / "marks.csv", tmp_path / "marks.json"
     options = ["--exercises", "cut,he_std", "--points", "he_std=2,cut=3", "--json", str(result), "--csv", str(table)]
     assert cli.main(["grade", str(classroom), *options]) == 0
-    assert "good: 1 of 2 right, 3 points" in capsys.readouterr().out.splitlines()
+    out = capsys.readouterr().out.splitlines()
+    assert "good: 1 of 2 right, 3 points" in out
+    assert out[0].startswith(
+        "cannot_run: 0 of 2 right, 0 points; the first: ✗ cut: not right yet: mine.py cannot be run: Zero"
+    )
     with open(table, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["student", "exercise", "passed", "points", "says"] and len(rows) == 2 * len(CLASS)

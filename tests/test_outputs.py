@@ -172,6 +172,8 @@ def test_one_file_by_several_names(tmp_path, monkeypatch):
     "command, message",
     [
         ("predict model --json new.png --confusion ./new.png", "--confusion ./new.png and --json new.png are the same"),
+        ("predict model picture.png --json link", "--json link would be written over model, which is read"),
+        ("check ring model --json model", "--json model would be written over model, which is read"),
         ("train --checkpoint model --trace link", "--checkpoint model and --trace link are the same file"),
         ("train --resume model --json /dev/stdout --trace /dev/stdout", "is no checkpoint of d2lmgpu"),  # a stream
     ],

@@ -44,8 +44,9 @@ def run(options):
     try:
         for marks in grade(options.folder, options.exercises, dict(options.points or ()), options.seconds):
             right, points = sum(mark.passed for mark in marks), sum(mark.points for mark in marks)
-            print(f"{legible(marks[0].student)}: {right} of {len(marks)} right, {points:g} points")
             rows += map(_row, marks)
+            why = "" if right else f"; the first: {rows[-len(marks)]['says']}"  # perhaps the same for all
+            print(f"{legible(marks[0].student)}: {right} of {len(marks)} right, {points:g} points{why}")
     except KeyboardInterrupt:
         say("d2lmgpu grade: interrupted; these are the marks so far", file=sys.stderr)
         code = signals.exit_code()

@@ -47,17 +47,26 @@ def add_output(command, flag, help, metavar="FILE", check=check_writable):
 
 def add_input(command, name, help, metavar="FILE", **more):
     """Add an option, or an argument without a flag, that names a file to be read."""
-    command.add_argument(name, type=file_name, metavar=metavar, help=help, **more)
+    action = command.add_argument(name, type=file_name, metavar=metavar, help=help, **more)
+    command.set_defaults(inputs=(*(command.get_default("inputs") or ()), action.dest))
 
 
 def check_files(options):
-    """Before any work, raise the error that writing the results would raise later; ValueError if two share a file."""
-    given = {}
+    """Before any work, raise the error that writing the results would raise later.
+
+    Raises ValueError if two results share a file, or if one would be written over a file that is read; only a run that
+    is resumed may go on in its own checkpoint.
+    """
+    given, read = {}, [getattr(options, dest) for dest in getattr(options, "inputs", ())]
+    read = [path for paths in read for path in (paths if isinstance(paths, list) else [paths]) if path is not None]
     for flag, dest, check in options.outputs:
         path = getattr(options, dest)
         if path is None:
             continue
         check(path)
+        for other in read:
+            if same_file(path, other) and flag != "--checkpoint":
+                raise ValueError(f"{flag} {path} would be written over {other}, which is read; give another name")
         for other, taken in given.items():
             if same_file(path, taken):
                 raise ValueError(f"{flag} {path} and {other} {taken} are the same file; give each its own")
