@@ -153,10 +153,10 @@ def test_an_error_ends_the_live_plot_too(shown, small):
     assert told(shown) == "0 epochs: "
 
 
-def test_without_progress_nothing_is_shown(shown, small, capsys):
+def test_notes_are_printed_and_without_progress_nothing_is_shown(shown, small, capsys):
     settings = {"num_epochs": 1, "loads": [1, 0]}
     quick([d2l.cpu(0), d2l.cpu(1)], small, progress=True, **settings)
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == "cpu(1) has load 0 and stays idle\n"
     assert told(shown).startswith("1 epoch: ")
     quick([d2l.cpu(0), d2l.cpu(1)], small, progress=False, **settings)
     assert capsys.readouterr().out == "" and len(shown) == 2
