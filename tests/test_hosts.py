@@ -50,7 +50,6 @@ def processes():
     return subprocess.run(["ps", "-wweo", "args"], capture_output=True, text=True).stdout
 
 
-@pytest.mark.long
 def test_hosts_have_names_of_their_own_and_leave_nothing_behind(make_hosts):
     with make_hosts(2) as hosts:
         assert started(hosts, "hostname", host="b").communicate(timeout=MINUTE)[0] == "b\n"
