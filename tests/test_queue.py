@@ -1,5 +1,7 @@
 """The minibatch queue: every example once an epoch, preprocessing that is the same on any devices, dropped rests."""
 
+import threading
+
 import numpy as np
 import pytest
 from conftest import LONG_ON_STANDIN, assert_close, long
@@ -60,13 +62,37 @@ def test_it_gives_what_split_batch_gives(make_devices, rng, dtype, loads):
     X = rng.integers(0, 256, (50, 1, 4, 3)).astype(dtype)[:, :, ::-1]  # not contiguous
     y, devices = rng.integers(0, 10, 50).astype(np.uint8), make_devices(3)
     queue = d2l.MinibatchQueue(X, y, devices, 20, seed=1, loads=loads)
-    for epoch in range(2):
+    for epoch in range(2):  # the same arrays serve the second epoch
         queue.shuffle(epoch)
         for shards, batch in zip(queue, d2l.minibatches(X, y, 20, 1, epoch), strict=True):
             for parts, expected_parts in zip(shards, d2l.split_batch(*batch, devices, loads), strict=True):
                 for shard, expected in zip(parts, expected_parts, strict=True):
                     assert shard.device is expected.device and shard.dtype == expected.dtype
                     np.testing.assert_array_equal(d2l.to_host(shard), d2l.to_host(expected))
+
+
+def test_a_minibatch_is_left_alone_until_the_next_but_one():
+    queue = d2l.MinibatchQueue(*numbered(30), [d2l.cpu(0), d2l.cpu(1)], 10)
+    queue.start_epoch(np.arange(30))
+    first, _ = queue.next(), queue.next()
+    assert [d2l.to_host(shard).tolist() for shard in first[1]] == [list(range(5)), list(range(5, 10))]
+    queue.next()
+    assert d2l.to_host(first[1][0]).tolist() == list(range(20, 25))
+
+
+def test_devices_that_lag_behind_are_waited_for():
+    """Also across the end of an epoch with an odd number of minibatches."""
+    device = d2l.cpu(0)
+    queue = d2l.MinibatchQueue(*numbered(30), [device], 10)
+    go_on, results, expected = threading.Event(), [], []
+    for epoch in range(3):
+        queue.start_epoch(np.roll(np.arange(30), epoch))
+        for number, (_, (y,)) in enumerate(queue):
+            go_on.clear()
+            threading.Timer(0.02, go_on.set).start()
+            results.append(device.submit(lambda raw=y.raw: (go_on.wait(10), raw.tolist())[1]))
+            expected.append(np.roll(np.arange(30), epoch)[10 * number : 10 * number + 10].tolist())
+    assert [task.result() for task in results] == expected
 
 
 @LONG_ON_STANDIN

@@ -14,11 +14,16 @@ from ..arguments import check_examples, check_flag, check_seed, check_whole, sho
 from ..cluster import as_cluster
 from ..data import batch_rng, epoch_order, epoch_size, to_float
 from ..devices import DeviceArray
+from ..devices.errors import HOST
+from ..devices.records import note_transfer, timed
 from ..layers import Draws, check_targets
 from ..spans import span
 from ..transforms import find_transform
 from ..words import name_of
 from .shards import check_loads, granule_of, put_parts, shard_bounds
+
+SLOTS = 2
+"""How many minibatches are in the devices' memory: one is in use while the next one is prepared."""
 
 
 class MinibatchQueue:
@@ -44,6 +49,10 @@ class MinibatchQueue:
     ...     while queue.hasdata:
     ...         X_shards, y_shards = queue.next()
 
+    To save memory allocations, virtual devices get the same arrays again and again. `next` overwrites the minibatch
+    before the last one, but only after the devices have finished all work that they were given before that last one was
+    requested. Copy the arrays that you want to keep.
+
     Raises ValueError for invalid labels, numbers or loads, and for settings that leave no minibatch.
     """
 
@@ -58,7 +67,8 @@ class MinibatchQueue:
         self.loads = None if loads is None else check_loads(loads, len(self.everybody))
         self.largest = None if self.y.dtype.kind == "f" else self.y.max()  # the largest label
         self.steps = -(-epoch_size(len(X), self.batch_size, self.drop_last) // self.batch_size)
-        self.on_host = all(device.kind == "cpu" for device in self.devices)
+        self.reuses = all(device.kind == "cpu" for device in self.devices)
+        self._slots = None
         self.shuffle(0)
 
     def shuffle(self, epoch, done=0):
@@ -99,7 +109,8 @@ class MinibatchQueue:
                 X, y = self.X[part[mine]], self.y[part[mine]]
             else:
                 X, y = (whole[mine] for whole in self._preprocessed(part))
-            shards = self._place(X, y, [(start - mine.start, stop - mine.start) for start, stop in bounds])
+            bounds = [(start - mine.start, stop - mine.start) for start, stop in bounds]
+            shards = self._fill(X, y, bounds) if self.reuses else self._copy(X, y, bounds)
         self._number += 1
         return shards
 
@@ -127,13 +138,31 @@ class MinibatchQueue:
         """The bounds of each device's part of n examples, as pairs (start, stop)."""
         return self.everybody.part(shard_bounds(n, len(self.everybody), self.loads, self.granule))
 
-    def _place(self, X, y, bounds):
-        """Put shards on their devices. Bytes become floats here, while virtual devices compute, but on GPUs there."""
-        if self.on_host:
-            return put_parts(to_float(X), bounds, self.devices), put_parts(y, bounds, self.devices)
+    def _copy(self, X, y, bounds):
+        """Put shards on their devices. Bytes are copied as bytes, and become floats on the devices."""
         X_shards, y_shards = put_parts(X, bounds, self.devices), put_parts(y, bounds, self.devices)
         tasks = [device.run(to_float, shard) for device, shard in zip(self.devices, X_shards, strict=True)]
         return [task.result() for task in tasks], y_shards
+
+    def _fill(self, X, y, bounds):
+        """Copy a minibatch to the next slot, which has two arrays; the devices use parts of them."""
+        if self._slots is None:
+            size = min(self.batch_size, len(self.X))
+            places = [(size, *self.X.shape[1:]), to_float(self.X[:0]).dtype], [(size, *self.y.shape[1:]), self.y.dtype]
+            self._given = [[]] * SLOTS  # for each slot, events: the devices are done with it
+            self._slots = [[np.empty(*place) for place in places] for _ in range(SLOTS)]
+        self._given = [*self._given[1:], [device.record() for device in self.devices]]
+        for event in self._given[0]:
+            event.wait()  # an error is raised where the program waits for the result
+        X_shards, y_shards, slot = [], [], self._slots[0]
+        for device, (start, stop) in zip(self.devices, bounds, strict=True):
+            X_shard, y_shard = (place[start:stop] for place in slot)
+            timed(note_transfer(HOST, device, X_shard.nbytes), to_float, X[start:stop], X_shard)
+            timed(note_transfer(HOST, device, y_shard.nbytes), np.copyto, y_shard, y[start:stop])
+            X_shards.append(DeviceArray(X_shard, device))
+            y_shards.append(DeviceArray(y_shard, device))
+        self._slots = [*self._slots[1:], slot]  # last: after an interrupt the same slot is filled again
+        return X_shards, y_shards
 
     def _preprocessed(self, part):
         """These examples after preprocessing: floats, and labels or targets.

@@ -12,7 +12,7 @@ from ..networks.losses import as_targets
 from ..optimizers import init_optimizer
 from ..parallel import MinibatchQueue, get_params
 from ..parallel.computation import computation_for
-from ..parallel.step import Replica, Step
+from ..parallel.step import Replica, Step, split_batch
 from .accuracy import TestSet
 from .plan_accuracy import SplitTestSet
 from .resume import START
@@ -66,11 +66,18 @@ class TextbookSteps(StepsAhead):
         n, settings = self.queue.size, self.settings
         draws = self.queue.draws if is_random(self.network) else None
         how = {"draws": draws, "tell": self.stop.wanted, "batch": FailFastBatch(self.errors)}
-        shards, lr = self.queue.next(), self.rates[self.number]
+        shards, lr = self._shards(), self.rates[self.number]
         self.under_way.append(Step(self.replicas, *shards, lr, n, self.everybody, self.algorithm, settings.flat, **how))
         self.number += 1
         self._wait(self.ahead)
         return [n]
+
+    def _shards(self):
+        """The next minibatch's shards. With limited memory there is no room for the queue's two minibatches."""
+        if not self.limited:
+            return self.queue.next()
+        X, y = self.queue.next_whole()
+        return split_batch(X, y, self.everybody, self.settings.loads, self.settings.sums)
 
     def finish(self, step):
         """As in `StepsAhead`."""
