@@ -139,7 +139,7 @@ def _try_graph(cards):
     """Try a graph of streams, one for each of these cards, which may be the same.
 
     As in an allreduce, kernels add what another stream has computed, from stream to stream and back, and copies go to
-    all. Raises RuntimeError if the results are wrong.
+    the other cards. Raises RuntimeError if the results are wrong.
     """
     import cupy
 
@@ -153,6 +153,7 @@ def _try_graph(cards):
             sums[-1].fill(0)
             stream.synchronize()
     others = range(1, len(cards))
+    copies = [other for other in others if cards[other] != cards[0]]
     way = list(itertools.pairwise([0, *others, *reversed(others[:-1]), 0]))
 
     def then(here, there, do):
@@ -167,7 +168,7 @@ def _try_graph(cards):
         add(sums[0], ones[0])
         for here, there in way:
             then(here, there, lambda target, source, _: add(target, source))
-        for other in others:
+        for other in copies:
             then(0, other, copy_async)
         for other in others:
             then(other, 0, lambda *_: None)
@@ -183,11 +184,12 @@ def _try_graph(cards):
         expected[0] += 1
         for here, there in way:
             expected[there] += expected[here]
-        expected = [expected[0]] * len(cards)
-    for card, stream, found in zip(cards, streams, sums, strict=True):
+        for other in copies:
+            expected[other] = expected[0]
+    for card, stream, found, number in zip(cards, streams, sums, expected, strict=True):
         with cupy.cuda.Device(card), stream:
             numbers = found.get()
-        if not np.array_equal(numbers, np.full(LENGTH, expected[0], np.float32)):
+        if not np.array_equal(numbers, np.full(LENGTH, number, np.float32)):
             raise RuntimeError(
-                f"launched {LAUNCHES} times it gives {numbers.min()} to {numbers.max()} instead of {expected[0]}"
+                f"launched {LAUNCHES} times it gives {numbers.min()} to {numbers.max()} instead of {number}"
             )
