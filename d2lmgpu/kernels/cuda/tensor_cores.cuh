@@ -21,7 +21,10 @@ struct Sums {
     template <class F>
     static __device__ __forceinline__ unsigned word(const float* shared, int i, int k)
     {
-        return pack(shared[F::place(i, k)], shared[F::place(i, k + 4)]);
+        float value[2];
+#pragma unroll
+        for (int p = 0; p < 2; ++p) value[p] = shared[F::place(i, k + 4 * p)];  // so written, it takes fewer registers
+        return pack(value[0], value[1]);
     }
 
     template <class A, class B>
