@@ -26,13 +26,12 @@ class Exchange:
     """One process's part of a collective; `run` carries it out. Its transfers are noted when the object is made.
 
     ``where(device)`` says in words what a device is doing. ``places`` names the devices of all processes. ``devices``
-    are this process's devices, in order, or their comm streams. ``order``: the number of the collective, by default the
-    communicator's next one. ``first_tag`` is added to the tags of messages.
+    are this process's devices, in order, or their comm streams. ``first_tag`` is added to the tags of messages.
     """
 
-    def __init__(self, where, part, places, devices, dtype, communicator, order=None, first_tag=0):
+    def __init__(self, where, part, places, devices, dtype, communicator, first_tag=0):
         self.where, self.part, self.places, self.dtype = where, part, places, dtype
-        self.communicator, self.order, self.first_tag = communicator, order, first_tag
+        self.communicator, self.first_tag = communicator, first_tag
         self.devices = {i: endpoint(device) for i, device in zip(part.mine, devices, strict=True)}
         here = dict(zip(part.mine, devices, strict=True))
         self.records = part.note([here.get(i, place) for i, place in enumerate(places)], dtype.itemsize)
@@ -43,8 +42,6 @@ class Exchange:
         Runs on the thread of one of the process's devices, when all of them have reached this work in their queues.
         """
         part, self.arrays = self.part, dict(zip(self.part.mine, arrays, strict=True))
-        if self.order is None:
-            self.order = self.communicator.begin()
         self.under_way = []  # sends that nobody has waited for: device, action, and what `_wait` takes
         done = dict.fromkeys(part.mine, 0)
         # inf - inf is allowed, see parallel/loss_scale.py
@@ -106,8 +103,7 @@ class Exchange:
 
     def _wait(self, request, device, peer, action, taking):
         if not request.Test():
-            missing = functools.partial(self._missing, device, peer, action, taking)
-            self.communicator.wait(request, missing, (self.order, action.number))
+            self.communicator.wait(request, functools.partial(self._missing, device, peer, action, taking))
 
     def _buffer(self, device):
         """A device's flat array for a message that is to be added; its memory limit does not count it."""
