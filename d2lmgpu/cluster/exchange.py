@@ -2,7 +2,8 @@
 
 One thread does this for all devices of the process, phase by phase (part.py). Messages are sent straight from the
 arrays. They are received straight into an array if they replace its elements, and otherwise into a buffer, from which
-they are added. In a ring of two processes, with a device and four elements each, rank 0 does the following:
+they are added; no memory limit counts it. In a ring of two processes, with a device and four elements each, rank 0 does
+the following:
 
     begin to send 2:4 to device 1
     receive 0:2 of device 1 into the buffer, add it to 0:2
@@ -77,7 +78,7 @@ class Exchange:
                 self._let_go(device, action.start, action.stop)
                 self._receive(device, action, target)
             else:
-                message = self._buffer(device)[: target.size]
+                message = np.empty(target.size, self.dtype)
                 self._receive(device, action, message)
                 self._let_go(device, action.start, action.stop)
                 np.add(target, message, out=target)
@@ -104,12 +105,6 @@ class Exchange:
     def _wait(self, request, device, peer, action, taking):
         if not request.Test():
             self.communicator.wait(request, functools.partial(self._missing, device, peer, action, taking))
-
-    def _buffer(self, device):
-        """A device's flat array for a message that is to be added; its memory limit does not count it."""
-        if self.devices[device].accounting is not None:
-            return np.empty(self.part.longest, self.dtype)
-        return self.devices[device].buffer("messages", self.part.longest, self.dtype)
 
     def _missing(self, device, peer, action, taking):
         """What a device waits for, in words, and the rank at the other end; ``taking``: the words for a send."""
