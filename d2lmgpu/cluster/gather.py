@@ -13,7 +13,7 @@ import functools
 import numpy as np
 
 from ..collectives import add_allreduce, allreduce
-from ..devices import Batch, DeviceArray, to_host
+from ..devices import DeviceArray, to_host
 from ..devices.records import nothing_noted
 from ..devices.transfer import result_to_host
 from .staging import endpoint
@@ -27,10 +27,10 @@ def gather(cluster, rows):
     rows = np.array(rows, float)
     if cluster.size == 1:
         return rows
-    batch = Batch()
-    arrays = add_gather(batch, cluster, rows.shape[1], [functools.partial(np.copy, row) for row in rows])
-    batch.commit()
-    return rows_of(arrays, cluster, to_host)
+    whole = np.zeros((len(cluster), rows.shape[1]))
+    cluster.part(whole)[...] = rows
+    unite(cluster, whole.reshape(-1))
+    return whole
 
 
 def unite(cluster, array):
@@ -73,6 +73,6 @@ def _enter(place, make):
     place[...] = np.asarray(make(), np.float64).view(np.int64)
 
 
-def rows_of(arrays, cluster, to_host=result_to_host):
+def rows_of(arrays, cluster):
     """The rows, a float64 array (k, m), from what `add_gather` returned; call this when the batch is done."""
-    return to_host(arrays[0]).view(np.float64).reshape(len(cluster), -1)
+    return result_to_host(arrays[0]).view(np.float64).reshape(len(cluster), -1)
