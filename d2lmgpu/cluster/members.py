@@ -1,17 +1,16 @@
 """A cluster: the devices of all processes, in order."""
 
 import functools
-import hashlib
 import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import check_number, check_whole, is_number
+from ..arguments import MOST_DEVICES, check_number, check_whole, is_number
 from ..collectives import check_algorithm, hierarchical, schedules_of
 from ..collectives.program import compile_algorithm
-from ..devices import MOST_DEVICES, DeviceError, Group, check_devices, to_host, try_gpu
+from ..devices import DeviceError, Group, check_devices, to_host, try_gpu
 from ..words import listed, name_of
 from . import ending
 from .communicator import Communicator
@@ -21,7 +20,7 @@ from .launch import NoDeviceError, begin_together, find_world, own_devices
 from .library import add_nccl, all_reduce, check_nccl
 from .part import part_of
 from .progress import ProgressThread
-from .rendezvous import PATIENCE, agree, checksum_of_code, rendezvous
+from .rendezvous import PATIENCE, agree, checksum, checksum_of_code, rendezvous
 from .staging import add_staged, endpoint
 from .watch import Watch
 
@@ -117,8 +116,8 @@ class Cluster(Group):
         It is for a loop of your own: copies that began apart, as with another seed, would train apart without an error.
         """
         if self.world:
-            digest = hashlib.sha256(b"".join(to_host(param).tobytes() for param in params)).hexdigest()
-            agree(self.world, {"the checksum of the parameters": digest[:16]}, self.patience, "check_same")
+            here = {"the checksum of the parameters": checksum(*map(to_host, params))}
+            agree(self.world, here, self.patience, "check_same")
 
     def failed(self, error):
         """Call this if an ``error`` has ended this process's work: it ends all processes, unless all of them call it.

@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+
 from ..arguments import plain, shortened
 from .communicator import most_tags
 from .ending import end
@@ -62,6 +64,14 @@ def agree(comm, what, patience=PATIENCE, where="the comparison of what they run"
     differences = [_difference(name, given) for name, given in values.items() if len(set(given)) > 1]
     if differences:
         raise ValueError(f"the processes differ: {'; '.join(differences)}")
+
+
+def checksum(*what):
+    """A checksum of NumPy arrays, or of other things by their `repr`, which is the same in every process."""
+    digest = hashlib.sha256()
+    for item in what:
+        digest.update(np.ascontiguousarray(item) if isinstance(item, np.ndarray) else repr(item).encode())
+    return digest.hexdigest()[:16]
 
 
 @functools.cache

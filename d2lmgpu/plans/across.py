@@ -16,7 +16,6 @@ with it give the same bits in all processes.
 """
 
 import functools
-import hashlib
 import time
 
 import numpy as np
@@ -25,6 +24,7 @@ from ..cluster import agree
 from ..cluster.communicator import most_tags
 from ..cluster.exchange import Exchange
 from ..cluster.part import part_of
+from ..cluster.rendezvous import checksum
 from ..cluster.staging import add_staged
 from ..devices.records import note_transfer, timed
 from ..devices.task import Task
@@ -33,6 +33,8 @@ from .lower import compiled
 
 class AcrossProcesses:
     """The part of an `Execution`, and of its steps, that is needed only on a `Cluster` of several processes.
+
+    Raises ValueError in all processes if their plans or parameters differ.
 
     ``actions``: all the plan's actions in order. ``params``: the initial parameters, which the processes compare.
     ``first_tags``: for each action that needs messages between processes, its number and the first of its tags.
@@ -53,13 +55,9 @@ class AcrossProcesses:
                 f"{most_tags(self.progress.comm):,}; use fewer micro-batches"
             )
         written = plan._replace(network=None)  # functions in the network would show their addresses
-        self._to_compare = {"the plan's checksum": _checksum(written), "the parameters'": _checksum(*params)}
-
-    def compare(self):
-        """Before the first step, raise ValueError in all processes if their plans or parameters differ."""
-        if self._to_compare and self.everybody.world is not None:
-            agree(self.everybody.world, self._to_compare, self.everybody.patience, "the first step of a plan")
-        self._to_compare = None
+        here = {"the plan's checksum": checksum(written), "the parameters'": checksum(*params)}
+        if everybody.world is not None:
+            agree(everybody.world, here, everybody.patience, "the beginning of a plan")
 
     # In a step:
 
@@ -141,11 +139,3 @@ def _where(step, action, number=0):
     """In words, where in the plan the device ``number`` of an action is."""
     where = f"device {action.devices[number]}, step {action.step} ({action})"
     return f"training step {step.number + 1} of plan {step.execution.plan.name}, {where}"
-
-
-def _checksum(*what):
-    """A checksum of arrays or plans that is the same in every process."""
-    digest = hashlib.sha256()
-    for item in what:
-        digest.update(np.ascontiguousarray(item) if isinstance(item, np.ndarray) else repr(item).encode())
-    return digest.hexdigest()[:16]
