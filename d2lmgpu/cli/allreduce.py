@@ -8,7 +8,7 @@ such as "0-1: 25 GB/s"), and --invent lets the computer find an allreduce for th
 import collections
 from pathlib import Path
 
-from ..arguments import check_name, shown
+from ..arguments import MOST_DEVICES, check_name, shown
 from ..cluster import begin_together, cluster, measure_across
 from ..collectives import ALGORITHMS, NAMES, Invented, invented, measure_allreduce
 from ..collectives.along import ring_along
@@ -16,7 +16,6 @@ from ..collectives.html import write_html
 from ..collectives.measure import parse_size
 from ..collectives.network import TOPOLOGIES, read_wires, topology
 from ..collectives.simulate import simulate
-from ..devices import MOST_DEVICES
 from .options import add_devices, add_option, add_output, find_devices, write_results
 from .ranks import join
 

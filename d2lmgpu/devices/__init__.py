@@ -4,7 +4,6 @@ from .array import DeviceArray as DeviceArray, array_module as array_module, on_
 from .batch import Batch as Batch, FailFastBatch as FailFastBatch
 from .choose import (
     ENVIRONMENTS as ENVIRONMENTS,
-    MOST_DEVICES as MOST_DEVICES,
     can_use_gpu as can_use_gpu,
     check_devices as check_devices,
     choose_devices as choose_devices,
