@@ -9,7 +9,7 @@ import collections
 from pathlib import Path
 
 from ..arguments import MOST_DEVICES, check_name, shown
-from ..cluster import begin_together, cluster, measure_across
+from ..cluster import begin_together, cluster
 from ..collectives import ALGORITHMS, NAMES, Invented, invented, measure_allreduce
 from ..collectives.along import ring_along
 from ..collectives.html import write_html
@@ -50,10 +50,7 @@ def run(options):
     everybody = join(options) if several else cluster(find_devices(options, "2")[1])
     if everybody is None:
         return
-    for algorithm in algorithms:
-        everybody.across(algorithm)  # raises its error before anything is measured
-    what = algorithms, sizes
-    rows = measure_across(everybody, *what) if everybody.size > 1 else measure_allreduce(everybody.mine, *what)
+    rows = measure_allreduce(everybody, algorithms, sizes)
     if everybody.rank == 0:
         _report(options, everybody.places if several else everybody.mine, rows)
     else:

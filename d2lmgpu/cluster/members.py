@@ -15,7 +15,7 @@ from ..words import listed, name_of
 from . import ending
 from .communicator import Communicator
 from .exchange import Exchange
-from .gather import add_gather, rows_of
+from .gather import add_gather, gather, rows_of
 from .launch import NoDeviceError, begin_together, find_world, own_devices
 from .library import add_nccl, all_reduce, check_nccl
 from .part import part_of
@@ -94,6 +94,10 @@ class Cluster(Group):
             check_nccl(self)
         schedules = None if algorithm in ("mpi", "nccl") else self.schedules(algorithm)
         return Across(self, name_of(algorithm) if callable(algorithm) else algorithm, schedules, do)
+
+    def mean(self, numbers):
+        """As in `Group`; a process's numbers count for each of its devices."""
+        return gather(self, [numbers] * len(self.mine)).mean(axis=0).tolist()
 
     def rows_later(self, batch, tasks, tell):
         """As in `Group`, for the devices of all processes."""

@@ -32,6 +32,10 @@ class Group(Sequence):
         """The ``algorithm`` as `allreduce` takes it, for the arrays of this process's devices."""
         return algorithm
 
+    def mean(self, numbers):
+        """The mean of each of these numbers over all devices; every process waits here for all others."""
+        return numbers
+
     def rows_later(self, batch, tasks, tell):
         """Add to a ``batch``: gather a row from each device; return a function to call when the batch is done.
 
