@@ -106,8 +106,7 @@ class PlanStep(StepsAhead):
         execution.set_statistics([arrays.get(f"statistics of {i}", others) for i in numbers])
         for store in execution.stores:
             store.steps = steps
-            if arrays.get("scaling"):
-                store.precision.set_arrays(*arrays["scaling"])
+            store.precision.set_arrays(arrays.get("scaling"))
 
     def make_test_set(self, X, y, metrics):
         """As in `Runner`."""
