@@ -75,4 +75,4 @@ def _enter(place, make):
 
 def rows_of(arrays, cluster):
     """The rows, a float64 array (k, m), from what `add_gather` returned; call this when the batch is done."""
-    return result_to_host(arrays[0]).view(np.float64).reshape(len(cluster), -1)
+    return result_to_host(arrays[0].raw, arrays[0].device).view(np.float64).reshape(len(cluster), -1)

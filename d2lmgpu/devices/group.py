@@ -41,7 +41,7 @@ class Group(Sequence):
 
         It returns the rows of all devices: the numbers that the device's task returned, and ``tell``, a number.
         """
-        return lambda: [[*result_to_host(task.value).tolist(), tell] for task in tasks]
+        return lambda: [[*result_to_host(task.value.raw, task.value.device).tolist(), tell] for task in tasks]
 
 
 def as_group(devices):

@@ -15,7 +15,7 @@ from ..collectives import add_allreduce, find_algorithm
 from ..collectives.execute import add_exchange, needs_staging
 from ..devices import DeviceArray
 from ..devices.records import note_transfer
-from ..devices.transfer import raw_result_to_host
+from ..devices.transfer import result_to_host
 from .chains import Chains
 from .compute import agree, do, finite
 from .lower import compiled
@@ -67,7 +67,7 @@ class Step:
         """
         if self.told is not None:
             return rows_of(self.told, self.execution.everybody).tolist()
-        return [self._row(i, raw_result_to_host) for i in self.minibatch]
+        return [self._row(i, result_to_host) for i in self.minibatch]
 
     def _row(self, i, to_host):
         """A device's row; ``to_host(array, device)`` copies the device's sums to the host."""
