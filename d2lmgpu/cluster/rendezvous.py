@@ -77,11 +77,9 @@ def checksum(*what):
 @functools.cache
 def checksum_of_code():
     """A checksum of this package's files, the same for the same version of the code."""
-    package, digest = Path(__file__).parents[1], hashlib.sha256()
-    for file in sorted(package.rglob("*.py")):
-        digest.update(f"{file.relative_to(package).as_posix()} {file.stat().st_size} ".encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
+    package = Path(__file__).parents[1]
+    files = sorted(package.rglob("*.py"))
+    return checksum(*((file.relative_to(package).as_posix(), file.read_bytes()) for file in files))
 
 
 def _difference(name, values):
