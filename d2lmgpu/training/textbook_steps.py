@@ -5,7 +5,7 @@ import numpy as np
 from ..cluster import gather
 from ..collectives import find_algorithm
 from ..data import epoch_size
-from ..devices import FailFastBatch, put, to_host
+from ..devices import Batch, put, to_host
 from ..monitor import Stop
 from ..networks import find_loss, init_statistics
 from ..networks.checks import is_random
@@ -66,7 +66,7 @@ class TextbookSteps(StepsAhead):
         """As in `Runner`: submit one step, and wait while too many are under way."""
         n, settings = self.queue.size, self.settings
         draws = self.queue.draws if is_random(self.network) else None
-        how = {"draws": draws, "tell": self.stop.wanted, "batch": FailFastBatch(self.errors)}
+        how = {"draws": draws, "tell": self.stop.wanted, "batch": Batch(self.errors)}
         shards, lr = self._shards(), self.rates[self.number]
         self.under_way.append(Step(self.replicas, *shards, lr, n, self.everybody, self.algorithm, settings.flat, **how))
         self.number += 1
