@@ -18,8 +18,8 @@ from hosts import Hosts, told_by
 from messages import LEVELS, ROUNDS as MESSAGES, measure_wires, time_messages
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import gather, measure_across
-from d2lmgpu.collectives import bound, invented, simulate
+from d2lmgpu.cluster import gather
+from d2lmgpu.collectives import bound, invented, measure_allreduce, simulate
 from d2lmgpu.collectives.network import read_wires
 from d2lmgpu.output import as_json, write_json
 
@@ -75,7 +75,7 @@ def measure(devices, rounds):
         wiring = wiring_of(cluster, wires, measure_each(cluster, SIZES[-1], wires.latency["hosts"]))
         network = read_wires(wiring)
         algorithms = [*ALGORITHMS, invented(network)]
-        for row in measure_across(cluster, algorithms, BYTES):
+        for row in measure_allreduce(cluster, algorithms, BYTES):
             n = row.bytes // 4
             algorithm = row.algorithm if row.algorithm in ALGORITHMS else algorithms[-1]
             schedule = cluster.schedules(algorithm)(len(cluster), n)

@@ -15,8 +15,7 @@ from hosts import Hosts, told_by
 from messages import measure_wires, network_of
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import measure_across
-from d2lmgpu.collectives import simulate
+from d2lmgpu.collectives import measure_allreduce, simulate
 from d2lmgpu.output import as_json, write_json
 
 BANDWIDTHS = (100, 1000)
@@ -33,7 +32,7 @@ def measure(devices, rounds):
     found = []
     for _ in range(rounds):
         wires = measure_wires(cluster)
-        rows = list(measure_across(cluster, ALGORITHMS, SIZES))
+        rows = list(measure_allreduce(cluster, ALGORITHMS, SIZES))
         found.append((wires, rows))
     network = [network_of(wires, devices)(len(cluster)) for wires, _ in found]
     result = {

@@ -22,20 +22,26 @@ TAGS = dict(zip(REACHED, ("loss/training", "accuracy/training", "accuracy/test",
 
 
 class Stop:
-    """``wanted``: whether training should end after the current step; ``listening``: whether training still runs."""
+    """``wanted``: whether training should end after the current step; ``listening``: whether training still runs.
 
-    wanted, listening = False, True
+    The processes of a `Cluster` all stop after the same step. ``wanted`` then says what this process wants: with each
+    step, its `Runner` tells the others. ``agreed``: whether all know by now that one of them wants to stop.
+    """
+
+    wanted, agreed, listening = False, False, True
+
+    def __init__(self, everybody=None):
+        self.everybody, self.is_shared = everybody, everybody is not None and everybody.size > 1
 
     @property
     def requested(self):
         """Whether training will end; with one process, this is so as soon as a stop is wanted."""
-        return self.wanted
-
-    def agree(self):
-        """Note that all processes know that one of them wants to stop. With one process, there is nothing to do."""
+        return self.agreed if self.is_shared else self.wanted
 
     def settle(self):
-        """Make ``requested`` final. With one process, it already is."""
+        """Between two steps, make ``requested`` final: ask all processes whether they want to stop."""
+        if self.is_shared:
+            self.agreed = self.everybody.mean([self.wanted])[0] > 0
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ class Processes:
     def join(self):
         for thread in self.threads:
             thread.join(60)
-            assert not thread.is_alive(), [communicator.waiting for communicator in self.communicators]
+            assert not thread.is_alive(), [communicator.waits for communicator in self.communicators]
         assert not self.errors, self.errors
         return self.arrays
 

@@ -77,7 +77,7 @@ class Watched:
         monkeypatch.setattr(watch, "report", self.reported.append)
         comm = SimpleNamespace(rank=0, size=2, Ibarrier=lambda: SimpleNamespace(Test=lambda: self.left))
         self.watch, self.left = Watch(comm, ["a", "b"], patience), left
-        self.watch.begin([SimpleNamespace(waiting=what and Waiting(since, (1, 0), what))])
+        self.watch.begin([SimpleNamespace(waits=[Waiting(since, what)] if what else [])])
 
 
 def until(condition):
@@ -92,6 +92,21 @@ def test_a_job_that_continues_after_it_was_stopped_does_not_hang(monkeypatch):
     time.sleep(1)
     assert not watched.ended
     watched.watch._over.set()
+
+
+def test_all_that_a_process_waits_for_is_told(monkeypatch):
+    now = time.monotonic()
+    watched = Watched(monkeypatch, lambda: ("cpu(1) waits for rank 0", 0), now - 2, 600)
+    watched.watch.communicators.append(
+        SimpleNamespace(waits=[Waiting(now - 4, lambda: ("cpu(0) waits for rank 1", 1))])
+    )
+    watched.watch._over.set()
+    said = watched.watch.explain(watched.watch.waits())
+    assert re.fullmatch(
+        r"after 4\.\d s of waiting the job ends: cpu\(0\) waits for rank 1, last heard from 0\.\d s ago; "
+        r"cpu\(1\) waits for rank 0, last heard from 0\.\d s ago",
+        said,
+    )
 
 
 def test_who_is_at_its_end_says_so_once_and_waits(monkeypatch):

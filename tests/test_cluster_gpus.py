@@ -173,8 +173,8 @@ def test_who_waits_in_nccl_says_so(cards, monkeypatch):
         data = [d2l.put(np.ones(3, np.float32), cluster.mine[0])]
         end = time.monotonic() + 30
         while cluster.rank == 1 and wanted not in seen and time.monotonic() < end:
-            waits = [communicator.waiting for watch in watches for communicator in watch.communicators]
-            seen.update(waiting.what for waiting in waits if waiting)
+            waits = [communicator.waits for watch in watches for communicator in watch.communicators]
+            seen.update(waiting.what for each in waits for waiting in each)
             time.sleep(0.001)
         d2l.allreduce(data, across)
 

@@ -58,8 +58,8 @@ def compilations():
         launch.frame(13, 9, 2, 256),
         launch.relu(100),
         launch.sgd(100),
-        launch.momentum(100),
-        launch.adam(100),
+        launch.optimizer("momentum", 100),
+        launch.optimizer("adam", 100),
         launch.count_step(),
         launch.add(100),
         launch.add(100, "int64"),
@@ -372,7 +372,7 @@ def test_momentum_and_adam(machine, rng, name, states, n, taken):
     scaled = grad * np.float32(1024)
     arguments = param, scaled, *state, rates, sizes, step, scale, overflow, *([count] if name == "adam" else [])
     for _ in range(2):
-        machine.run(getattr(launch, name)(n), *arguments, np.int32(n))
+        machine.run(launch.optimizer(name, n), *arguments, np.int32(n))
         machine.run(launch.count_step(), count, overflow)
         if overflow:
             for array, old in zip((param, *state), before, strict=True):

@@ -8,15 +8,14 @@ such as "0-1: 25 GB/s"), and --invent lets the computer find an allreduce for th
 import collections
 from pathlib import Path
 
-from ..arguments import check_name, shown
-from ..cluster import begin_together, cluster, measure_across
+from ..arguments import MOST_DEVICES, check_name, shown
+from ..cluster import begin_together, cluster
 from ..collectives import ALGORITHMS, NAMES, Invented, invented, measure_allreduce
 from ..collectives.along import ring_along
 from ..collectives.html import write_html
 from ..collectives.measure import parse_size
 from ..collectives.network import TOPOLOGIES, read_wires, topology
 from ..collectives.simulate import simulate
-from ..devices import MOST_DEVICES
 from .options import add_devices, add_option, add_output, find_devices, write_results
 from .ranks import join
 
@@ -51,10 +50,7 @@ def run(options):
     everybody = join(options) if several else cluster(find_devices(options, "2")[1])
     if everybody is None:
         return
-    for algorithm in algorithms:
-        everybody.across(algorithm)  # raises its error before anything is measured
-    what = algorithms, sizes
-    rows = measure_across(everybody, *what) if everybody.size > 1 else measure_allreduce(everybody.mine, *what)
+    rows = measure_allreduce(everybody, algorithms, sizes)
     if everybody.rank == 0:
         _report(options, everybody.places if several else everybody.mine, rows)
     else:

@@ -2,6 +2,5 @@
 
 from .gather import add_gather as add_gather, gather as gather, rows_of as rows_of, unite as unite
 from .launch import NoDeviceError as NoDeviceError, begin_together as begin_together
-from .measure import measure_across as measure_across
 from .members import Across as Across, Cluster as Cluster, Place as Place, as_cluster as as_cluster, cluster as cluster
 from .rendezvous import PATIENCE as PATIENCE, agree as agree, checksum_of_code as checksum_of_code

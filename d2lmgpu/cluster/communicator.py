@@ -1,4 +1,4 @@
-"""An MPI communicator that tells the watch what is waited for; collectives have the same order in every process.
+"""An MPI communicator that tells the watch what is waited for.
 
 A process has three communicators: one for its devices' queues and one for their comm streams, since both may exchange
 messages at the same time, and one for plans, whose messages a separate thread handles (progress.py). While something
@@ -33,15 +33,13 @@ def most_tags(comm):
 
 
 class Waiting(NamedTuple):
-    """A wait: when it began (``since``, from `time.monotonic`), its ``order``, and ``what`` it is for.
+    """A wait: when it began (``since``, from `time.monotonic`), and ``what`` it is for.
 
-    ``order``: the numbers of the collective and of the transfer, the same in every process. ``what``: a function that
-    returns what is missing, in words, and the rank that it should come from; or only a name, if a library's collective
-    function is waited for.
+    ``what``: a function that returns what is missing, in words, and the rank that it should come from; or only a name,
+    if a library's collective function is waited for.
     """
 
     since: float
-    order: tuple
     what: Callable | str
 
 
@@ -61,29 +59,16 @@ class Communicator:
         self.comm, self.heard = comm, heard
         self.error = None  # ends all waiting: of a step of a plan that has failed in this process
         self.left_behind = []
-        self.collectives = 0  # so far; the same in every process
         self._waits = {}
 
     @property
-    def waiting(self):
-        """The first of the current waits in their order, as a `Waiting`; None if nothing is waited for.
+    def waits(self):
+        """The current waits, a list of `Waiting`."""
+        return list(self._waits.values())
 
-        Its ``since`` is the time at which the longest of the current waits began.
-        """
-        waits = list(self._waits.values())
-        if not waits:
-            return None
-        first = min(waits, key=lambda waiting: waiting.order)
-        return first._replace(since=min(waiting.since for waiting in waits))
-
-    def begin(self):
-        """Count a collective that begins, and return its number."""
-        self.collectives += 1
-        return self.collectives
-
-    def wait(self, request, what, order):
-        """Wait until MPI's ``request`` is done. ``what`` and ``order``: see `Waiting`."""
-        with self.wait_in(what, order):
+    def wait(self, request, what):
+        """Wait until MPI's ``request`` is done. ``what``: see `Waiting`."""
+        with self.wait_in(what):
             begin = time.monotonic()
             while not request.Test():
                 if self.error is not None:
@@ -96,14 +81,14 @@ class Communicator:
         """Sum a plain array over the processes, in place, by MPI_Allreduce."""
         from mpi4py import MPI
 
-        with self.wait_in("MPI_Allreduce", (self.begin(), 0)):
+        with self.wait_in("MPI_Allreduce"):
             self.comm.Allreduce(MPI.IN_PLACE, array, MPI.SUM)
 
     @contextlib.contextmanager
-    def wait_in(self, what, order=(0, 0)):
+    def wait_in(self, what):
         """Within the block, show the watch ``what`` is waited for, such as the name of a library's function."""
         key = object()
-        self._waits[key] = Waiting(time.monotonic(), order, what)
+        self._waits[key] = Waiting(time.monotonic(), what)
         try:
             yield
         finally:

@@ -2,7 +2,8 @@
 
 One thread does this for all devices of the process, phase by phase (part.py). Messages are sent straight from the
 arrays. They are received straight into an array if they replace its elements, and otherwise into a buffer, from which
-they are added. In a ring of two processes, with a device and four elements each, rank 0 does the following:
+they are added; no memory limit counts it. In a ring of two processes, with a device and four elements each, rank 0 does
+the following:
 
     begin to send 2:4 to device 1
     receive 0:2 of device 1 into the buffer, add it to 0:2
@@ -26,13 +27,12 @@ class Exchange:
     """One process's part of a collective; `run` carries it out. Its transfers are noted when the object is made.
 
     ``where(device)`` says in words what a device is doing. ``places`` names the devices of all processes. ``devices``
-    are this process's devices, in order, or their comm streams. ``order``: the number of the collective, by default the
-    communicator's next one. ``first_tag`` is added to the tags of messages.
+    are this process's devices, in order, or their comm streams. ``first_tag`` is added to the tags of messages.
     """
 
-    def __init__(self, where, part, places, devices, dtype, communicator, order=None, first_tag=0):
+    def __init__(self, where, part, places, devices, dtype, communicator, first_tag=0):
         self.where, self.part, self.places, self.dtype = where, part, places, dtype
-        self.communicator, self.order, self.first_tag = communicator, order, first_tag
+        self.communicator, self.first_tag = communicator, first_tag
         self.devices = {i: endpoint(device) for i, device in zip(part.mine, devices, strict=True)}
         here = dict(zip(part.mine, devices, strict=True))
         self.records = part.note([here.get(i, place) for i, place in enumerate(places)], dtype.itemsize)
@@ -43,8 +43,6 @@ class Exchange:
         Runs on the thread of one of the process's devices, when all of them have reached this work in their queues.
         """
         part, self.arrays = self.part, dict(zip(self.part.mine, arrays, strict=True))
-        if self.order is None:
-            self.order = self.communicator.begin()
         self.under_way = []  # sends that nobody has waited for: device, action, and what `_wait` takes
         done = dict.fromkeys(part.mine, 0)
         # inf - inf is allowed, see parallel/loss_scale.py
@@ -80,7 +78,7 @@ class Exchange:
                 self._let_go(device, action.start, action.stop)
                 self._receive(device, action, target)
             else:
-                message = self._buffer(device)[: target.size]
+                message = np.empty(target.size, self.dtype)
                 self._receive(device, action, message)
                 self._let_go(device, action.start, action.stop)
                 np.add(target, message, out=target)
@@ -105,15 +103,7 @@ class Exchange:
                 self.under_way.remove(send)
 
     def _wait(self, request, device, peer, action, taking):
-        if not request.Test():
-            missing = functools.partial(self._missing, device, peer, action, taking)
-            self.communicator.wait(request, missing, (self.order, action.number))
-
-    def _buffer(self, device):
-        """A device's flat array for a message that is to be added; its memory limit does not count it."""
-        if self.devices[device].accounting is not None:
-            return np.empty(self.part.longest, self.dtype)
-        return self.devices[device].buffer("messages", self.part.longest, self.dtype)
+        self.communicator.wait(request, functools.partial(self._missing, device, peer, action, taking))
 
     def _missing(self, device, peer, action, taking):
         """What a device waits for, in words, and the rank at the other end; ``taking``: the words for a send."""

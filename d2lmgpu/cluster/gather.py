@@ -13,7 +13,7 @@ import functools
 import numpy as np
 
 from ..collectives import add_allreduce, allreduce
-from ..devices import Batch, DeviceArray, to_host
+from ..devices import DeviceArray, to_host
 from ..devices.records import nothing_noted
 from ..devices.transfer import result_to_host
 from .staging import endpoint
@@ -27,10 +27,10 @@ def gather(cluster, rows):
     rows = np.array(rows, float)
     if cluster.size == 1:
         return rows
-    batch = Batch()
-    arrays = add_gather(batch, cluster, rows.shape[1], [functools.partial(np.copy, row) for row in rows])
-    batch.commit()
-    return rows_of(arrays, cluster, to_host)
+    whole = np.zeros((len(cluster), rows.shape[1]))
+    cluster.part(whole)[...] = rows
+    unite(cluster, whole.reshape(-1))
+    return whole
 
 
 def unite(cluster, array):
@@ -47,12 +47,11 @@ def unite(cluster, array):
         array[...] = to_host(arrays[0]).view(array.dtype)
 
 
-def add_gather(batch, cluster, m, makers, across=None):
+def add_gather(batch, cluster, m, makers, do=None):
     """Add to a batch: gather rows of m numbers; ``makers[i]()``, called on this process's device i, makes a row.
 
     Returns an array for each of this process's devices; `rows_of` reads it when the batch is done. A GPU's array is on
-    its `Staging`, in the host's memory. These few bytes do not count towards any memory limit. ``across``: the `Across`
-    that sums the arrays.
+    its `Staging`, in the host's memory. These few bytes do not count towards any memory limit. ``do``: see `Across`.
     """
     arrays = [DeviceArray(np.zeros(len(cluster) * m, np.int64), endpoint(device)) for device in cluster.mine]
     each = zip(cluster.mine, arrays, makers, strict=True)
@@ -62,7 +61,7 @@ def add_gather(batch, cluster, m, makers, across=None):
             batch.wait(array.device, made)
             make = functools.partial(getattr, made, "value")
         batch.submit(array.device, _enter, array.raw[number * m : (number + 1) * m], make)
-    add_allreduce(batch, arrays, across or cluster.across("recursive_doubling"))
+    add_allreduce(batch, arrays, cluster.across("recursive_doubling", do))
     for device, array in zip(cluster.mine, arrays, strict=True):
         if array.device is not device:
             batch.wait(device, batch.record(array.device))  # the GPU's later work waits for the rows
@@ -74,6 +73,6 @@ def _enter(place, make):
     place[...] = np.asarray(make(), np.float64).view(np.int64)
 
 
-def rows_of(arrays, cluster, to_host=result_to_host):
+def rows_of(arrays, cluster):
     """The rows, a float64 array (k, m), from what `add_gather` returned; call this when the batch is done."""
-    return to_host(arrays[0]).view(np.float64).reshape(len(cluster), -1)
+    return result_to_host(arrays[0].raw, arrays[0].device).view(np.float64).reshape(len(cluster), -1)

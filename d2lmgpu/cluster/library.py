@@ -75,7 +75,7 @@ def add_nccl(batch, cluster, data):
 
 def _all_reduce(communicator, communicators, arrays, kind, devices):
     """Sum the arrays, and wait until NCCL is done, so that the process's watch sees the wait; runs on the devices."""
-    with communicator.wait_in("NCCL's allReduce", (communicator.begin(), 0)):
+    with communicator.wait_in("NCCL's allReduce"):
         all_reduce_with(communicators, arrays, kind, devices)
         for device in devices:
             device.finish()

@@ -1,27 +1,26 @@
 """A cluster: the devices of all processes, in order."""
 
 import functools
-import hashlib
 import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import check_number, check_whole, is_number
+from ..arguments import MOST_DEVICES, check_number, check_whole, is_number
 from ..collectives import check_algorithm, hierarchical, schedules_of
 from ..collectives.program import compile_algorithm
-from ..devices import MOST_DEVICES, DeviceError, Group, check_devices, to_host, try_gpu
+from ..devices import DeviceError, Group, check_devices, to_host, try_gpu
 from ..words import listed, name_of
 from . import ending
 from .communicator import Communicator
 from .exchange import Exchange
-from .gather import add_gather, rows_of
+from .gather import add_gather, gather, rows_of
 from .launch import NoDeviceError, begin_together, find_world, own_devices
 from .library import add_nccl, all_reduce, check_nccl
 from .part import part_of
 from .progress import ProgressThread
-from .rendezvous import PATIENCE, agree, checksum_of_code, rendezvous
+from .rendezvous import PATIENCE, agree, checksum, checksum_of_code, rendezvous
 from .staging import add_staged, endpoint
 from .watch import Watch
 
@@ -73,13 +72,14 @@ class Cluster(Group):
     def __repr__(self):
         return f"<cluster of {self.size}: {listed(self.places)}; this is rank {self.rank}>"
 
-    def across(self, algorithm):
+    def across(self, algorithm, do=None):
         """An allreduce over all devices of the cluster, for ``d2l.allreduce(arrays, cluster.across("ring"))``.
 
         Each process passes the arrays of its own devices, in their order; all processes call their allreduces in the
         same order. ``algorithm`` is a name or a function, as `allreduce` takes it, or "mpi": MPI_Allreduce, where MPI
         chooses the algorithm. With "hierarchical", the devices of each process are a group. The arrays of GPUs travel
-        through the hosts' memory (staging.py), except with "nccl", which moves them from card to card.
+        through the hosts' memory (staging.py), except with "nccl", which moves them from card to card. ``do``: see
+        `Across`.
 
         Raises ValueError for unknown algorithms, DeviceError for "mpi" if there is only one process, and for "nccl"
         with several processes unless every device of the cluster is a GPU on a card of its own.
@@ -93,7 +93,11 @@ class Cluster(Group):
         if algorithm == "nccl":
             check_nccl(self)
         schedules = None if algorithm in ("mpi", "nccl") else self.schedules(algorithm)
-        return Across(self, name_of(algorithm) if callable(algorithm) else algorithm, schedules)
+        return Across(self, name_of(algorithm) if callable(algorithm) else algorithm, schedules, do)
+
+    def mean(self, numbers):
+        """As in `Group`; a process's numbers count for each of its devices."""
+        return gather(self, [numbers] * len(self.mine)).mean(axis=0).tolist()
 
     def rows_later(self, batch, tasks, tell):
         """As in `Group`, for the devices of all processes."""
@@ -116,8 +120,8 @@ class Cluster(Group):
         It is for a loop of your own: copies that began apart, as with another seed, would train apart without an error.
         """
         if self.world:
-            digest = hashlib.sha256(b"".join(to_host(param).tobytes() for param in params)).hexdigest()
-            agree(self.world, {"the checksum of the parameters": digest[:16]}, self.patience, "check_same")
+            here = {"the checksum of the parameters": checksum(*map(to_host, params))}
+            agree(self.world, here, self.patience, "check_same")
 
     def failed(self, error):
         """Call this if an ``error`` has ended this process's work: it ends all processes, unless all of them call it.
@@ -142,13 +146,12 @@ class Across:
     """A collective over the devices of a cluster of several processes, which `Cluster.across` makes for allreduces.
 
     ``schedules``: the function of k and n that makes its schedules; None for the library ``name``, "mpi" or "nccl".
-    ``messages``: the communicator, order and first tag of its `Exchange`; by default, the communicator is that of the
-    devices' queues. ``do(function, *args)`` calls what runs on the devices.
+    ``do(function, *args)`` calls what runs on the devices.
     """
 
-    def __init__(self, cluster, name, schedules, messages=None, do=None):
+    def __init__(self, cluster, name, schedules, do=None):
         self.cluster, self.name, self.schedules = cluster, name, schedules
-        self.messages, self.do = messages, do or (lambda function, *args: function(*args))
+        self.do = do or (lambda function, *args: function(*args))
 
     def add_to(self, batch, data):
         """Add to a batch: sum the arrays of this process's devices, in place, over all devices of the cluster.
@@ -166,14 +169,14 @@ class Across:
         if self.schedules is None and self.name == "nccl":
             add_nccl(batch, cluster, data)
             return
-        flat, messages = [array.raw.reshape(-1) for array in data], self.messages or (cluster.communicator(devices),)
+        flat, communicator = [array.raw.reshape(-1) for array in data], cluster.communicator(devices)
         size, dtype = flat[0].size, flat[0].dtype
         if self.schedules is None:
-            work = functools.partial(all_reduce, *messages)
+            work = functools.partial(all_reduce, communicator)
         else:
             compiled = compile_algorithm, self.schedules, len(cluster), size, False
             part = part_of(cluster.owners, cluster.rank, *compiled)
-            work = Exchange(lambda _: f"allreduce {self.name}", part, cluster.places, devices, dtype, *messages).run
+            work = Exchange(lambda _: f"allreduce {self.name}", part, cluster.places, devices, dtype, communicator).run
         add_staged(batch, devices, flat, size, dtype, work, self.do)
 
 

@@ -53,13 +53,6 @@ class ProcessPart:
                     sends.setdefault((action.source, counts[action.source]), []).append((device, action))
         return sends
 
-    @functools.cached_property
-    def longest(self):
-        """The most elements of a message from another process."""
-        mine = [phase for device, phase in self.program.order if not self.is_remote(device)]
-        received = [action for phase in mine for action in phase.actions if self.is_remote(action.source)]
-        return max((action.stop - action.start for action in received), default=0)
-
     def step_of(self, number):
         """The step, from 1, to which a transfer belongs."""
         ends = itertools.accumulate(map(len, self.program.steps))

@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+
 from ..arguments import plain, shortened
 from .communicator import most_tags
 from .ending import end
@@ -64,14 +66,20 @@ def agree(comm, what, patience=PATIENCE, where="the comparison of what they run"
         raise ValueError(f"the processes differ: {'; '.join(differences)}")
 
 
+def checksum(*what):
+    """A checksum of NumPy arrays, or of other things by their `repr`, which is the same in every process."""
+    digest = hashlib.sha256()
+    for item in what:
+        digest.update(np.ascontiguousarray(item) if isinstance(item, np.ndarray) else repr(item).encode())
+    return digest.hexdigest()[:16]
+
+
 @functools.cache
 def checksum_of_code():
     """A checksum of this package's files, the same for the same version of the code."""
-    package, digest = Path(__file__).parents[1], hashlib.sha256()
-    for file in sorted(package.rglob("*.py")):
-        digest.update(f"{file.relative_to(package).as_posix()} {file.stat().st_size} ".encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
+    package = Path(__file__).parents[1]
+    files = sorted(package.rglob("*.py"))
+    return checksum(*((file.relative_to(package).as_posix(), file.read_bytes()) for file in files))
 
 
 def _difference(name, values):

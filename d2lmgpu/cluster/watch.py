@@ -50,24 +50,27 @@ class Watch:
         self._over.set()
 
     def _run(self):
-        since, looks = None, 0  # the time is counted in looks, since a job may be stopped as a whole, and continue
+        longest, looks = None, 0  # the time is counted in looks, since a job may be stopped as a whole, and continue
         while not self._over.wait(LOOK):
-            waiting, before = self.longest(), since
-            since = waiting and waiting.since
-            looks = looks + 1 if since == before else 0
-            if waiting and looks * LOOK > self.patience:
-                ending.end(self.comm, self.explain(waiting))
+            waits, before = self.waits(), longest
+            longest = waits[0] if waits else None
+            looks = looks + 1 if longest is before else 0
+            if waits and looks * LOOK > self.patience:
+                ending.end(self.comm, self.explain(waits))
 
-    def longest(self):
-        """The longest of the waits in this process, a `Waiting`, or None."""
-        waits = [each.waiting for each in self.communicators]
-        return min(filter(None, waits), key=lambda waiting: waiting.since, default=None)
+    def waits(self):
+        """All waits in this process, a list of `Waiting`, the longest first."""
+        waits = [waiting for communicator in self.communicators for waiting in communicator.waits]
+        return sorted(waits, key=lambda waiting: waiting.since)
 
-    def explain(self, waiting):
-        """In words, what this process waits for, and when the rank that it waits for was last heard from."""
+    def explain(self, waits):
+        """In words, what this process waits for, and when the ranks that it waits for were last heard from."""
         now = time.monotonic()
-        begin = f"after {now - waiting.since:.1f} s of waiting the job ends: "
-        if isinstance(waiting.what, str):
-            return f"{begin}{self.here} waits in {waiting.what}"
-        text, rank = waiting.what()
-        return f"{begin}{text}, last heard from {now - self.heard[rank]:.1f} s ago"
+        said = "; ".join(self._in_words(waiting.what, now) for waiting in waits)
+        return f"after {now - waits[0].since:.1f} s of waiting the job ends: {said}"
+
+    def _in_words(self, what, now):
+        if isinstance(what, str):
+            return f"{self.here} waits in {what}"
+        text, rank = what()
+        return f"{text}, last heard from {now - self.heard[rank]:.1f} s ago"

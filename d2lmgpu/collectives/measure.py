@@ -18,13 +18,13 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from ..arguments import check_list, check_whole, plain, plain_numbers, shown
-from ..devices import check_devices, nothing_left_behind, put, synchronize, to_host
+from ..arguments import check_list, check_whole, plain_numbers, shown
+from ..devices import Group, check_devices, nothing_left_behind, put, synchronize, to_host
 from ..devices.device import MOST_BYTES
 from ..measuring import fit, repeated, repeats_in, seconds_of
 from ..words import name_of
-from .algorithms import ALGORITHMS
 from .allreduce import allreduce, check_algorithm, schedules_of
+from .library import LIBRARIES
 from .network import shared_cores
 from .simulate import simulate
 
@@ -57,54 +57,55 @@ class Measurement:
 def measure_allreduce(devices, algorithms, sizes):
     """Time allreduces: an iterator over a `Measurement` for each size in bytes and algorithm (a name or a function).
 
+    On a `Cluster`, all processes call this and get the same measurements.
+
     Raises ValueError, at once, for unknown algorithms and for sizes that are not whole numbers of at least 4;
     RuntimeError for a wrong sum.
     """
-    devices, (algorithms, sizes) = check_devices(devices), check_measured(algorithms, sizes)
-    for algorithm in algorithms:
-        check_algorithm(algorithm)
-
-    def timed(nbytes, algorithm):
-        ours = callable(algorithm) or algorithm in ALGORITHMS
-        schedule = schedules_of(algorithm)(len(devices), nbytes // 4) if ours else None
-        return measure(allreduce, devices, algorithm, nbytes, schedule)
-
-    return (timed(nbytes, algorithm) for nbytes in sizes for algorithm in algorithms)
+    group = devices if isinstance(devices, Group) else Group(check_devices(devices))
+    algorithms = check_list("algorithms", algorithms, of="names, or functions of k and n", one=(str, Callable))
+    sizes = check_list("sizes", sizes, of="numbers of bytes", one=(int, float, np.number))
+    sizes = [check_whole("size", nbytes, least=4, most=MOST_BYTES) for nbytes in sizes]
+    across = [(algorithm, group.across(algorithm)) for algorithm in algorithms]
+    for _, ours in across:
+        check_algorithm(ours)
+    return (_measure(group, *pair, nbytes) for nbytes in sizes for pair in across)
 
 
-def measure(allreduce, devices, algorithm, nbytes, schedule=None, budget=0.3, first=0, k=None, mean=list):
-    """Time ``allreduce(data, algorithm)`` for float32 arrays of ``nbytes`` bytes on ``devices``: a `Measurement`.
+def _measure(group, algorithm, across, nbytes, budget=0.3):
+    """Time the allreduce ``across`` the devices of a `Group` for float32 arrays of ``nbytes`` bytes: a `Measurement`.
 
     All devices are synchronised before and after each repeat. The first repeat is a warm-up: it does not count, but its
     result is checked against the exact sum. Then as many repeats follow as fit into ``budget`` seconds, at least 5 and
-    at most 1000. The ``schedule``, if there is one, says what is sent.
-
-    If ``k`` devices belong to several processes, each process measures its own devices, whose numbers begin with
-    ``first``; ``mean(numbers)`` waits for all processes and returns the mean of each number.
+    at most 1000. Each process measures its own devices; a time is the mean over all devices.
 
     Raises RuntimeError if the sum is wrong.
     """
-    k, nbytes, first = plain((k or len(devices), nbytes, first))
-    n = nbytes // 4
+    k, n = len(group), nbytes // 4
 
     def once():
-        mean([0])  # all processes begin at the same time
-        return seconds_of(lambda: allreduce(data, algorithm), lambda: synchronize(devices))
+        group.mean([0])  # all processes begin at the same time
+        return seconds_of(lambda: allreduce(data, across), lambda: synchronize(group.mine))
 
-    with nothing_left_behind(devices):
-        data = [put(value_of(first + i, n), device) for i, device in enumerate(devices)]
+    with nothing_left_behind(group.mine):
+        data = [put(value_of(i, n), device) for i, device in enumerate(group.mine, group.first)]
         once()
         if algorithm != "none":
             total = np.sum([value_of(i, n) for i in range(k)], axis=0)
-            if mean([sum(not np.array_equal(to_host(array), total) for array in data)])[0]:
+            if group.mean([sum(not np.array_equal(to_host(array), total) for array in data)])[0]:
                 raise RuntimeError(f"allreduce {algorithm!r} of {nbytes} bytes on {k} devices gave a wrong sum")
         for array in data:
             array.fill(0)  # otherwise repeated sums would overflow
-        seconds = mean(repeated(once, repeats_in(budget, *mean([once()]))))
+        seconds = group.mean(repeated(once, repeats_in(budget, *group.mean([once()]))))
     median = statistics.median(seconds)
     algbw = nbytes / median / 1e9
     steps = sent = None
-    if schedule is not None:
+    if hasattr(across, "add_to"):
+        schedules = across.schedules
+    else:
+        schedules = None if across in LIBRARIES else schedules_of(across)
+    if schedules is not None:
+        schedule = schedules(k, n)
         steps = len(schedule)
         sent = [sum(4 * t.size for step in schedule for t in step if t.source == i) for i in range(k)]
     return Measurement(
@@ -121,13 +122,6 @@ def measure(allreduce, devices, algorithm, nbytes, schedule=None, budget=0.3, fi
         steps=steps,
         correct=None if algorithm == "none" else True,
     )
-
-
-def check_measured(algorithms, sizes):
-    """The allreduces (names or functions) and the sizes in bytes to measure, as lists; either may be a single one."""
-    algorithms = check_list("algorithms", algorithms, of="names, or functions of k and n", one=(str, Callable))
-    sizes = check_list("sizes", sizes, of="numbers of bytes", one=(int, float, np.number))
-    return algorithms, [check_whole("size", nbytes, least=4, most=MOST_BYTES) for nbytes in sizes]
 
 
 def value_of(i, n):

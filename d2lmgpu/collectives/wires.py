@@ -23,8 +23,7 @@ import re
 
 import numpy as np
 
-from ..arguments import check_number, check_text, check_whole, plain, plain_numbers, shown
-from ..devices import MOST_DEVICES
+from ..arguments import MOST_DEVICES, check_number, check_text, check_whole, plain, plain_numbers, shown
 from .links import NO_LINK, Network
 
 MESH_WIRES = [(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2), (2, 6, 1)]

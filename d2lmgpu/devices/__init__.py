@@ -1,10 +1,9 @@
 """Devices, each with its own memory and queue of work, the arrays that live on them, and transfers between them."""
 
 from .array import DeviceArray as DeviceArray, array_module as array_module, on_device as on_device
-from .batch import Batch as Batch, FailFastBatch as FailFastBatch
+from .batch import Batch as Batch
 from .choose import (
     ENVIRONMENTS as ENVIRONMENTS,
-    MOST_DEVICES as MOST_DEVICES,
     can_use_gpu as can_use_gpu,
     check_devices as check_devices,
     choose_devices as choose_devices,

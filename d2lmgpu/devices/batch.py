@@ -25,12 +25,13 @@ class Batch:
 
     Do not wait for a task before `commit`. Work that runs on a device may make a batch for that device only; its tasks
     are done at once.
+
+    With ``errors``, a list, it fails as a whole: a part that fails adds its error, also if it fails while it waits for
+    an event, and once there is an error, no part begins. Several batches may share the list.
     """
 
-    errors = None  # those of a `FailFastBatch`
-
-    def __init__(self):
-        self._tasks, self._after = [], {}
+    def __init__(self, errors=None):
+        self.errors, self._tasks, self._after = errors, [], {}
 
     def run(self, device, function, *args, **kwargs):
         """Like `Device.run`, but submitted by `commit`."""
@@ -78,20 +79,8 @@ class Batch:
         for device in {device: None for task in tasks for device in task.devices}:
             device.wake()  # if an interrupt prevents this, waiting for a task wakes its devices
 
-
-class FailFastBatch(Batch):
-    """A batch that fails as a whole: once there is an error in ``errors``, no part of it begins.
-
-    ``errors``: a list, to which a part that fails adds its error, also if it fails while it waits for an event; several
-    batches may share it.
-    """
-
-    def __init__(self, errors):
-        super().__init__()
-        self.errors = errors
-
     def check(self):
-        """Raise the first error."""
+        """Raise the first of the ``errors``, if there are any."""
         if self.errors:
             raise self.errors[0]
 

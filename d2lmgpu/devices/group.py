@@ -32,12 +32,16 @@ class Group(Sequence):
         """The ``algorithm`` as `allreduce` takes it, for the arrays of this process's devices."""
         return algorithm
 
+    def mean(self, numbers):
+        """The mean of each of these numbers over all devices; every process waits here for all others."""
+        return numbers
+
     def rows_later(self, batch, tasks, tell):
         """Add to a ``batch``: gather a row from each device; return a function to call when the batch is done.
 
         It returns the rows of all devices: the numbers that the device's task returned, and ``tell``, a number.
         """
-        return lambda: [[*result_to_host(task.value).tolist(), tell] for task in tasks]
+        return lambda: [[*result_to_host(task.value.raw, task.value.device).tolist(), tell] for task in tasks]
 
 
 def as_group(devices):

@@ -51,9 +51,16 @@ class Queue:
         """
         return self.submit(*bind(self, function, args, kwargs))
 
-    def submit(self, function, *args):
-        """Submit a function of *plain* arrays; return its `Task`. `run` and the transfers are built on this."""
-        return self._submit(function, args)
+    def submit(self, function, *args, after=()):
+        """Submit a function of *plain* arrays; return its `Task`. `run` and the transfers are built on this.
+
+        ``after``: events that must come first.
+        """
+        task = Task((self,), function, args, after)
+        if not is_inside((self,), task):
+            self.tasks.append(task)
+            self.wake()
+        return task
 
     def wait(self, event):
         """Let work submitted here from now on start only after ``event``, a `Task` of any device.
@@ -63,14 +70,7 @@ class Queue:
 
         Raises TypeError for anything that is not a `Task`.
         """
-        self._submit(nothing, (), (check_event(event),))
-
-    def _submit(self, function, args, after=()):
-        task = Task((self,), function, args, after)
-        if not is_inside((self,), task):
-            self.tasks.append(task)
-            self.wake()
-        return task
+        self.submit(nothing, after=(check_event(event),))
 
     def record(self):
         """A `Task` that completes when all work submitted here so far is done: the last one submitted."""

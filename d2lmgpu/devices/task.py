@@ -28,7 +28,7 @@ class Task:
 
     A task without devices is a mere event, which the program completes by `finish`. ``places``: the devices for which a
     GPU's later work waits if this task fails. They are ``devices`` unless they are given, as they are for a mere event.
-    ``errors``: the list of a `FailFastBatch`, to which an error is added, and with which no work begins after an error.
+    ``errors``: a `Batch`'s list, to which an error is added; if there is an error in it, the work does not begin.
     """
 
     def __init__(self, devices=(), function=None, args=(), after=(), places=None, errors=None):

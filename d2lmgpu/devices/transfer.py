@@ -61,16 +61,11 @@ def to_host(x) -> np.ndarray:
 copyreg.pickle(DeviceArray, lambda x: (put, (to_host(x), x.device)))
 
 
-def result_to_host(x):
-    """Like `to_host`, for the result of a finished task that no later work changes: this waits for no later work.
+def result_to_host(raw, device):
+    """Like `to_host`, for a plain array of a finished task that no later work changes: this waits for no later work.
 
     On a GPU it does wait, because a task there is finished when its kernels are launched, before they have run.
     """
-    return raw_result_to_host(x.raw, x.device)
-
-
-def raw_result_to_host(raw, device):
-    """Like `result_to_host`, for a plain array, which does not count towards a memory limit."""
     done = note_transfer(device, HOST, raw.nbytes)
     return timed(done, raw.copy) if device.kind == "cpu" else copy_to_host(DeviceArray(raw, device), done)
 

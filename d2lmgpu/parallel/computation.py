@@ -23,65 +23,58 @@ class Computation:
     ``statistics``: batch norm's running means and variances, on the device, which follow the device's own images or, if
     they are ``aggregated``, the images of all devices: moments are counts, sums and sums of squares, so the sums over
     devices weight every example alike. ``shared``: arrays that are summed over devices together with the gradients.
+    ``scale``: the `LossScale`.
     """
 
     def __init__(self, device, network=LENET, loss=CROSS_ENTROPY, statistics=(), aggregated=False):
         self.device, self.network, self.loss, self.statistics = device, network, loss, statistics
+        self.scale = LossScale(mixed=False)
         moments = device.buffer("moments", 3 * sum(channels(network)), np.float64)
         self.moments, start = [], 0
         for C in channels(network):
             own, start = moments[start : start + 3 * C].reshape(3, C), start + 3 * C
             self.moments.append(own)
         self.shared = [DeviceArray(moments, device)] if aggregated and self.moments else []
+        self.running = list(zip(statistics[::2], statistics[1::2], self.moments, strict=False))
 
     def dtype_of_grads(self, dtype):
         """The dtype of gradients, given that of the parameters."""
         return dtype
 
-    def loss_and_grads(self, X, y, params, grads, batch_size, draws, scale=1):
+    def loss_and_grads(self, X, y, params, grads, batch_size, draws):
         """Write ``grads``; return the loss and the number of right answers. Runs on the device, with plain arrays.
 
-        ``batch_size``: the number of examples on all devices together. ``scale``: a factor for the gradients.
+        ``batch_size``: the number of examples on all devices together.
         """
-        found = sums_and_grads(X, y, params, self.network, grads, self.loss, scale, draws, self.moments)
+        found = sums_and_grads(X, y, params, self.network, grads, self.loss, self.scale.scale, draws, self.moments)
         return found.astype(X.dtype)
 
     def arrays(self):
         """What lasts from step to step besides ``statistics``, for a checkpoint: NumPy arrays."""
-        return []
+        return self.scale.arrays()
 
     def set_arrays(self, arrays):
         """Restore what `arrays` returned."""
+        self.scale.set_arrays(arrays)
 
     def final(self, params, grads):
         """The summed gradients, or None if they cannot be used, and by what they are multiplied. Runs on the device."""
-        running = zip(self.statistics[::2], self.statistics[1::2], strict=True)
-        for (mean, variance), own in zip(running, self.moments if self.statistics else (), strict=True):
+        for mean, variance, own in self.running:
             track_statistics(mean.raw, variance.raw, own)
         return grads, 1
 
 
 class MixedComputation(Computation):
-    """A `Computation` whose products have float16 factors; ``scale``: its `LossScale`."""
+    """A `Computation` whose products have float16 factors."""
 
     def __init__(self, device, network=LENET, *args):
         super().__init__(device, in_half(network), *args)
-        self.scale = LossScale(True)
-
-    def arrays(self):
-        """As in `Computation`."""
-        return self.scale.arrays()
-
-    def set_arrays(self, arrays):
-        """As in `Computation`."""
-        if arrays:
-            self.scale.set_arrays(*arrays)
+        self.scale = LossScale(mixed=True)
 
     def loss_and_grads(self, X, y, params, grads, batch_size, draws):
         """As in `Computation`."""
         with self.scale.quiet():
-            params, scale = half_weights(params), self.scale.scale
-            return super().loss_and_grads(X, y, params, grads, batch_size, draws, scale)
+            return super().loss_and_grads(X, y, half_weights(params), grads, batch_size, draws)
 
     def final(self, params, grads):
         """As in `Computation`."""

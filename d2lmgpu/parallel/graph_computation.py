@@ -109,8 +109,7 @@ class GraphComputation(Computation):
                 array.fill(0)
         self.fetch()
         with self.bookkeeping:
-            running = zip(self.statistics[::2], self.statistics[1::2], strict=True)
-            for (mean, variance), own in zip(running, self.moments if self.statistics else (), strict=True):
+            for mean, variance, own in self.running:
                 run(batch_norm.track(mean.size), own, mean.raw, variance.raw)
 
     def fetch(self):

@@ -52,6 +52,7 @@ class LossScale:
         """The state, as a list of arrays for a checkpoint."""
         return [np.array([self.scale], np.float32), np.array([self.good_steps], np.int32)] if self.mixed else []
 
-    def set_arrays(self, scale, good_steps):
-        """Restore the state from the arrays that `arrays` returned."""
-        self.scale, self.good_steps = float(scale[0]), int(good_steps[0])
+    def set_arrays(self, arrays):
+        """Restore the state from what `arrays` returned; a run in full precision had none."""
+        if self.mixed and arrays:
+            self.scale, self.good_steps = float(arrays[0][0]), int(arrays[1][0])

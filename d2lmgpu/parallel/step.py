@@ -26,7 +26,7 @@ import numpy as np
 
 from ..arguments import check_array, check_examples, check_list
 from ..collectives import add_allreduce
-from ..devices import DeviceArray, FailFastBatch, as_group, parts_of, put, to_host
+from ..devices import Batch, DeviceArray, as_group, parts_of, put, to_host
 from .shards import check_loads, granule_of, put_parts, shard_bounds
 
 
@@ -101,13 +101,13 @@ class Step:
     - ``algorithm``: what sums gradients, as `add_allreduce` takes it; ``flat``: whether all of them are one message
     - ``draws``: those of this process's first example, for dropout
     - ``tell``: a number that all processes of a cluster get to know
-    - ``batch``: by default a new `FailFastBatch`, whose errors it may share with other steps
+    - ``batch``: by default a new `Batch` that fails as a whole; its errors may be those of other steps, too
     """
 
     def __init__(
         self, replicas, X_shards, y_shards, lr, batch_size, devices, algorithm, flat, draws=None, tell=0, batch=None
     ):
-        batch = self.batch = batch or FailFastBatch([])
+        batch = self.batch = batch or Batch(errors=[])
         sums = []
         for replica, X, y in zip(replicas, X_shards, y_shards, strict=True):  # all devices compute at the same time
             sums.append(batch.run(replica.device, replica.loss_and_grads, X, y, batch_size, draws))

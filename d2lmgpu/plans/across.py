@@ -16,27 +16,25 @@ with it give the same bits in all processes.
 """
 
 import functools
-import hashlib
 import time
 
 import numpy as np
 
-from ..cluster import Across, add_gather, agree
+from ..cluster import agree
 from ..cluster.communicator import most_tags
 from ..cluster.exchange import Exchange
 from ..cluster.part import part_of
+from ..cluster.rendezvous import checksum
 from ..cluster.staging import add_staged
-from ..collectives import ALGORITHMS, schedules_of
 from ..devices.records import note_transfer, timed
 from ..devices.task import Task
 from .lower import compiled
 
-GATHER = "recursive_doubling"
-"""The allreduce algorithm that devices use to exchange single numbers."""
-
 
 class AcrossProcesses:
     """The part of an `Execution`, and of its steps, that is needed only on a `Cluster` of several processes.
+
+    Raises ValueError in all processes if their plans or parameters differ.
 
     ``actions``: all the plan's actions in order. ``params``: the initial parameters, which the processes compare.
     ``first_tags``: for each action that needs messages between processes, its number and the first of its tags.
@@ -46,28 +44,20 @@ class AcrossProcesses:
         self.everybody, self.progress = everybody, everybody.progress
         if self.progress.error is not None:
             raise ValueError("a step across processes has failed in this process; restart all processes")
-        self.count, self.first_tags, tags = len(actions) + 2, {}, 0
+        self.first_tags, tags = {}, 0
         for number, action in enumerate(actions):
             if len({everybody.owners[i] for i in action.devices}) > 1:
                 self.first_tags[number] = tags
                 tags += sum(map(len, action.schedule)) or 1
-        self.tags, m = {}, 2 * plan.micro_batches + 1  # tags for the numbers that devices exchange in a step
-        for what, numbers in ("gradients", 1), ("results", m):
-            self.tags[what] = tags
-            tags += sum(map(len, ALGORITHMS[GATHER](len(everybody), numbers * len(everybody))))
         if tags > most_tags(self.progress.comm):
             raise ValueError(
                 f"the plan has {tags:,} messages between processes, but this MPI allows no more than "
                 f"{most_tags(self.progress.comm):,}; use fewer micro-batches"
             )
         written = plan._replace(network=None)  # functions in the network would show their addresses
-        self._to_compare = {"the plan's checksum": _checksum(written), "the parameters'": _checksum(*params)}
-
-    def compare(self):
-        """Before the first step, raise ValueError in all processes if their plans or parameters differ."""
-        if self._to_compare and self.everybody.world is not None:
-            agree(self.everybody.world, self._to_compare, self.everybody.patience, "the first step of a plan")
-        self._to_compare = None
+        here = {"the plan's checksum": checksum(written), "the parameters'": checksum(*params)}
+        if everybody.world is not None:
+            agree(everybody.world, here, everybody.patience, "the beginning of a plan")
 
     # In a step:
 
@@ -77,42 +67,28 @@ class AcrossProcesses:
         record, done = note_transfer(self.everybody[source], self.everybody[i], step.bytes_of(action)), Task()
         if source in step.execution.store:
             store = step.execution.store[source]
-            step.received.setdefault((action.value, source), []).append((done, (tag, i)))
+            step.received.setdefault((action.value, source), []).append((done, i))
             step.chain(store, self._begin, step, done, self._send, store, action, tag, record)
             return
-        store, landing = step.execution.store[i], []  # the host array for a GPU's message
-        step.chain(store, self._begin, step, done, self._receive, store, action, tag, record, landing)
-        self.note_wait(step, number, action, done, tag, source, "send")
+        store, landing = step.execution.store[i], []
+        step.chain(store, self._begin, step, done, self._receive, store, action, tag, landing)
+        self.note_wait(step, action, done, source, "send")
         step.batch.wait(store.device, done)
-        if store.device.kind == "gpu":
-            step.chain(store, step.do, _land, store, action.value, landing)
+        step.chain(store, step.do, self._land, store, action, done, landing, record)
 
-    def note_wait(self, step, number, action, done, tag, other, what):
+    def note_wait(self, step, action, done, other, what):
         """Note that the action's device waits for a message, to be ``done``: ``other`` should "send" or "take" it."""
-        store, order = step.execution.store[action.devices[0]], (self._order(step, number), tag)
-        step.chain(
-            store, self.progress.await_event, done, functools.partial(self._missing, step, action, other, what), order
-        )
+        missing = functools.partial(self._missing, step, action, other, what)
+        step.chain(step.execution.store[action.devices[0]], self.progress.await_event, done, missing)
 
     def add_exchange(self, step, number, action, queues, arrays, size, dtype, first, unit):
         """Add a collective; ``queues``, ``arrays``: those of this process; ``first``, ``unit``: as for `compiled`."""
         everybody = self.everybody
         owners, places = zip(*((everybody.owners[i], everybody.places[i]) for i in action.devices), strict=True)
         part = part_of(owners, everybody.rank, compiled, action.schedule, len(owners), False, first, unit)
-        messages = self.progress, self._order(step, number), self.first_tags[number]
+        messages = self.progress, self.first_tags[number]
         exchange = Exchange(functools.partial(_where, step, action), part, places, queues, dtype, *messages)
         add_staged(step.batch, queues, arrays, size, dtype, exchange.run, step.do)
-
-    def add_gather(self, step, what, m, makers):
-        """Like `cluster.add_gather`, at the end of a step or after its gradients; ``what``: a key of `tags`."""
-        order = (step.number + 1) * self.count - (2 if what == "gradients" else 1)
-        messages = self.progress, order, self.tags[what]
-        across = Across(self.everybody, what, schedules_of(GATHER), messages, step.do)
-        return add_gather(step.batch, self.everybody, m, makers, across)
-
-    def _order(self, step, number):
-        """The number of an action, counted over all steps."""
-        return step.number * self.count + number
 
     def _missing(self, step, action, other, what):
         """In words, what an action's device waits for; and the rank for which it waits. For example:
@@ -125,46 +101,41 @@ class AcrossProcesses:
 
     # On devices:
 
-    def _begin(self, step, event, begin, *arguments):
-        """Begin a request; its ``event`` happens even after an error."""
-        if step.execution.error is None:
-            self.progress.run(begin(*arguments), event, step.fail)
-        else:
-            event.finish(None)
+    def _begin(self, step, done, begin, *arguments):
+        """Begin a message; the event ``done`` happens even after an error."""
+        try:
+            step.do(lambda: self.progress.follow(begin(*arguments), done))
+        finally:
+            if step.execution.error is not None:
+                done.finish(None, step.execution.error)
 
     def _send(self, store, action, tag, record):
         value = store.exchanged(action.value)
         host = value if store.device.kind == "cpu" else value.get()
         rank = self.everybody.owners[action.devices[0]]
-        yield timed(record, self.progress.comm.Isend, host.view(np.uint8), rank, tag)
+        return timed(record, self.progress.comm.Isend, host.view(np.uint8), rank, tag)
 
-    def _receive(self, store, action, tag, record, landing):
-        rank, begin = self.everybody.owners[action.devices[1]], time.perf_counter()
+    def _receive(self, store, action, tag, landing):
         host = flat = store.expect(action.value)
         if store.device.kind == "gpu":
             host = np.empty(flat.size, flat.dtype)
-            landing.append(host)
-        yield self.progress.comm.Irecv(host.view(np.uint8), rank, tag)
-        self.progress.heard[rank] = time.monotonic()
+        landing.extend((time.perf_counter(), host))
+        return self.progress.comm.Irecv(host.view(np.uint8), self.everybody.owners[action.devices[1]], tag)
+
+    def _land(self, store, action, done, landing, record):
+        """Note that a message has arrived, and copy it to a GPU. Raises the error with which it was given up."""
+        if done.error:
+            raise done.error
+        begin, host = landing
+        self.progress.heard[self.everybody.owners[action.devices[1]]] = time.monotonic()
         if record is not None:
             record.seconds = time.perf_counter() - begin
+        if store.device.kind == "gpu":
+            store.exchanged(action.value).set(host)
+            store.device.finish()  # the host's array is gone as soon as the task is done
 
 
 def _where(step, action, number=0):
     """In words, where in the plan the device ``number`` of an action is."""
     where = f"device {action.devices[number]}, step {action.step} ({action})"
     return f"training step {step.number + 1} of plan {step.execution.plan.name}, {where}"
-
-
-def _land(store, key, landing):
-    """Copy a message from the host to a GPU; runs on the device."""
-    store.exchanged(key).set(landing[0])
-    store.device.finish()  # the host's array is gone as soon as the task is done
-
-
-def _checksum(*what):
-    """A checksum of arrays or plans that is the same in every process."""
-    digest = hashlib.sha256()
-    for item in what:
-        digest.update(np.ascontiguousarray(item) if isinstance(item, np.ndarray) else repr(item).encode())
-    return digest.hexdigest()[:16]

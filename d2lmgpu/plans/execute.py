@@ -144,8 +144,6 @@ class Execution:
         if self.has_failed:
             raise ValueError("a step of this execution has failed; create a new execution")
         self._raise_error()  # if a step that is still running has failed
-        if self.across is not None:
-            self.across.compare()
         step = Step(self, minibatch, plain(lr), tell)
         self.begun += 1
         step.batch.commit()

@@ -15,7 +15,7 @@ from ..collectives import add_allreduce, find_algorithm
 from ..collectives.execute import add_exchange, needs_staging
 from ..devices import DeviceArray
 from ..devices.records import note_transfer
-from ..devices.transfer import raw_result_to_host
+from ..devices.transfer import result_to_host
 from .chains import Chains
 from .compute import agree, do, finite
 from .lower import compiled
@@ -67,7 +67,7 @@ class Step:
         """
         if self.told is not None:
             return rows_of(self.told, self.execution.everybody).tolist()
-        return [self._row(i, raw_result_to_host) for i in self.minibatch]
+        return [self._row(i, result_to_host) for i in self.minibatch]
 
     def _row(self, i, to_host):
         """A device's row; ``to_host(array, device)`` copies the device's sums to the host."""
@@ -81,17 +81,14 @@ class Step:
     def _tell_others(self):
         """Let all processes know the rows of all devices: losses are known, and nothing has been updated."""
         makers = [functools.partial(self._row, i, to_host) for i in self.minibatch]
-        self.told = self.across.add_gather(self, "results", 2 * len(self.examples) + 1, makers)
+        self.told = add_gather(self.batch, self.execution.everybody, 2 * len(self.examples) + 1, makers, self.do)
 
     def _agree(self):
         """In mixed precision, find out whether all gradients are finite."""
         self._await_exchanges()
         stores, execution = self.execution.stores, self.execution
         makers = [functools.partial(self._finite, store) for store in stores]
-        if self.across is None:
-            gathered = add_gather(self.batch, execution.everybody, 1, makers)
-        else:
-            gathered = self.across.add_gather(self, "gradients", 1, makers)
+        gathered = add_gather(self.batch, execution.everybody, 1, makers, self.do)
         for store, rows in zip(stores, gathered, strict=True):
             self.chain(store, self.do, agree, store, rows)
 
@@ -108,7 +105,7 @@ class Step:
             self._add_receive(number, action)
         else:
             if action.what == "free":
-                self._await_receipt(number, action)
+                self._await_receipt(action)
             i, more = action.devices[0], (self.lr, sum(self.examples)) if action.what == "update" else ()
             if self.overlap:
                 self.overlap.submit(i, self.execution.store[i], action, more)
@@ -129,12 +126,12 @@ class Step:
         copied = self.batch.submit(store.device, self.do, store.arrive, action.value, source, record)
         self.received.setdefault((action.value, action.devices[1]), []).append((copied, None))
 
-    def _await_receipt(self, number, action):
+    def _await_receipt(self, action):
         """Wait until a value that was sent has been received, before it is freed."""
         (i,) = action.devices
-        for copied, message in self.received.pop((action.value, i), ()):
-            if message:
-                self.across.note_wait(self, number, action, copied, *message, "take")
+        for copied, taker in self.received.pop((action.value, i), ()):
+            if taker is not None:
+                self.across.note_wait(self, action, copied, taker, "take")
             self.batch.wait(self.execution.store[i].device, copied)
 
     def _add_collective(self, number, action):

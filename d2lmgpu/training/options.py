@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from ..arguments import check_flag, check_list, check_path, check_whole, shown
+from ..arguments import MOST_DEVICES, check_flag, check_list, check_path, check_whole, shown
 from ..cluster import Cluster, as_cluster
-from ..devices import MOST_DEVICES, choose_devices
+from ..devices import choose_devices
 from ..devices.choose import are_asked_for, kinds_of
 from ..monitor import Callback
 from ..output import check_writable, same_file

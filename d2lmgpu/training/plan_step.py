@@ -6,6 +6,7 @@ from ..collectives import LIBRARIES
 from ..collectives.library import check_cards
 from ..data import epoch_size
 from ..layers import Draws
+from ..monitor import Stop
 from ..networks import find_loss
 from ..networks.checks import is_random
 from ..networks.losses import as_targets
@@ -19,7 +20,7 @@ from .plan_accuracy import SplitTestSet
 from .resume import START
 from .runner import AHEAD, StepsAhead
 from .splits import check_memory, limits_of, plan_of
-from .together import check_copies, make_stop
+from .together import check_copies
 
 
 class PlanStep(StepsAhead):
@@ -30,7 +31,7 @@ class PlanStep(StepsAhead):
 
     def __init__(self, X, y, params, devices, network, settings):
         self.y = as_targets(np.asarray(y), params[0].dtype)
-        self.stop, self.settings, self.devices = make_stop(devices), settings, devices.mine
+        self.stop, self.settings, self.devices = Stop(devices), settings, devices.mine
         self.plan, self.random = plan_of(settings, len(devices), network, devices), is_random(network)
         self.is_data = settings.split in (None, "data")  # then each device has all parameters
         batch_size, loss = min(settings.batch_size, len(X)), find_loss(settings.loss)
@@ -105,8 +106,7 @@ class PlanStep(StepsAhead):
         execution.set_statistics([arrays.get(f"statistics of {i}", others) for i in numbers])
         for store in execution.stores:
             store.steps = steps
-            if arrays.get("scaling"):
-                store.precision.set_arrays(*arrays["scaling"])
+            store.precision.set_arrays(arrays.get("scaling"))
 
     def make_test_set(self, X, y, metrics):
         """As in `Runner`."""

@@ -129,4 +129,4 @@ class StepsAhead:
             done, before, correct = self.known
             self.known = done + 1, before + loss, correct + right
             if told:
-                self.stop.agree()
+                self.stop.agreed = True

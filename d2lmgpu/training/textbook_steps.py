@@ -5,7 +5,8 @@ import numpy as np
 from ..cluster import gather
 from ..collectives import find_algorithm
 from ..data import epoch_size
-from ..devices import FailFastBatch, put, to_host
+from ..devices import Batch, put, to_host
+from ..monitor import Stop
 from ..networks import find_loss, init_statistics
 from ..networks.checks import is_random
 from ..networks.losses import as_targets
@@ -18,7 +19,7 @@ from .plan_accuracy import SplitTestSet
 from .resume import START
 from .runner import AHEAD, StepsAhead
 from .splits import check_memory, limits_of, plan_of
-from .together import check_copies, make_stop
+from .together import check_copies
 
 
 class TextbookSteps(StepsAhead):
@@ -35,7 +36,7 @@ class TextbookSteps(StepsAhead):
         self.y = as_targets(np.asarray(y), params[0].dtype)
         self.everybody, self.network, self.settings = everybody, network, settings
         self.devices, self.errors, self.under_way = everybody.mine, [], []
-        self.stop, self.loss = make_stop(everybody), find_loss(settings.loss)
+        self.stop, self.loss = Stop(everybody), find_loss(settings.loss)
         self.algorithm = find_algorithm(everybody.across(settings.algorithm))
         self.limited = any(limits_of(everybody))  # memory for one minibatch at a time, and not for the test set
         if self.limited:
@@ -65,7 +66,7 @@ class TextbookSteps(StepsAhead):
         """As in `Runner`: submit one step, and wait while too many are under way."""
         n, settings = self.queue.size, self.settings
         draws = self.queue.draws if is_random(self.network) else None
-        how = {"draws": draws, "tell": self.stop.wanted, "batch": FailFastBatch(self.errors)}
+        how = {"draws": draws, "tell": self.stop.wanted, "batch": Batch(self.errors)}
         shards, lr = self._shards(), self.rates[self.number]
         self.under_way.append(Step(self.replicas, *shards, lr, n, self.everybody, self.algorithm, settings.flat, **how))
         self.number += 1

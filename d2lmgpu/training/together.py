@@ -1,4 +1,4 @@
-"""What processes that train one network together share besides gradients: when to stop, and what they report.
+"""What processes that train one network together share besides gradients: their settings, and what they report.
 
 This module also contains the replica check: are the parameters on all devices still the same? Every ``check_every``
 steps, their checksums are compared. All devices do the same updates with the same sums of gradients, so their copies
@@ -12,7 +12,6 @@ from dataclasses import fields
 from ..cluster import agree, gather
 from ..cluster.rendezvous import usual_of
 from ..devices import to_host
-from ..monitor import Stop
 from ..words import listed
 from .history import sha256
 
@@ -34,31 +33,6 @@ def compare(everybody, settings, options, test_set, params, checksum, position):
     what["the checksum of the training set"] = checksum and checksum[:16]
     what["the checksum of the initial parameters"] = sha256(params)[:16]
     agree(everybody.world, what, everybody.patience, "the comparison of what they train")
-
-
-class SharedStop(Stop):
-    """A `Stop` for the processes of a `Cluster`: all of them stop after the same step.
-
-    ``wanted``: whether this process wants to stop. With each step, its `Runner` tells the other processes.
-    """
-
-    requested = False
-
-    def __init__(self, everybody):
-        self.everybody = everybody
-
-    def agree(self):
-        """Note that a process wants to stop, and that all processes know this by now."""
-        self.requested = True
-
-    def settle(self):
-        """Between two steps, ask all processes whether they want to stop."""
-        self.requested = bool(gather(self.everybody, [[self.wanted]] * len(self.everybody.mine)).any())
-
-
-def make_stop(everybody):
-    """The `Stop` of a run on a `Cluster`."""
-    return Stop() if everybody.size == 1 else SharedStop(everybody)
 
 
 def share_times(everybody, history):

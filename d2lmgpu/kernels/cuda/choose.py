@@ -1,4 +1,4 @@
-"""Choose which of the possible kernels computes what: this is the only place where that is decided.
+"""Choose which of the possible kernels computes a convolution.
 
 The rule, from counts of instructions and predictions for an H100:
 
@@ -7,7 +7,8 @@ The rule, from counts of instructions and predictions for an H100:
   mixed precision, they multiply numbers that were rounded to float16 before. Kernels on tensor cores were predicted to
   be slower at 1, 2 and 4 times LeNet's width. The exception was LeNet's second convolution forward in float16: 12%
   faster at twice the width, equally fast at four times. That was not worth the extra kernels.
-- A dense layer is computed on tensor cores if the precision has factors with fewer bits, otherwise in float32.
+- A dense layer is computed on tensor cores if the precision has factors with fewer bits, otherwise in float32: for it
+  there is nothing to choose here (dense.py).
 
 In mixed precision (networks/mixed.py), factors are rounded where they are written: a convolution rounds its dx, and
 also its y if that is ``multiplied`` next by another convolution; a dense layer rounds its dx. Weights, and what a dense
@@ -17,7 +18,6 @@ layer multiplies, are rounded as they are read.
 from typing import NamedTuple
 
 from . import convolution as plain, winograd
-from .dense import dense as dense_launches
 from .launch import Launch, rounding
 
 
@@ -54,9 +54,3 @@ def convolution(kind, conv, N, input_grad, multiplied, multiprocessors):
         weights and rounding(weights, out=False, weight=mixed),
         transposed=back is not None,
     )
-
-
-def dense(kind, D, O, N, relu):
-    """The `DenseLaunches` for N examples. ``kind`` is a value of `stages.PRECISIONS`."""
-    launches = dense_launches(D, O, N, relu, kind)
-    return launches._replace(input_grad=rounding(launches.input_grad, out=kind == "float16"))

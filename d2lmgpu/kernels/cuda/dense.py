@@ -74,12 +74,14 @@ def _tiles(rows, columns, factors, tiles):
 
 
 class Dense:
-    """x (N, D) → y (N, O), with ReLU if ``relu``."""
+    """x (N, D) → y (N, O), with ReLU if ``relu``. ``kind`` is a value of `stages.PRECISIONS`."""
 
     beside = contextlib.nullcontext()
 
-    def __init__(self, x, outputs, relu, input_grad, launches):
-        self.x, self.N, self.relu, self.launches = x, np.int32(len(x)), relu, launches
+    def __init__(self, x, outputs, relu, input_grad, kind):
+        launches = dense(x.shape[1], outputs, len(x), relu, kind)
+        self.x, self.N, self.relu = x, np.int32(len(x)), relu
+        self.launches = launches._replace(input_grad=rounding(launches.input_grad, out=kind is not None))
         self.y = empty((len(x), outputs))
         self.dx = empty(x.shape) if input_grad else None
 

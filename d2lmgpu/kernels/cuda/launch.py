@@ -175,14 +175,13 @@ def sgd(n):
     return streaming("sgd.cu", "sgd", n)
 
 
-def momentum(n):
-    """Arguments: param, grad, velocity, rates, sizes, step, scale, overflow, n."""
-    return streaming("optimizers.cu", "momentum", n)
+def optimizer(name, n):
+    """The kernel "momentum" or "adam".
 
-
-def adam(n):
-    """Arguments: param, grad, mean, square, rates, sizes, step, scale, overflow, taken, n."""
-    return streaming("optimizers.cu", "adam", n)
+    Arguments of momentum: param, grad, velocity, rates, sizes, step, scale, overflow, n; of adam: param, grad, mean,
+    square, rates, sizes, step, scale, overflow, taken, n.
+    """
+    return streaming("optimizers.cu", name, n)
 
 
 def count_step():
@@ -210,4 +209,4 @@ def optimize(name, params, grads, state, rates, sizes, step, scale, overflow, ta
         run(how, params, grads, rates, step, scale, overflow, np.int32(n))
         return
     numbers = [rates, sizes, step, scale, overflow] + [taken] * (name == "adam")
-    run({"momentum": momentum, "adam": adam}[name](n), params, grads, *state, *numbers, np.int32(n))
+    run(optimizer(name, n), params, grads, *state, *numbers, np.int32(n))

@@ -184,8 +184,7 @@ def make_stages(layers, x, shapes, input_grad, kind, count):
         return [Flatten(x)], 1
     (S, pool, rectified), fused = relu_and_pool(rest, LARGEST_SQUARE)
     if function is dense:
-        D, O = first.shapes[0]
-        return [Dense(x, O, rectified, input_grad, choose.dense(kind, D, O, len(x), rectified))], 1 + rectified
+        return [Dense(x, first.shapes[0][1], rectified, input_grad, kind)], 1 + rectified
     if function in (conv2d, batch_norm):
         what, half = (S, pool == "max", rectified), rounds_output(kind, rest[fused:])
         if function is batch_norm:
