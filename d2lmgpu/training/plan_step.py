@@ -5,6 +5,7 @@ import numpy as np
 from ..collectives import LIBRARIES
 from ..collectives.library import check_cards
 from ..data import epoch_size
+from ..language.sizes import examples_of
 from ..layers import Draws
 from ..networks import find_loss
 from ..networks.checks import is_random
@@ -13,6 +14,7 @@ from ..optimizers import make_optimizer
 from ..parallel import MinibatchQueue
 from ..parallel.shards import shard_bounds
 from ..plans import Execution
+from ..plans.store import Minibatch
 from ..plans.whole import give_back, whole_state
 from .accuracy import TestSet
 from .plan_accuracy import SplitTestSet
@@ -43,7 +45,7 @@ class PlanStep(StepsAhead):
         self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
         self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
         self.ahead = 0 if self.limited or not settings.prefetch else AHEAD if self.on_gpu else 1
-        options = {name: getattr(settings, name) for name in ("preprocess", "drop_last", "seed")}
+        options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed")}
         self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, **options)
 
     def _library(self, devices):
@@ -63,13 +65,24 @@ class PlanStep(StepsAhead):
 
     def launch(self, most):
         """As in `Runner`: submit one step, and wait while too many are under way."""
-        draws = Draws(self.settings.seed, self.epoch, self.number) if self.random else None
-        X, y = self.queue.next_whole()
-        how = self.rates[self.number], draws, self._examples(len(y)), self.stop.wanted
-        self.under_way.append(self.execution.submit(X, y, *how))
+        n, draws = self.queue.size, Draws(self.settings.seed, self.epoch, self.number) if self.random else None
+        self.under_way.append(self._submit(n, self.rates[self.number], draws))
         self.number += 1
         self._wait(self.ahead)
-        return [len(y)]
+        return [n]
+
+    def _submit(self, n, lr, draws):
+        """Submit a step with the next minibatch, of n examples: the queue's shards, if each device has its own part."""
+        sizes = self._examples(n)
+        if not self.is_data or self.limited:  # with limited memory there is no room for the queue's two minibatches
+            return self.execution.submit(*self.queue.next_whole(), lr, draws, sizes, self.stop.wanted)
+        placed, each = {}, self.settings.micro_batches
+        for i, X, y in zip(self.execution.store, *self.queue.next(), strict=True):
+            placed[i], first = Minibatch(sizes, draws), i * each
+            for m in range(each):
+                part = slice(*examples_of(sizes[first : first + each], each, m))
+                placed[i].X[first + m], placed[i].y[first + m] = X.raw[part], y.raw[part]
+        return self.execution.submit_placed(placed, lr, self.stop.wanted)
 
     def finish(self, step):
         """As in `StepsAhead`."""
