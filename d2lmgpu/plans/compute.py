@@ -34,16 +34,11 @@ def begin(store, minibatch):
 
 def end(store):
     """End a step: move the running statistics, and forget all data that belong only to the step."""
-    for mean, variance, moments in running_statistics(store):
-        track_statistics(mean, variance, moments)
+    for s, running in store.running.items():
+        for mean, variance, moments in zip(running[::2], running[1::2], store.moments[s], strict=True):
+            track_statistics(mean, variance, moments)
     store.forget()
     store.steps += store.accepted
-
-
-def running_statistics(store):
-    """The running mean and variance of each batch norm layer, and the moments of the step's micro-batches."""
-    for s, running in store.running.items():
-        yield from zip(running[::2], running[1::2], store.moments[s], strict=True)
 
 
 # With kernels, forward of several stages and immediately back, for some of the examples at a time:
@@ -55,34 +50,22 @@ def there_and_back(store, action, final=()):
     ``final``: one event for each stage, triggered when the stage's gradients are final; or no events.
     """
     s, m = action.stage, action.micro_batch
-
-    def in_parts(x, params, layers, grads, **how):
-        return store.kernels.in_parts(
-            x, store.minibatch.y[m], params, layers, grads, scale=store.precision.scale, **how
-        )
-
-    moments = [store.new_moments(i) for i in range(s, len(store.layers))]
-    store.minibatch.sums[m] = compute_run(store, action, final, moments, in_parts).astype(store.dtype)
-
-
-def compute_run(store, action, final, moments, compute):
-    """Let ``compute`` do a run, and return its result; ``moments``: those of each of the stages."""
-    s, m = action.stage, action.micro_batch
-    stages, x = range(s, len(store.layers)), store.x(s, m)
+    stages, x, y = range(s, len(store.layers)), store.x(s, m), store.minibatch.y[m]
     params = [param for i in stages for param in contiguous_params(store, i)]
     layers = with_shapes(sum((store.layers[i] for i in stages), ()), params)
     grads, more = places_for(store, store.runs[s, m])
+    moments = [store.new_moments(i) for i in stages]
     dx = None
     if s:
         dx = store.values["dy", s - 1, m] = store.new((*x.shape[1:], len(x)))
         dx = array_module(dx).moveaxis(dx, -1, 0)
-    ready = _teller(store, stages, final) if final and not more else None
-    how = {"ready": ready, "moments": sum(moments, []), "draws": store.draws(s, m), "dx": dx}
-    found = compute(x, params, layers, grads, loss=store.loss.for_kernels(store.minibatch.y[m]), **how)
+    how = {"scale": store.precision.scale, "draws": store.draws(s, m), "loss": store.loss.for_kernels(y), "dx": dx}
+    how["ready"] = _teller(store, stages, final) if final and not more else None
+    found = store.kernels.in_parts(x, y, params, layers, grads, moments=sum(moments, []), **how)
     for i, own in zip(stages, moments, strict=True):
         _add_moments(store, i, own)
     add(more)
-    return found
+    store.minibatch.sums[m] = found.astype(store.dtype)
 
 
 def _teller(store, stages, final):
@@ -187,14 +170,14 @@ def forward_as_written(store, action):
 
 def backward_as_written(store, action):
     """B."""
-    dx, grads = _back(store, action, plain.backward)
+    dx, grads = _back(store, action)
     _add_grads(store, action, grads)
     _hand_back(store, action, dx)
 
 
 def inputs_as_written(store, action):
     """I: what W needs later is kept as delta."""
-    dx, delta = _back(store, action, plain.backward_inputs)
+    dx, delta = _back(store, action, weight_grad=False)
     store.set("delta", action.stage, action.micro_batch, delta)
     _hand_back(store, action, dx)
 
@@ -206,14 +189,14 @@ def weights_as_written(store, action):
     _add_grads(store, action, plain.backward_weights(store.layers[s], delta, cache[: len(store.layers[s])]))
 
 
-def _back(store, action, backward):
-    """Go back through the layers → dx, or None before the first stage, and what ``backward`` returns besides."""
+def _back(store, action, weight_grad=True):
+    """Go back through the layers → dx, or None before the first stage, and the list that `plain.backward` returns."""
     s, m = action.stage, action.micro_batch
     layers, cache, dy = store.layers[s], store.values["cache", s, m], store.dy(s, m)
     if dy is None:
         dy = plain.loss_backward(cache[-1], store.loss, store.precision.scale)
     caches = plain.with_weights(layers, cache[: len(layers)], store.params(s))
-    dx, found = backward(layers, dy, caches, input_grad=s > 0)
+    dx, found = plain.backward(layers, dy, caches, s > 0, weight_grad)
     return images_last(dx) if s else None, found
 
 
