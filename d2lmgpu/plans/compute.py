@@ -10,6 +10,7 @@ import numpy as np
 
 from ..devices import array_module, parts_of
 from ..kernels.stages import check_grads, images_last, with_shapes
+from ..language.plan import COMPUTES
 from ..language.ways import EMPTY, INNER, KEPT, SCRATCH, WRITTEN
 from ..layers import track_statistics
 from ..networks import plain
@@ -228,42 +229,22 @@ def _add_moments(store, s, moments):
     add(zip(store.moments.get(s, ()), moments, strict=True))
 
 
-# Without examples or units, there is nothing to compute, but others expect arrays:
+# Without examples or units:
 
 
-def forward_of_nothing(store, action):
-    """F: a loss of 0, or a y that is empty or zero."""
-    s, m = action.stage, action.micro_batch
-    if store.is_last(s):
+def of_nothing(store, action):
+    """Compute nothing, but make what others expect: gradients, a loss of 0, and a y or dy that is empty or zero."""
+    what, s, m = action[:3]
+    if what in "BW":
+        store.flat_of(action.target)  # to which nothing is added
+    if what == "F" and store.is_last(s):
         store.minibatch.sums[m] = array_module(store.flat).zeros(2, store.dtype)
-    else:
-        _make_nothing(store, "y", s, m)
-
-
-def inputs_of_nothing(store, action):
-    """I: a dx that is empty or zero."""
-    s, m = action.stage, action.micro_batch
-    if s:
-        _make_nothing(store, "dy", s - 1, m)
-
-
-def weights_of_nothing(store, action):
-    """W: gradients, to which nothing is added."""
-    store.flat_of(action.target)
-
-
-def backward_of_nothing(store, action):
-    """B."""
-    weights_of_nothing(store, action)
-    inputs_of_nothing(store, action)
-
-
-def _make_nothing(store, name, s, m):
-    """Make zeros for a y or dy of stage s: a dy with all units, a y without any if there are examples."""
-    examples = store.minibatch.examples[m]
-    width = store.widths[s] if name == "dy" or not examples else 0
-    store.values[name, s, m] = store.new((width, *store.images[s], examples))
-    store.values[name, s, m].fill(0)
+    elif what == "F" or (what in "BI" and s):
+        name, s = ("y", s) if what == "F" else ("dy", s - 1)
+        examples = store.minibatch.examples[m]
+        width = store.widths[s] if name == "dy" or not examples else 0
+        store.values[name, s, m] = store.new((width, *store.images[s], examples))
+        store.values[name, s, m].fill(0)
 
 
 # All other actions:
@@ -323,10 +304,7 @@ FUNCTIONS = {
     ("B", WRITTEN): backward_as_written,
     ("I", WRITTEN): inputs_as_written,
     ("W", WRITTEN): weights_as_written,
-    ("F", EMPTY): forward_of_nothing,
-    ("B", EMPTY): backward_of_nothing,
-    ("I", EMPTY): inputs_of_nothing,
-    ("W", EMPTY): weights_of_nothing,
+    **{(what, EMPTY): of_nothing for what in COMPUTES},
     ("update", None): update,
     ("keep", None): keep,
     ("free", None): free,
