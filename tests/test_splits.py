@@ -417,10 +417,17 @@ def test_every_plan_can_be_chosen():
     assert splits_for(4) == [*SPLITS, "data=2,layers=2"] and splits_for(1) == [*SPLITS]
 
 
-@pytest.mark.parametrize("split", [None, "data"])
-def test_a_library_that_cannot_sum_here(data, split):
+def test_a_library_that_cannot_sum_here(data):
     with pytest.raises(d2l.DeviceError, match="'nccl' needs at least two GPUs, not .cpu.0., cpu.1.."):
-        quick(cpus(2), data, split=split, algorithm="nccl", network=SMALL)
+        quick(cpus(2), data, algorithm="nccl", network=SMALL)
+
+
+@pytest.mark.parametrize("algorithm", ["nccl", "mpi"])
+@pytest.mark.parametrize("settings", [{"split": "data"}, {"split": "zero2"}, {"overlap": True}])
+def test_a_library_sums_only_without_a_plan(data, algorithm, settings):
+    said = f"allreduce is '{algorithm}', which cannot be combined with a split or overlap; leave one out"
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        quick(cpus(2), data, algorithm=algorithm, network=SMALL, **settings)
 
 
 def test_a_sweep_over_splits(data):

@@ -31,6 +31,9 @@ SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
 USUAL_PIPELINE = "1f1b"
 EXAMPLE = "data=2,layers=2"
 
+WITHOUT_SCHEDULE = ("mpi", *LIBRARIES)
+"""Allreduces that only training without a plan can use: a library does all of their work."""
+
 WITHOUT_A_SPLIT = {"sums": "float", "batch_statistics": "local", "check_every": 0, "flat": True}
 """The settings that must have these values with a split."""
 
@@ -58,6 +61,10 @@ def check_together(settings):
         _check_beside(settings, "aggregated statistics", {"overlap": False})
     if settings.overlap:
         _check_beside(settings, "overlap", {"flat": True})
+    if (settings.overlap or split is not None) and settings.algorithm in WITHOUT_SCHEDULE:
+        raise ValueError(
+            f"allreduce is {settings.algorithm!r}, which cannot be combined with a split or overlap; leave one out"
+        )
     if split is None:
         _check_beside(settings, "training without a split", {"pipeline": None, "micro_batches": 1})
         return
@@ -122,7 +129,7 @@ def plan_of(settings, k, network, everybody=None):
     k = check_whole("k, the number of devices,", k, most=MOST_DEVICES)
     check_number_of_devices(settings.split, k)
     mixed, algorithm = settings.precision == "mixed", settings.algorithm
-    if algorithm in ("mpi", *LIBRARIES):  # the engine handles these
+    if algorithm in WITHOUT_SCHEDULE:  # without a split, a plan says how much memory a step needs
         algorithm = "ring"
     elif everybody is not None and algorithm == "hierarchical":
         algorithm = everybody.schedules(algorithm)
