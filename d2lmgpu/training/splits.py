@@ -19,7 +19,7 @@ import numpy as np
 from .. import words
 from ..arguments import check_name, check_whole, shown
 from ..cluster import gather
-from ..collectives import ALGORITHMS, LIBRARIES
+from ..collectives import LIBRARIES
 from ..devices import DeviceMemoryError
 from ..language.plan import Compute, Plan
 from ..layers.functions import function_of
@@ -95,13 +95,8 @@ def _check_choice(split, pipeline, algorithm):
     """Raise ValueError for a pipeline without a split over layers, and for an allreduce that the split cannot use."""
     if pipeline is not None and "layers" not in (split, *_factors(split)):
         raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers, and not for split {split!r}")
-    if split == "data":
-        return
-    allreduces = [name for name in ALGORITHMS if name != "none"]
-    if not isinstance(algorithm, str) or algorithm not in allreduces:
-        raise ValueError(f"allreduce is {shown(algorithm)}; with this split it is one of {', '.join(allreduces)}")
-    if algorithm != "ring" and "data" not in _factors(split):
-        raise ValueError(f"allreduce is {algorithm!r}, but split {split!r} has its own collectives; leave it out")
+    if algorithm != "ring" and "data" not in (split, *_factors(split)):
+        raise ValueError(f"allreduce is {shown(algorithm)}, but split {split!r} has its own collectives; leave it out")
 
 
 def check_number_of_devices(split, k):
