@@ -10,7 +10,6 @@ from .accuracy import TestSet
 from .plan_accuracy import SplitTestSet
 from .runner import StepsAhead
 from .splits import check_memory, plan_of
-from .together import check_copies
 
 
 class PlanStep(StepsAhead):
@@ -86,10 +85,6 @@ class PlanStep(StepsAhead):
         if self.limited or not self.is_data:
             return SplitTestSet(X, y, self.plan, self.everybody, settings.batch_size, *about)
         return TestSet(X, y, self.everybody, self.plan.network, *about)
-
-    def check_copies(self, epoch, step):
-        """As in `Runner`."""
-        check_copies(self.copies(), self.everybody, False, epoch, step)
 
     def _examples(self, n):
         """How many of n examples each micro-batch has: equal parts of a device's share; None means equal parts of n."""

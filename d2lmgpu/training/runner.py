@@ -22,7 +22,7 @@ from .accuracy import TestSet
 from .resume import START
 from .settings import Settings
 from .splits import limits_of
-from .together import make_stop
+from .together import check_copies, make_stop
 
 AHEAD = 8
 """How many steps may be under way at once if a device is a GPU."""
@@ -149,6 +149,10 @@ class StepsAhead:
         done, loss, correct = self.known
         n = min(done * self.settings.batch_size, len(self.y))
         return (loss / n, correct / n) if n else (None, None)
+
+    def check_copies(self, epoch, step):
+        """As in `Runner`."""
+        check_copies(self.copies(), self.everybody, self.settings.batch_statistics != "local", epoch, step)
 
     def close(self):
         """As in `Runner`: each device does its steps' work in its own queue."""

@@ -14,7 +14,6 @@ from .accuracy import TestSet
 from .plan_accuracy import SplitTestSet
 from .runner import StepsAhead
 from .splits import check_memory, plan_of
-from .together import check_copies
 
 
 class TextbookSteps(StepsAhead):
@@ -105,10 +104,6 @@ class TextbookSteps(StepsAhead):
     def _plan(self):
         """Plan "data": what `Step` does, as a plan, which says how much memory a step needs."""
         return plan_of(self.settings, len(self.everybody), self.network, self.everybody)
-
-    def check_copies(self, epoch, step):
-        """As in `Runner`."""
-        check_copies(self.copies(), self.everybody, self.settings.batch_statistics != "local", epoch, step)
 
 
 def _set(arrays, values):
