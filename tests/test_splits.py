@@ -433,7 +433,8 @@ def test_an_allreduce_of_ones_own_in_a_product(data):
 @pytest.mark.parametrize("algorithm", ["nccl", "mpi"])
 @pytest.mark.parametrize("settings", [{"split": "data"}, {"split": "zero2"}, {"overlap": True}])
 def test_a_library_sums_only_without_a_plan(data, algorithm, settings):
-    said = f"allreduce is '{algorithm}', which cannot be combined with a split or overlap; leave one out"
+    ((name, value),) = settings.items()
+    said = f"{name} is {value!r}, which cannot be combined with allreduce '{algorithm}'; leave one out"
     with pytest.raises(ValueError, match=f"^{said}$"):
         quick(cpus(2), data, algorithm=algorithm, network=SMALL, **settings)
 

@@ -54,49 +54,34 @@ def check_split(name, split):
 
 def check_together(settings):
     """Raise ValueError if settings cannot be combined with their split, or with each other."""
-    split = settings.split
-    if settings.sums == "exact":
-        _check_beside(settings, "exact sums", {"precision": "float32", "overlap": False})
-    if settings.batch_statistics == "aggregated":
-        _check_beside(settings, "aggregated statistics", {"overlap": False})
-    if settings.overlap:
-        _check_beside(settings, "overlap", {"flat": True})
-    if (settings.overlap or split is not None) and settings.algorithm in WITHOUT_SCHEDULE:
+    split, algorithm, own = settings.split, settings.algorithm, isinstance(settings.split, Plan)
+    all_at_once = own or split in (None, *WITH_OVERLAP)  # each device has all gradients at once
+    for holds, what, usual in (
+        (settings.sums == "exact", "exact sums", {"precision": "float32", "overlap": False}),
+        (settings.batch_statistics == "aggregated", "aggregated statistics", {"overlap": False}),
+        (settings.overlap, "overlap", {"flat": True}),
+        (algorithm in WITHOUT_SCHEDULE, f"allreduce {algorithm!r}", {"overlap": False, "split": None}),
+        (split is None, "training without a split", {"pipeline": None, "micro_batches": 1}),
+        (split is not None, "a split", WITHOUT_A_SPLIT),
+        (own, "a plan of your own", BESIDE_PLAN),
+        (split not in (None, "data"), "a split other than data", {"loads": None}),
+        (not all_at_once, f"split {split!r}, whose devices do not have all gradients at once", {"overlap": False}),
+        (split == "zero1" and settings.overlap, "overlap with split 'zero1'", {"precision": "float32"}),
+    ):
+        for name in usual if holds else ():
+            value = getattr(settings, name)
+            if value != usual[name]:
+                raise ValueError(f"{name} is {shown(value)}, which cannot be combined with {what}; leave one out")
+    if split is None or own:
+        return
+    if settings.pipeline is not None and "layers" not in (split, *_factors(split)):
         raise ValueError(
-            f"allreduce is {settings.algorithm!r}, which cannot be combined with a split or overlap; leave one out"
+            f"pipeline is {settings.pipeline!r}, which is for a split over layers, and not for split {split!r}"
         )
-    if split is None:
-        _check_beside(settings, "training without a split", {"pipeline": None, "micro_batches": 1})
-        return
-    _check_beside(settings, "a split", WITHOUT_A_SPLIT)
-    if isinstance(split, Plan):
-        _check_beside(settings, "a plan of your own", BESIDE_PLAN)
-        return
-    _check_choice(split, settings.pipeline, settings.algorithm)
-    if split != "data":
-        _check_beside(settings, "a split other than data", {"loads": None})
-    if settings.loads == "auto":
-        raise ValueError("loads 'auto' work only without a split; give numbers, one for each device")
-    if split not in WITH_OVERLAP:
-        _check_beside(settings, f"split {split!r}, whose devices do not have all gradients at once", {"overlap": False})
-    if split == "zero1" and settings.overlap:
-        _check_beside(settings, "overlap with split 'zero1'", {"precision": "float32"})
-
-
-def _check_beside(settings, what, wanted):
-    """Raise ValueError unless the settings that cannot be combined with something have the ``wanted`` values."""
-    for name, usual in wanted.items():
-        value = getattr(settings, name)
-        if value != usual:
-            raise ValueError(f"{name} is {shown(value)}, which cannot be combined with {what}; leave one out")
-
-
-def _check_choice(split, pipeline, algorithm):
-    """Raise ValueError for a pipeline without a split over layers, and for an allreduce that the split cannot use."""
-    if pipeline is not None and "layers" not in (split, *_factors(split)):
-        raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers, and not for split {split!r}")
     if algorithm != "ring" and "data" not in (split, *_factors(split)):
         raise ValueError(f"allreduce is {shown(algorithm)}, but split {split!r} has its own collectives; leave it out")
+    if settings.loads == "auto":
+        raise ValueError("loads 'auto' work only without a split; give numbers, one for each device")
 
 
 def check_number_of_devices(split, k):
