@@ -133,15 +133,13 @@ def places_for(store, values):
         if value in store.unwritten and all(view.flags.c_contiguous for view in views):
             store.unwritten.remove(value)
             places += views
-        else:
-            views = store.views(store.flat_of(value), value[1])
-            places += [None] * len(views)
-            more += views
-    scratch = array_module(store.flat).empty(sum(view.size for view in more), store.dtype)  # not the device's memory
-    terms = parts_of(scratch, more)
-    rest = iter(terms)
-    places = [next(rest) if place is None else place for place in places]
-    return places, list(zip(more, terms, strict=True))
+            continue
+        store.flat_of(value)  # zeros, unless something has been written there
+        size = sum(view.size for view in views)
+        terms = parts_of(array_module(store.flat).empty(size, store.dtype), views)  # not the device's memory
+        places += terms
+        more += zip(views, terms, strict=True)
+    return places, more
 
 
 def add(pairs):
