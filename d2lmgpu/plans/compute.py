@@ -251,15 +251,10 @@ def of_nothing(store, action):
 def update(store, action, lr, batch_size):
     """Do a step of the optimiser for the elements that the device updates."""
     if store.accepted:
-        grads, state = [store.final(action.stage)], [[array] for array in store.state[action.stage]]
-        params, scale = [updated(store, action.stage)], store.scale_of_step
+        s, part = action.stage, store.parts[action.stage]
+        params = [store.own[s][slice(*(edge - part.params[0] for edge in part.state))]]
+        grads, state, scale = [store.final(s)], [[array] for array in store.state[s]], store.scale_of_step
         store.optimizer.update(params, grads, *state, store.steps + 1, lr, batch_size * scale)
-
-
-def updated(store, s):
-    """The elements of a stage's parameters that the device updates."""
-    part = store.parts[s]
-    return store.own[s][slice(*(edge - part.params[0] for edge in part.state))]
 
 
 def finite(store):

@@ -6,10 +6,8 @@ from ..parallel.shards import shard_bounds
 from ..plans import Execution
 from ..plans.store import Minibatch
 from ..plans.whole import give_back, whole_state
-from .accuracy import TestSet
-from .plan_accuracy import SplitTestSet
 from .runner import StepsAhead
-from .splits import check_memory, plan_of
+from .splits import check_memory
 
 
 class PlanStep(StepsAhead):
@@ -20,8 +18,7 @@ class PlanStep(StepsAhead):
 
     def __init__(self, X, y, params, devices, network, settings):
         super().__init__(X, y, params[0].dtype, devices, network, settings)
-        self.plan = plan_of(settings, len(devices), network, devices)
-        self.is_data = settings.split in (None, "data")  # then each device has all parameters
+        self.network = self.plan.network  # in mixed precision, it rounds numbers
         batch_size = min(settings.batch_size, len(X))
         about = settings, batch_size, self.y, params[0].dtype, self._examples(batch_size)
         peaks = check_memory(self.plan, devices, *about)
@@ -78,13 +75,6 @@ class PlanStep(StepsAhead):
             store.steps = steps
             if arrays.get("scaling"):
                 store.precision.set_arrays(*arrays["scaling"])
-
-    def make_test_set(self, X, y, metrics):
-        """As in `Runner`."""
-        settings, about = self.settings, (self.loss, metrics, self.settings.sums)
-        if self.limited or not self.is_data:
-            return SplitTestSet(X, y, self.plan, self.everybody, settings.batch_size, *about)
-        return TestSet(X, y, self.everybody, self.plan.network, *about)
 
     def _examples(self, n):
         """How many of n examples each micro-batch has: equal parts of a device's share; None means equal parts of n."""

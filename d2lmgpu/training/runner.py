@@ -7,6 +7,7 @@
 make_runner.py chooses one of them. `StepsAhead` is what the first two have in common.
 """
 
+import functools
 from typing import Protocol
 
 import numpy as np
@@ -19,9 +20,10 @@ from ..networks.checks import is_random
 from ..networks.losses import as_targets
 from ..parallel import MinibatchQueue
 from .accuracy import TestSet
+from .plan_accuracy import SplitTestSet
 from .resume import START
 from .settings import Settings
-from .splits import limits_of
+from .splits import limits_of, plan_of
 from .together import check_copies, make_stop
 
 AHEAD = 8
@@ -108,7 +110,8 @@ class StepsAhead:
 
     def __init__(self, X, y, dtype, everybody, network, settings):
         self.y, self.loss = as_targets(np.asarray(y), dtype), find_loss(settings.loss)
-        self.everybody, self.devices, self.settings = everybody, everybody.mine, settings
+        self.everybody, self.devices, self.network, self.settings = everybody, everybody.mine, network, settings
+        self.is_data = settings.split in (None, "data")  # then each device has all parameters
         self.stop, self.random, self.under_way = make_stop(everybody), is_random(network), []
         self.limited = any(limits_of(everybody))  # memory for one minibatch at a time, and not for the test set
         self.on_gpu = any(device.kind == "gpu" for device in self.devices)
@@ -122,6 +125,11 @@ class StepsAhead:
         """The steps of `train` on ``devices``, a list or a `Cluster`; ``settings``: fields of `Settings`, by name."""
         everybody = as_cluster(devices)
         return cls(X, y, params, everybody, network, Settings(**settings).on(everybody))
+
+    @functools.cached_property
+    def plan(self):
+        """The steps as a plan, which says how much memory they need; the textbook's steps do what plan "data" does."""
+        return plan_of(self.settings, len(self.everybody), self.network, self.everybody)
 
     def start_epoch(self, order, rates, position=START):
         """As in `Runner`."""
@@ -149,6 +157,13 @@ class StepsAhead:
         done, loss, correct = self.known
         n = min(done * self.settings.batch_size, len(self.y))
         return (loss / n, correct / n) if n else (None, None)
+
+    def make_test_set(self, X, y, metrics):
+        """As in `Runner`."""
+        about = self.loss, metrics, self.settings.sums
+        if self.limited or not self.is_data:
+            return SplitTestSet(X, y, self.plan, self.everybody, self.settings.batch_size, *about)
+        return TestSet(X, y, self.everybody, self.network, *about)
 
     def check_copies(self, epoch, step):
         """As in `Runner`."""

@@ -9,7 +9,6 @@
 In a program the split may also be your own `Plan`. Without a split, it is the plan "data".
 """
 
-import inspect
 import math
 import re
 from dataclasses import replace
@@ -109,7 +108,7 @@ def plan_of(settings, k, network, everybody=None):
     k = check_whole("k, the number of devices,", k, most=MOST_DEVICES)
     check_number_of_devices(settings.split, k)
     mixed, algorithm = settings.precision == "mixed", settings.algorithm
-    if algorithm in WITHOUT_SCHEDULE:  # without a split, a plan says how much memory a step needs
+    if algorithm in WITHOUT_SCHEDULE:  # then the plan only says how much memory a step needs
         algorithm = "ring"
     elif everybody is not None and algorithm == "hierarchical":
         algorithm = everybody.schedules(algorithm)
@@ -127,10 +126,8 @@ def _plan(settings, k, network, algorithm):
     if factors:
         copies, (name, count) = factors["data"], next(item for item in factors.items() if item[0] != "data")
         return copies_of(pipeline if name == "layers" else name, copies, count, micro_batches, network, algorithm)
-    maker = PLANS[pipeline if split == "layers" else split]
-    options = {"algorithm": algorithm, "buckets": settings.overlap}  # it takes some of these
-    known = inspect.signature(maker).parameters
-    return maker(k, micro_batches, network, **{name: options[name] for name in options if name in known})
+    options = {"data": {"algorithm": algorithm, "buckets": settings.overlap}, "zero1": {"buckets": settings.overlap}}
+    return PLANS[pipeline if split == "layers" else split](k, micro_batches, network, **options.get(split, {}))
 
 
 def _own(plan, network):

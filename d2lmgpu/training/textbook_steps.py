@@ -10,10 +10,8 @@ from ..optimizers import init_optimizer
 from ..parallel import get_params
 from ..parallel.computation import computation_for
 from ..parallel.step import Replica, Step, split_batch
-from .accuracy import TestSet
-from .plan_accuracy import SplitTestSet
 from .runner import StepsAhead
-from .splits import check_memory, plan_of
+from .splits import check_memory
 
 
 class TextbookSteps(StepsAhead):
@@ -28,10 +26,10 @@ class TextbookSteps(StepsAhead):
 
     def __init__(self, X, y, params, everybody, network, settings):
         super().__init__(X, y, params[0].dtype, everybody, network, settings)
-        self.network, self.errors = network, []
+        self.errors = []
         self.algorithm = find_algorithm(everybody.across(settings.algorithm))
         if self.limited:
-            check_memory(self._plan(), everybody, settings, min(settings.batch_size, len(X)), self.y, params[0].dtype)
+            check_memory(self.plan, everybody, settings, min(settings.batch_size, len(X)), self.y, params[0].dtype)
         copies = [get_params(params, device) for device in self.devices]
         optimizers = init_optimizer(settings.optimizer, copies, settings.weight_decay)
         self.replicas = [self._replica(*own) for own in zip(self.devices, copies, optimizers, strict=True)]
@@ -93,17 +91,6 @@ class TextbookSteps(StepsAhead):
             _set(replica.computation.statistics, arrays.get(f"statistics of {i}", arrays.get("statistics of 0", [])))
             replica.computation.set_arrays(arrays.get("scaling"))
             replica.optimizer.steps = steps
-
-    def make_test_set(self, X, y, metrics):
-        """As in `Runner`."""
-        settings, about = self.settings, (self.loss, metrics, self.settings.sums)
-        if self.limited:
-            return SplitTestSet(X, y, self._plan(), self.everybody, settings.batch_size, *about)
-        return TestSet(X, y, self.everybody, self.network, *about)
-
-    def _plan(self):
-        """Plan "data": what `Step` does, as a plan, which says how much memory a step needs."""
-        return plan_of(self.settings, len(self.everybody), self.network, self.everybody)
 
 
 def _set(arrays, values):
