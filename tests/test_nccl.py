@@ -8,10 +8,12 @@ import time
 import numpy as np
 import pytest
 from clusters_in_threads import in_each
+from conftest import few
 from standin_nccl import install_nccl
 from standin_streams import RaceError
 from test_cluster_gpus import nccl_world
 from test_gpu_rules import machine  # noqa: F401
+from test_graphs_of_plans import NETWORK, settings
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import add_allreduce, find_algorithm
@@ -128,3 +130,26 @@ def test_in_processes_too(calls, rng, monkeypatch, late):
         for array, n in zip(found, (5, 7), strict=True):
             np.testing.assert_allclose(array, 4 * values[n].sum(axis=0), rtol=1e-5)
     assert sizes_on_each_card(calls) == [[5, 7] * 3] * 2
+
+
+@pytest.mark.parametrize("where", few(["one process", "processes"], "one process"))
+@pytest.mark.parametrize("graphs", few([True, False], False))
+def test_training_with_overlap(calls, rng, where, graphs):
+    given = settings(rng, NETWORK)
+    trained = {**given, "algorithm": "nccl", "overlap": True, "graphs": graphs}
+    if where == "one process":
+        runs = [d2l.train(gpus(), **trained)]
+    else:
+        join = nccl_world((1, 1), [])
+
+        def run(cluster):
+            join(cluster)
+            return d2l.train(cluster, **trained)
+
+        runs = in_each((1, 1), run, kinds=["gpu", "gpu"])
+    alone = d2l.train([d2l.cpu(0)], **given)
+    for run in runs:
+        for one, other in zip(run.params, alone.params, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+    here, there = sizes_on_each_card(calls)
+    assert here == there and len(here) >= 9

@@ -54,14 +54,25 @@ class Execution:
     On a `Cluster`, every process has an execution with the same plan and parameters, and all processes call the same
     methods. An execution's ``stores`` are those of its process's own devices. ``error``: the first error of a device.
 
-    ``mixed``: use mixed precision (see `Store`), for plans in which all updates come after all gradients. ``overlap``:
-    exchange gradients while others are still being computed (overlap.py).
+    ``mixed``: use mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
+    without them, layers compute as they are written, for reference. ``overlap``: exchange gradients while others are
+    still being computed (overlap.py). ``library``: "nccl" or an `Across`, which then sums gradients over all devices,
+    in place of the plan's schedule.
     """
 
     functions = FUNCTIONS
 
     def __init__(
-        self, plan, params, devices, optimizer="sgd", loss: str | tuple = "cross_entropy", mixed=False, overlap=False
+        self,
+        plan,
+        params,
+        devices,
+        optimizer="sgd",
+        loss: str | tuple = "cross_entropy",
+        mixed=False,
+        kernels=True,
+        overlap=False,
+        library=None,
     ):
         everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
@@ -72,7 +83,8 @@ class Execution:
         check_params("params", params, plan.network)
         self.plan, self.everybody, self.devices, self.optimizer = plan, everybody, everybody.mine, optimizer
         self.begun, self.error, self.has_failed = 0, None, False
-        self.loss, self.mixed, self.overlap = find_loss(loss), mixed, overlap
+        self.loss, self.mixed = find_loss(loss), mixed
+        self.overlap, self.library = overlap, library
         queues = [*self.devices, *(device.comm_stream for device in self.devices if overlap)]
         if mixed or everybody.size > 1:
             queues += [*map(endpoint, queues)]  # also the queue of a GPU's `Staging`
@@ -83,13 +95,16 @@ class Execution:
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
         actions = actions_of(plan, columns)
         extents = extents_of(plan, columns, actions)
-        ways = Ways(plan, columns)
+        ways = Ways(plan, columns, kernels)
         tasks = {
             i: device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
             for i, device in enumerate(self.devices, everybody.first)
         }
         self.store = {i: task.result() for i, task in tasks.items()}
         self.stores = list(self.store.values())
+        for store in self.stores if library else ():
+            sizes = {("grads", s): stage.params for s, stage in enumerate(plan.stages)}
+            store.fixed |= {value: store.device.empty(n, store.dtype) for value, n in sizes.items()}
         self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
         last = len(plan.stages) - 1  # the first device that computes each micro-batch's loss:
         self.holder = {c.micro_batch: c.device for c in self.computes if (c.what, c.stage) == ("F", last)}

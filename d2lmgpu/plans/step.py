@@ -11,7 +11,9 @@ import functools
 import threading
 
 from ..cluster import add_gather, rows_of
+from ..collectives import add_allreduce, find_algorithm
 from ..collectives.execute import add_exchange, needs_staging
+from ..devices import DeviceArray
 from ..devices.records import note_transfer
 from ..devices.transfer import raw_result_to_host
 from .chains import Chains
@@ -136,9 +138,13 @@ class Step:
             self.batch.wait(self.execution.store[i].device, copied)
 
     def _add_collective(self, number, action):
-        stores, queues = self._prepare(action)
+        execution, (stores, queues) = self.execution, self._prepare(action)
         size, first, unit = self._extent(action, stores[0])
-        if size:
+        if execution.library and action.value[0] == "grads" and len(action.devices) == execution.plan.k:
+            pairs = zip(stores, queues, strict=True)
+            arrays = [DeviceArray(store.fixed[action.value], queue) for store, queue in pairs]
+            add_allreduce(self.batch, arrays, find_algorithm(execution.library))
+        elif size:
             arrays, dtype = Exchanged(self, stores, action), stores[0].dtype
             if self._is_across(number):
                 self.across.add_exchange(self, number, action, queues, arrays, size, dtype, first, unit)

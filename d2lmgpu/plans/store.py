@@ -50,7 +50,8 @@ class Store:
     ``flat_state`` has such an array for each of the optimiser's states. For each stage that the device computes,
     ``channels[s]`` lists how many channels of each batch norm layer it has, ``running[s]`` its running means and
     variances, in the order of `init_statistics`, and ``moments[s]`` the layers' moments (3, C), over the micro-batches
-    of a step. ``spare``: arrays for stages' parameters and gradients that are free to be used again.
+    of a step. ``fixed``: arrays for values that need the same array in each step. ``spare``: arrays for stages'
+    parameters and gradients that are free to be used again.
     """
 
     def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
@@ -87,7 +88,7 @@ class Store:
                 for i, array in enumerate(self.running[s]):
                     array.fill(i % 2)
                 self.moments[s] = [self.new((3, C), np.float64) for C in self.channels[s]]
-        self.values, self.spare = {}, {}
+        self.values, self.fixed, self.spare = {}, {}, {}
         self.unwritten = set()  # gradients that should be zero, but have not been set to zero yet
 
     def _in_one_piece(self, name):
@@ -207,7 +208,9 @@ class Store:
             return self.own[s]
         if value not in self.values:
             start, stop = self.extent(value)
-            new = self.spare.pop(value[:2], None)  # new memory is slow: the system zeroes each page
+            new = self.fixed.get(value)
+            if new is None:
+                new = self.spare.pop(value[:2], None)  # new memory is slow: the system zeroes each page
             if new is None or new.size != stop - start:
                 new = self.new(stop - start)
             self.values[value] = new

@@ -1,5 +1,6 @@
 """Training with a plan: its steps for the loop, and the loop's access to parameters and state."""
 
+from ..collectives.library import check_cards
 from ..language.sizes import examples_of
 from ..optimizers import make_optimizer
 from ..parallel.shards import shard_bounds
@@ -7,7 +8,7 @@ from ..plans import Execution
 from ..plans.store import Minibatch
 from ..plans.whole import give_back, whole_state
 from .runner import StepsAhead
-from .splits import check_memory
+from .splits import WITHOUT_SCHEDULE, check_memory
 
 
 class PlanStep(StepsAhead):
@@ -23,8 +24,15 @@ class PlanStep(StepsAhead):
         about = settings, batch_size, self.y, params[0].dtype, self._examples(batch_size)
         peaks = check_memory(self.plan, devices, *about)
         self.peak_memory = peaks if settings.split else None
-        how = self.loss, settings.precision == "mixed", settings.overlap
-        self.execution = Execution(self.plan, params, devices, make_optimizer(settings), *how)
+        how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap, "library": self._library(devices)}
+        self.execution = Execution(self.plan, params, devices, make_optimizer(settings), self.loss, **how)
+
+    def _library(self, devices):
+        if self.settings.algorithm not in WITHOUT_SCHEDULE:
+            return None
+        if devices.size == 1:
+            check_cards(devices.mine)
+        return devices.across(self.settings.algorithm)
 
     def submit(self, n, lr, draws):
         """As in `StepsAhead`. If each device has its own part of the examples, it gets its shard from the queue."""

@@ -30,11 +30,11 @@ SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
 USUAL_PIPELINE = "1f1b"
 EXAMPLE = "data=2,layers=2"
 
-WITHOUT_SCHEDULE = ("mpi", *LIBRARIES)
-"""Allreduces that only training without a plan can use: a library does all of their work."""
-
 WITHOUT_A_SPLIT = {"sums": "float", "batch_statistics": "local", "check_every": 0, "flat": True}
 """The settings that must have these values with a split."""
+
+WITHOUT_SCHEDULE = ("mpi", *LIBRARIES)
+"""The allreduces that a library does; they sum all gradients of data parallelism, and nothing in a plan says how."""
 
 WITH_OVERLAP = ("data", "zero1")
 """Splits in which each device keeps all gradients until they are exchanged; other splits save this memory."""
@@ -59,7 +59,7 @@ def check_together(settings):
         (settings.sums == "exact", "exact sums", {"precision": "float32", "overlap": False}),
         (settings.batch_statistics == "aggregated", "aggregated statistics", {"overlap": False}),
         (settings.overlap, "overlap", {"flat": True}),
-        (algorithm in WITHOUT_SCHEDULE, f"allreduce {algorithm!r}", {"overlap": False, "split": None}),
+        (algorithm in WITHOUT_SCHEDULE and split != "data", f"allreduce {algorithm!r}", {"split": None}),
         (split is None, "training without a split", {"pipeline": None, "micro_batches": 1}),
         (split is not None, "a split", WITHOUT_A_SPLIT),
         (own, "a plan of your own", BESIDE_PLAN),
@@ -108,7 +108,7 @@ def plan_of(settings, k, network, everybody=None):
     k = check_whole("k, the number of devices,", k, most=MOST_DEVICES)
     check_number_of_devices(settings.split, k)
     mixed, algorithm = settings.precision == "mixed", settings.algorithm
-    if algorithm in WITHOUT_SCHEDULE:  # then the plan only says how much memory a step needs
+    if algorithm in WITHOUT_SCHEDULE:  # the engine handles these
         algorithm = "ring"
     elif everybody is not None and algorithm == "hierarchical":
         algorithm = everybody.schedules(algorithm)
