@@ -137,7 +137,7 @@ def borrowed_programs(network, params, X, statistics=(), input_grad=False):
     Raises what the layers raise if the sizes do not fit together.
     """
     key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype)
-    sizes, others = parts_of(tuple(network), X.shape[1:], X.dtype, len(X))
+    sizes, others = parts_of(*key, len(X))
     together = batch_norm in others and not statistics
     if not together:
         sizes = [max(sizes)]
@@ -154,21 +154,22 @@ def borrowed_programs(network, params, X, statistics=(), input_grad=False):
     _idle.give_back(key, programs)
 
 
-def parts_of(network, shape, dtype, N):
+def parts_of(network, shape, param_shapes, dtype, N):
     """How many of N images of this ``shape`` go through the network at a time: a list of numbers, as equal as possible.
 
     Also returns the functions of those layers that do not treat each image separately.
     """
-    outputs, others = _outputs_of(network, shape, dtype)
+    outputs, others = _outputs_of(network, shape, param_shapes, dtype)
     most = N if others - {batch_norm} else max(1, min(MICRO_BATCH, MOST_OUTPUTS // outputs))
     parts = -(-N // most)
     return [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))], others
 
 
 @functools.lru_cache(maxsize=64)
-def _outputs_of(network, shape, dtype):
+def _outputs_of(network, shape, param_shapes, dtype):
     """How many numbers all layers output for an image, and the functions of layers that need all images."""
-    shapes = output_shapes(network, shape, dtype)
+    params = [np.zeros(shape, dtype) for shape in param_shapes]
+    shapes = output_shapes(network, params, np.zeros((1, *shape), dtype))
     return sum(map(math.prod, shapes)), {function_of(layer)[0] for layer in network} - EACH_BY_ITSELF
 
 
