@@ -12,7 +12,7 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.cli.settings import as_splits
-from d2lmgpu.collectives import chunk_bounds
+from d2lmgpu.collectives import ALGORITHMS, chunk_bounds
 from d2lmgpu.collectives.network import TOPOLOGIES, topology
 from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, init_params, known_network, sequential
@@ -421,6 +421,21 @@ def test_every_plan_can_be_chosen():
 def test_a_library_that_cannot_sum_here(data, split):
     with pytest.raises(d2l.DeviceError, match="'nccl' needs at least two GPUs, not .cpu.0., cpu.1.."):
         quick(cpus(2), data, split=split, algorithm="nccl", network=SMALL)
+
+
+def test_an_allreduce_of_ones_own_in_a_product(data):
+    named, own = (
+        quick(cpus(4), data, split="data=2,layers=2", algorithm=algorithm, network=SMALL)
+        for algorithm in ("tree", lambda k, n: ALGORITHMS["tree"](k, n))
+    )
+    assert named.history.final_parameters_sha256 == own.history.final_parameters_sha256
+
+
+@pytest.mark.parametrize("algorithm", ["nccl", "mpi"])
+def test_a_library_sums_all_gradients_at_once(data, algorithm):
+    said = f"split is 'zero2', which cannot be combined with allreduce '{algorithm}'; leave one out"
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        quick(cpus(2), data, algorithm=algorithm, network=SMALL, split="zero2")
 
 
 def test_a_sweep_over_splits(data):

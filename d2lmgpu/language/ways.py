@@ -13,6 +13,7 @@ Source: Huang et al. 2019, "GPipe", which shows that a pipeline's last stage nee
 
 import functools
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,23 +63,22 @@ class Ways:
         kind, *numbers = moves.value
         for device in np.unique((moves.source, moves.destination)).tolist() if self._runs else ():
             run = self._runs.get(device)
-            if run and (kind not in ("y", "dy") or numbers[1] == run.forward[-1].micro_batch):
+            if run and (kind not in ("y", "dy") or numbers[1] == run.forward[-1][0].micro_batch):
                 del self._runs[device]
 
     def _compute(self, compute, number):
         what, device, s, m, _ = compute
         run = self._runs.get(device)
         if what == "F":
-            follows = run and not run.back and run.forward[-1][2:4] == (s - 1, m)
+            follows = run and not run.back and run.forward[-1][0][2:4] == (s - 1, m)
             if not follows:
-                run = self._runs[device] = _Run()
-            run.forward.append(compute)
-            run.steps.append(number)
+                run = self._runs[device] = _Run([], [])
+            run.forward.append((compute, number))
             return
-        goes_back = run and run.forward[-1][2:4] == (s, m) and (run.back or s == len(self.plan.stages) - 1)
+        goes_back = run and run.forward[-1][0][2:4] == (s, m) and (run.back or s == len(self.plan.stages) - 1)
         if what == "B" and goes_back and self.of[device, s, m] == KEPT:
-            run.forward.pop()
-            run.back.append((compute, run.steps.pop(), number))
+            _, begin = run.forward.pop()
+            run.back.append((compute, begin, number))
             self._note(run)
             if run.forward:
                 return
@@ -97,14 +97,14 @@ class Ways:
         self.early[device, ("dy", s - 1, m), run.back[-1][2]] = begin
 
 
-class _Run:
-    """A device's consecutive F's, with their steps, except those that already have a B in ``back``.
+class _Run(NamedTuple):
+    """A device's consecutive F's and their steps, pairs, except those that already have a B in ``back``.
 
     ``back``: triples of a B, the step of its F, and its own step.
     """
 
-    def __init__(self):
-        self.forward, self.steps, self.back = [], [], []
+    forward: list
+    back: list
 
 
 @functools.lru_cache(maxsize=256)

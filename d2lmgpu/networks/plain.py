@@ -3,7 +3,7 @@
 Forward goes through the list of layers from first to last, and keeps every layer's cache; backward goes from last to
 first. All parameters of a network form one list, in order: ``[W1, b1, W2, b2, W3, b3, W4, b4]`` for LeNet.
 
-Plans do this stage by stage, and some divide backward in two: `backward_inputs` and `backward_weights`.
+Plans do this stage by stage, and some divide backward in two: the gradients of inputs, and `backward_weights`.
 """
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
@@ -88,12 +88,14 @@ def loss_backward(cache, loss, scale=1):
         return dy if scale == 1 else dy * dy.dtype.type(scale)
 
 
-def backward(layers, dy, caches, input_grad=False):
+def backward(layers, dy, caches, input_grad=False, weight_grad=True):
     """Go back through the layers → dx, and a list of the parameters' gradients.
 
-    ``input_grad``: whether to compute dx, which is otherwise None.
+    ``input_grad``: whether to compute dx, which is otherwise None. With ``weight_grad=False``, which only plans need,
+    the list is delta, from which `backward_weights` computes the gradients: for each layer with parameters, the
+    gradient of its outputs.
     """
-    left, grads = sum(len(layer.shapes) for layer in layers), []
+    left, found = sum(bool(layer.shapes) for layer in layers), []
     with span("backward"):
         for layer, cache in reversed([*zip(layers, caches, strict=True)]):
             if not (left or input_grad):  # below the first layer with parameters, no gradient is needed
@@ -101,38 +103,22 @@ def backward(layers, dy, caches, input_grad=False):
             if not layer.shapes:
                 dy = layer.backward(dy, cache)
                 continue
-            left -= len(layer.shapes)
-            dy, *own = layer.backward(dy, cache, input_grad=input_grad or left > 0)
-            grads = own + grads
-    return dy if input_grad else None, grads
+            left -= 1
+            own, is_wanted = [dy], input_grad or left > 0
+            if weight_grad:
+                dy, *own = layer.backward(dy, cache, input_grad=is_wanted)
+            elif is_wanted:
+                alone = {"weight_grad": False} if layer.backward in BACKWARD_IN_TWO else {}
+                dy, *_ = layer.backward(dy, cache, **alone)
+            found = own + found
+    return dy if input_grad else None, found
 
 
 # What only plans need:
 
 
-def backward_inputs(layers, dy, caches, input_grad=False):
-    """Like `backward`, without the parameters' gradients → dx, and delta, from which `backward_weights` computes them.
-
-    ``delta``: a list of the gradients of the outputs of layers with parameters.
-    """
-    left, delta = sum(bool(layer.shapes) for layer in layers), []
-    with span("backward"):
-        for layer, cache in reversed([*zip(layers, caches, strict=True)]):
-            if not (left or input_grad):
-                break
-            if not layer.shapes:
-                dy = layer.backward(dy, cache)
-                continue
-            left -= 1
-            delta.append(dy)
-            if left or input_grad:
-                alone = {"weight_grad": False} if layer.backward in BACKWARD_IN_TWO else {}
-                dy, *_ = layer.backward(dy, cache, **alone)
-    return dy if input_grad else None, delta[::-1]
-
-
 def backward_weights(layers, delta, caches):
-    """A list of the gradients that `backward_inputs` left out."""
+    """A list of the gradients that `backward` left out, with the ``delta`` that it returned."""
     rest, grads = iter(delta), []
     with span("backward"):
         for layer, cache in zip(layers, caches, strict=False):

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..devices import array_module, parts_of
 from ..kernels.stages import check_grads, images_last, with_shapes
+from ..language.plan import COMPUTES
 from ..language.ways import EMPTY, INNER, KEPT, SCRATCH, WRITTEN
 from ..layers import track_statistics
 from ..networks import plain
@@ -34,16 +35,11 @@ def begin(store, minibatch):
 
 def end(store):
     """End a step: move the running statistics, and forget all data that belong only to the step."""
-    for mean, variance, moments in running_statistics(store):
-        track_statistics(mean, variance, moments)
+    for s, running in store.running.items():
+        for mean, variance, moments in zip(running[::2], running[1::2], store.moments[s], strict=True):
+            track_statistics(mean, variance, moments)
     store.forget()
     store.steps += store.accepted
-
-
-def running_statistics(store):
-    """The running mean and variance of each batch norm layer, and the moments of the step's micro-batches."""
-    for s, running in store.running.items():
-        yield from zip(running[::2], running[1::2], store.moments[s], strict=True)
 
 
 # With kernels, forward of several stages and immediately back, for some of the examples at a time:
@@ -55,34 +51,22 @@ def there_and_back(store, action, final=()):
     ``final``: one event for each stage, triggered when the stage's gradients are final; or no events.
     """
     s, m = action.stage, action.micro_batch
-
-    def in_parts(x, params, layers, grads, **how):
-        return store.kernels.in_parts(
-            x, store.minibatch.y[m], params, layers, grads, scale=store.precision.scale, **how
-        )
-
-    moments = [store.new_moments(i) for i in range(s, len(store.layers))]
-    store.minibatch.sums[m] = compute_run(store, action, final, moments, in_parts).astype(store.dtype)
-
-
-def compute_run(store, action, final, moments, compute):
-    """Let ``compute`` do a run, and return its result; ``moments``: those of each of the stages."""
-    s, m = action.stage, action.micro_batch
-    stages, x = range(s, len(store.layers)), store.x(s, m)
+    stages, x, y = range(s, len(store.layers)), store.x(s, m), store.minibatch.y[m]
     params = [param for i in stages for param in contiguous_params(store, i)]
     layers = with_shapes(sum((store.layers[i] for i in stages), ()), params)
     grads, more = places_for(store, store.runs[s, m])
+    moments = [store.new_moments(i) for i in stages]
     dx = None
     if s:
         dx = store.values["dy", s - 1, m] = store.new((*x.shape[1:], len(x)))
         dx = array_module(dx).moveaxis(dx, -1, 0)
-    ready = _teller(store, stages, final) if final and not more else None
-    how = {"ready": ready, "moments": sum(moments, []), "draws": store.draws(s, m), "dx": dx}
-    found = compute(x, params, layers, grads, loss=store.loss.for_kernels(store.minibatch.y[m]), **how)
+    how = {"scale": store.precision.scale, "draws": store.draws(s, m), "loss": store.loss.for_kernels(y), "dx": dx}
+    how["ready"] = _teller(store, stages, final) if final and not more else None
+    found = store.kernels.in_parts(x, y, params, layers, grads, moments=sum(moments, []), **how)
     for i, own in zip(stages, moments, strict=True):
         _add_moments(store, i, own)
     add(more)
-    return found
+    store.minibatch.sums[m] = found.astype(store.dtype)
 
 
 def _teller(store, stages, final):
@@ -149,15 +133,13 @@ def places_for(store, values):
         if value in store.unwritten and all(view.flags.c_contiguous for view in views):
             store.unwritten.remove(value)
             places += views
-        else:
-            views = store.views(store.flat_of(value), value[1])
-            places += [None] * len(views)
-            more += views
-    scratch = array_module(store.flat).empty(sum(view.size for view in more), store.dtype)  # not the device's memory
-    terms = parts_of(scratch, more)
-    rest = iter(terms)
-    places = [next(rest) if place is None else place for place in places]
-    return places, list(zip(more, terms, strict=True))
+            continue
+        store.flat_of(value)  # zeros, unless something has been written there
+        size = sum(view.size for view in views)
+        terms = parts_of(array_module(store.flat).empty(size, store.dtype), views)  # not the device's memory
+        places += terms
+        more += zip(views, terms, strict=True)
+    return places, more
 
 
 def add(pairs):
@@ -187,14 +169,14 @@ def forward_as_written(store, action):
 
 def backward_as_written(store, action):
     """B."""
-    dx, grads = _back(store, action, plain.backward)
+    dx, grads = _back(store, action)
     _add_grads(store, action, grads)
     _hand_back(store, action, dx)
 
 
 def inputs_as_written(store, action):
     """I: what W needs later is kept as delta."""
-    dx, delta = _back(store, action, plain.backward_inputs)
+    dx, delta = _back(store, action, weight_grad=False)
     store.set("delta", action.stage, action.micro_batch, delta)
     _hand_back(store, action, dx)
 
@@ -206,14 +188,14 @@ def weights_as_written(store, action):
     _add_grads(store, action, plain.backward_weights(store.layers[s], delta, cache[: len(store.layers[s])]))
 
 
-def _back(store, action, backward):
-    """Go back through the layers → dx, or None before the first stage, and what ``backward`` returns besides."""
+def _back(store, action, weight_grad=True):
+    """Go back through the layers → dx, or None before the first stage, and the list that `plain.backward` returns."""
     s, m = action.stage, action.micro_batch
     layers, cache, dy = store.layers[s], store.values["cache", s, m], store.dy(s, m)
     if dy is None:
         dy = plain.loss_backward(cache[-1], store.loss, store.precision.scale)
     caches = plain.with_weights(layers, cache[: len(layers)], store.params(s))
-    dx, found = backward(layers, dy, caches, input_grad=s > 0)
+    dx, found = plain.backward(layers, dy, caches, s > 0, weight_grad)
     return images_last(dx) if s else None, found
 
 
@@ -245,42 +227,22 @@ def _add_moments(store, s, moments):
     add(zip(store.moments.get(s, ()), moments, strict=True))
 
 
-# Without examples or units, there is nothing to compute, but others expect arrays:
+# Without examples or units:
 
 
-def forward_of_nothing(store, action):
-    """F: a loss of 0, or a y that is empty or zero."""
-    s, m = action.stage, action.micro_batch
-    if store.is_last(s):
+def of_nothing(store, action):
+    """Compute nothing, but make what others expect: gradients, a loss of 0, and a y or dy that is empty or zero."""
+    what, s, m = action[:3]
+    if what in "BW":
+        store.flat_of(action.target)  # to which nothing is added
+    if what == "F" and store.is_last(s):
         store.minibatch.sums[m] = array_module(store.flat).zeros(2, store.dtype)
-    else:
-        _make_nothing(store, "y", s, m)
-
-
-def inputs_of_nothing(store, action):
-    """I: a dx that is empty or zero."""
-    s, m = action.stage, action.micro_batch
-    if s:
-        _make_nothing(store, "dy", s - 1, m)
-
-
-def weights_of_nothing(store, action):
-    """W: gradients, to which nothing is added."""
-    store.flat_of(action.target)
-
-
-def backward_of_nothing(store, action):
-    """B."""
-    weights_of_nothing(store, action)
-    inputs_of_nothing(store, action)
-
-
-def _make_nothing(store, name, s, m):
-    """Make zeros for a y or dy of stage s: a dy with all units, a y without any if there are examples."""
-    examples = store.minibatch.examples[m]
-    width = store.widths[s] if name == "dy" or not examples else 0
-    store.values[name, s, m] = store.new((width, *store.images[s], examples))
-    store.values[name, s, m].fill(0)
+    elif what == "F" or (what in "BI" and s):
+        name, s = ("y", s) if what == "F" else ("dy", s - 1)
+        examples = store.minibatch.examples[m]
+        width = store.widths[s] if name == "dy" or not examples else 0
+        store.values[name, s, m] = store.new((width, *store.images[s], examples))
+        store.values[name, s, m].fill(0)
 
 
 # All other actions:
@@ -289,15 +251,10 @@ def _make_nothing(store, name, s, m):
 def update(store, action, lr, batch_size):
     """Do a step of the optimiser for the elements that the device updates."""
     if store.accepted:
-        grads, state = [store.final(action.stage)], [[array] for array in store.state[action.stage]]
-        params, scale = [updated(store, action.stage)], store.scale_of_step
+        s, part = action.stage, store.parts[action.stage]
+        params = [store.own[s][slice(*(edge - part.params[0] for edge in part.state))]]
+        grads, state, scale = [store.final(s)], [[array] for array in store.state[s]], store.scale_of_step
         store.optimizer.update(params, grads, *state, store.steps + 1, lr, batch_size * scale)
-
-
-def updated(store, s):
-    """The elements of a stage's parameters that the device updates."""
-    part = store.parts[s]
-    return store.own[s][slice(*(edge - part.params[0] for edge in part.state))]
 
 
 def finite(store):
@@ -340,10 +297,7 @@ FUNCTIONS = {
     ("B", WRITTEN): backward_as_written,
     ("I", WRITTEN): inputs_as_written,
     ("W", WRITTEN): weights_as_written,
-    ("F", EMPTY): forward_of_nothing,
-    ("B", EMPTY): backward_of_nothing,
-    ("I", EMPTY): inputs_of_nothing,
-    ("W", EMPTY): weights_of_nothing,
+    **{(what, EMPTY): of_nothing for what in COMPUTES},
     ("update", None): update,
     ("keep", None): keep,
     ("free", None): free,

@@ -1,26 +1,14 @@
 """Training with a plan: its steps for the loop, and the loop's access to parameters and state."""
 
-import numpy as np
-
-from ..collectives import LIBRARIES
 from ..collectives.library import check_cards
-from ..data import epoch_size
-from ..layers import Draws
-from ..monitor import Stop
-from ..networks import find_loss
-from ..networks.checks import is_random
-from ..networks.losses import as_targets
+from ..language.sizes import examples_of
 from ..optimizers import make_optimizer
-from ..parallel import MinibatchQueue
 from ..parallel.shards import shard_bounds
 from ..plans import Execution
+from ..plans.store import Minibatch
 from ..plans.whole import give_back, whole_state
-from .accuracy import TestSet
-from .plan_accuracy import SplitTestSet
-from .resume import START
-from .runner import AHEAD, StepsAhead
-from .splits import check_memory, limits_of, plan_of
-from .together import check_copies
+from .runner import StepsAhead
+from .splits import WITHOUT_SCHEDULE, check_memory
 
 
 class PlanStep(StepsAhead):
@@ -30,47 +18,34 @@ class PlanStep(StepsAhead):
     """
 
     def __init__(self, X, y, params, devices, network, settings):
-        self.y = as_targets(np.asarray(y), params[0].dtype)
-        self.stop, self.settings, self.devices = Stop(devices), settings, devices.mine
-        self.plan, self.random = plan_of(settings, len(devices), network, devices), is_random(network)
-        self.is_data = settings.split in (None, "data")  # then each device has all parameters
-        batch_size, loss = min(settings.batch_size, len(X)), find_loss(settings.loss)
+        super().__init__(X, y, params[0].dtype, devices, network, settings)
+        self.network = self.plan.network  # in mixed precision, it rounds numbers
+        batch_size = min(settings.batch_size, len(X))
         about = settings, batch_size, self.y, params[0].dtype, self._examples(batch_size)
         peaks = check_memory(self.plan, devices, *about)
         self.peak_memory = peaks if settings.split else None
-        self.limited = any(limits_of(devices))  # memory for one minibatch at a time, and not for the test set
         how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap, "library": self._library(devices)}
-        self.execution = Execution(self.plan, params, devices, make_optimizer(settings), loss, **how)
-        self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
-        self.on_gpu = any(device.kind == "gpu" for device in devices.mine)
-        self.ahead = 0 if self.limited or not settings.prefetch else AHEAD if self.on_gpu else 1
-        options = {name: getattr(settings, name) for name in ("preprocess", "drop_last", "seed")}
-        self.queue = MinibatchQueue(X, self.y, devices, settings.batch_size, **options)
+        self.execution = Execution(self.plan, params, devices, make_optimizer(settings), self.loss, **how)
 
     def _library(self, devices):
-        if self.settings.algorithm not in ("mpi", *LIBRARIES):
+        if self.settings.algorithm not in WITHOUT_SCHEDULE:
             return None
         if devices.size == 1:
             check_cards(devices.mine)
         return devices.across(self.settings.algorithm)
 
-    def start_epoch(self, order, rates, position=START):
-        """As in `Runner`."""
-        self.rates = np.broadcast_to(rates, self.steps).tolist()
-        self.epoch, self.number = position.epoch, position.steps
-        self.known = position.steps, sum(position.losses), position.correct or 0  # of the done steps
-        self.queue.start_epoch(order, position.epoch, position.steps)
-        self.under_way = []
-
-    def launch(self, most):
-        """As in `Runner`: submit one step, and wait while too many are under way."""
-        draws = Draws(self.settings.seed, self.epoch, self.number) if self.random else None
-        X, y = self.queue.next_whole()
-        how = self.rates[self.number], draws, self._examples(len(y)), self.stop.wanted
-        self.under_way.append(self.execution.submit(X, y, *how))
-        self.number += 1
-        self._wait(self.ahead)
-        return [len(y)]
+    def submit(self, n, lr, draws):
+        """As in `StepsAhead`. If each device has its own part of the examples, it gets its shard from the queue."""
+        sizes = self._examples(n)
+        if not self.is_data or self.limited:  # with limited memory there is no room for the queue's two minibatches
+            return self.execution.submit(*self.queue.next_whole(), lr, draws, sizes, self.stop.wanted)
+        placed, each = {}, self.settings.micro_batches
+        for i, X, y in zip(self.execution.store, *self.queue.next(), strict=True):
+            placed[i], first = Minibatch(sizes, draws), i * each
+            for m in range(each):
+                part = slice(*examples_of(sizes[first : first + each], each, m))
+                placed[i].X[first + m], placed[i].y[first + m] = X.raw[part], y.raw[part]
+        return self.execution.submit_placed(placed, lr, self.stop.wanted)
 
     def finish(self, step):
         """As in `StepsAhead`."""
@@ -102,23 +77,11 @@ class PlanStep(StepsAhead):
         execution, others = self.execution, arrays.get("statistics of 0", [])
         execution.set_params(arrays["params"])
         give_back(execution, arrays.get("kept", []))
-        numbers = execution.everybody.part(range(len(execution.everybody)))
+        numbers = self.everybody.part(range(len(self.everybody)))
         execution.set_statistics([arrays.get(f"statistics of {i}", others) for i in numbers])
         for store in execution.stores:
             store.steps = steps
             store.precision.set_arrays(arrays.get("scaling"))
-
-    def make_test_set(self, X, y, metrics):
-        """As in `Runner`."""
-        settings, everybody = self.settings, self.execution.everybody
-        about = find_loss(settings.loss), metrics, settings.sums
-        if self.limited or not self.is_data:
-            return SplitTestSet(X, y, self.plan, everybody, settings.batch_size, *about)
-        return TestSet(X, y, everybody, self.plan.network, *about)
-
-    def check_copies(self, epoch, step):
-        """As in `Runner`."""
-        check_copies(self.copies(), self.execution.everybody, False, epoch, step)
 
     def _examples(self, n):
         """How many of n examples each micro-batch has: equal parts of a device's share; None means equal parts of n."""

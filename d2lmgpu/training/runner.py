@@ -7,15 +7,24 @@
 make_runner.py chooses one of them. `StepsAhead` is what the first two have in common.
 """
 
+import functools
 from typing import Protocol
+
+import numpy as np
 
 from ..cluster import as_cluster
 from ..devices import synchronize
 from ..monitor import Stop
-from ..networks import LENET
+from ..networks import LENET, find_loss
+from ..networks.checks import is_random
+from ..networks.losses import as_targets
+from ..parallel import MinibatchQueue
 from .accuracy import TestSet
+from .plan_accuracy import SplitTestSet
 from .resume import START
 from .settings import Settings
+from .splits import limits_of, plan_of
+from .together import check_copies
 
 AHEAD = 8
 """How many steps may be under way at once if a device is a GPU."""
@@ -94,15 +103,47 @@ class StepsAhead:
     so the losses of several steps are read at once.
 
     ``under_way``: those that are not finished; ``known``: how many steps of the epoch are done, their loss, and the
-    number of right answers. ``finish(step)``, of each kind of runner, waits for a step, and returns its loss, its right
-    answers, and whether any process wants to stop.
+    number of right answers. Each kind of runner has two methods: ``submit(n, lr, draws)`` submits a step with the
+    queue's next minibatch, of n examples; ``finish(step)`` waits for it, and returns its loss, its right answers, and
+    whether any process wants to stop.
     """
+
+    def __init__(self, X, y, dtype, everybody, network, settings):
+        self.y, self.loss = as_targets(np.asarray(y), dtype), find_loss(settings.loss)
+        self.everybody, self.devices, self.network, self.settings = everybody, everybody.mine, network, settings
+        self.is_data = settings.split in (None, "data")  # then each device has all parameters
+        self.stop, self.random, self.under_way = Stop(everybody), is_random(network), []
+        self.limited = any(limits_of(everybody))  # memory for one minibatch at a time, and not for the test set
+        self.on_gpu = any(device.kind == "gpu" for device in self.devices)
+        self.ahead = 0 if self.limited or not settings.prefetch else AHEAD if self.on_gpu else 1
+        options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed", "sums")}
+        self.queue = MinibatchQueue(X, self.y, everybody, settings.batch_size, **options)
+        self.steps = self.queue.steps
 
     @classmethod
     def of(cls, X, y, params, devices, network=LENET, **settings):
         """The steps of `train` on ``devices``, a list or a `Cluster`; ``settings``: fields of `Settings`, by name."""
         everybody = as_cluster(devices)
         return cls(X, y, params, everybody, network, Settings(**settings).on(everybody))
+
+    @functools.cached_property
+    def plan(self):
+        """The steps as a plan, which says how much memory they need; the textbook's steps do what plan "data" does."""
+        return plan_of(self.settings, len(self.everybody), self.network, self.everybody)
+
+    def start_epoch(self, order, rates, position=START):
+        """As in `Runner`."""
+        self.rates, self.number = np.broadcast_to(rates, self.steps).tolist(), position.steps
+        self.known = position.steps, sum(position.losses), position.correct or 0
+        self.queue.start_epoch(order, position.epoch, position.steps)
+
+    def launch(self, most):
+        """As in `Runner`: submit one step, and wait while too many are under way."""
+        n, draws = self.queue.size, self.queue.draws if self.random else None
+        self.under_way.append(self.submit(n, self.rates[self.number], draws))
+        self.number += 1
+        self._wait(self.ahead)
+        return [n]
 
     def pause(self):
         """As in `Runner`."""
@@ -116,6 +157,17 @@ class StepsAhead:
         done, loss, correct = self.known
         n = min(done * self.settings.batch_size, len(self.y))
         return (loss / n, correct / n) if n else (None, None)
+
+    def make_test_set(self, X, y, metrics):
+        """As in `Runner`."""
+        about = self.loss, metrics, self.settings.sums
+        if self.limited or not self.is_data:
+            return SplitTestSet(X, y, self.plan, self.everybody, self.settings.batch_size, *about)
+        return TestSet(X, y, self.everybody, self.network, *about)
+
+    def check_copies(self, epoch, step):
+        """As in `Runner`."""
+        check_copies(self.copies(), self.everybody, self.settings.batch_statistics != "local", epoch, step)
 
     def close(self):
         """As in `Runner`: each device does its steps' work in its own queue."""

@@ -9,7 +9,6 @@
 In a program the split may also be your own `Plan`. Without a split, it is the plan "data".
 """
 
-import inspect
 import math
 import re
 from dataclasses import replace
@@ -19,7 +18,7 @@ import numpy as np
 from .. import words
 from ..arguments import check_name, check_whole, shown
 from ..cluster import gather
-from ..collectives import ALGORITHMS, LIBRARIES
+from ..collectives import LIBRARIES
 from ..devices import DeviceMemoryError
 from ..language.plan import Compute, Plan
 from ..layers.functions import function_of
@@ -33,6 +32,9 @@ EXAMPLE = "data=2,layers=2"
 
 WITHOUT_A_SPLIT = {"sums": "float", "batch_statistics": "local", "check_every": 0, "flat": True}
 """The settings that must have these values with a split."""
+
+WITHOUT_SCHEDULE = ("mpi", *LIBRARIES)
+"""The allreduces that a library does; they sum all gradients of data parallelism, and nothing in a plan says how."""
 
 WITH_OVERLAP = ("data", "zero1")
 """Splits in which each device keeps all gradients until they are exchanged; other splits save this memory."""
@@ -51,50 +53,34 @@ def check_split(name, split):
 
 def check_together(settings):
     """Raise ValueError if settings cannot be combined with their split, or with each other."""
-    split = settings.split
-    if settings.sums == "exact":
-        _check_beside(settings, "exact sums", {"precision": "float32", "overlap": False})
-    if settings.batch_statistics == "aggregated":
-        _check_beside(settings, "aggregated statistics", {"overlap": False})
-    if settings.overlap:
-        _check_beside(settings, "overlap", {"flat": True})
-    if split is None:
-        _check_beside(settings, "training without a split", {"pipeline": None, "micro_batches": 1})
+    split, algorithm, own = settings.split, settings.algorithm, isinstance(settings.split, Plan)
+    all_at_once = own or split in (None, *WITH_OVERLAP)  # each device has all gradients at once
+    for holds, what, usual in (
+        (settings.sums == "exact", "exact sums", {"precision": "float32", "overlap": False}),
+        (settings.batch_statistics == "aggregated", "aggregated statistics", {"overlap": False}),
+        (settings.overlap, "overlap", {"flat": True}),
+        (algorithm in WITHOUT_SCHEDULE and split != "data", f"allreduce {algorithm!r}", {"split": None}),
+        (split is None, "training without a split", {"pipeline": None, "micro_batches": 1}),
+        (split is not None, "a split", WITHOUT_A_SPLIT),
+        (own, "a plan of your own", BESIDE_PLAN),
+        (split not in (None, "data"), "a split other than data", {"loads": None}),
+        (not all_at_once, f"split {split!r}, whose devices do not have all gradients at once", {"overlap": False}),
+        (split == "zero1" and settings.overlap, "overlap with split 'zero1'", {"precision": "float32"}),
+    ):
+        for name in usual if holds else ():
+            value = getattr(settings, name)
+            if value != usual[name]:
+                raise ValueError(f"{name} is {shown(value)}, which cannot be combined with {what}; leave one out")
+    if split is None or own:
         return
-    _check_beside(settings, "a split", WITHOUT_A_SPLIT)
-    if isinstance(split, Plan):
-        _check_beside(settings, "a plan of your own", BESIDE_PLAN)
-        return
-    _check_choice(split, settings.pipeline, settings.algorithm)
-    if split != "data":
-        _check_beside(settings, "a split other than data", {"loads": None})
+    if settings.pipeline is not None and "layers" not in (split, *_factors(split)):
+        raise ValueError(
+            f"pipeline is {settings.pipeline!r}, which is for a split over layers, and not for split {split!r}"
+        )
+    if algorithm != "ring" and "data" not in (split, *_factors(split)):
+        raise ValueError(f"allreduce is {shown(algorithm)}, but split {split!r} has its own collectives; leave it out")
     if settings.loads == "auto":
         raise ValueError("loads 'auto' work only without a split; give numbers, one for each device")
-    if split not in WITH_OVERLAP:
-        _check_beside(settings, f"split {split!r}, whose devices do not have all gradients at once", {"overlap": False})
-    if split == "zero1" and settings.overlap:
-        _check_beside(settings, "overlap with split 'zero1'", {"precision": "float32"})
-
-
-def _check_beside(settings, what, wanted):
-    """Raise ValueError unless the settings that cannot be combined with something have the ``wanted`` values."""
-    for name, usual in wanted.items():
-        value = getattr(settings, name)
-        if value != usual:
-            raise ValueError(f"{name} is {shown(value)}, which cannot be combined with {what}; leave one out")
-
-
-def _check_choice(split, pipeline, algorithm):
-    """Raise ValueError for a pipeline without a split over layers, and for an allreduce that the split cannot use."""
-    if pipeline is not None and "layers" not in (split, *_factors(split)):
-        raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers, and not for split {split!r}")
-    if split == "data":
-        return
-    allreduces = [name for name in ALGORITHMS if name != "none"]
-    if not isinstance(algorithm, str) or algorithm not in allreduces:
-        raise ValueError(f"allreduce is {shown(algorithm)}; with this split it is one of {', '.join(allreduces)}")
-    if algorithm != "ring" and "data" not in _factors(split):
-        raise ValueError(f"allreduce is {algorithm!r}, but split {split!r} has its own collectives; leave it out")
 
 
 def check_number_of_devices(split, k):
@@ -122,7 +108,7 @@ def plan_of(settings, k, network, everybody=None):
     k = check_whole("k, the number of devices,", k, most=MOST_DEVICES)
     check_number_of_devices(settings.split, k)
     mixed, algorithm = settings.precision == "mixed", settings.algorithm
-    if algorithm in ("mpi", *LIBRARIES):  # the engine handles these
+    if algorithm in WITHOUT_SCHEDULE:  # the engine handles these
         algorithm = "ring"
     elif everybody is not None and algorithm == "hierarchical":
         algorithm = everybody.schedules(algorithm)
@@ -140,10 +126,8 @@ def _plan(settings, k, network, algorithm):
     if factors:
         copies, (name, count) = factors["data"], next(item for item in factors.items() if item[0] != "data")
         return copies_of(pipeline if name == "layers" else name, copies, count, micro_batches, network, algorithm)
-    maker = PLANS[pipeline if split == "layers" else split]
-    options = {"algorithm": algorithm, "buckets": settings.overlap}  # it takes some of these
-    known = inspect.signature(maker).parameters
-    return maker(k, micro_batches, network, **{name: options[name] for name in options if name in known})
+    options = {"data": {"algorithm": algorithm, "buckets": settings.overlap}, "zero1": {"buckets": settings.overlap}}
+    return PLANS[pipeline if split == "layers" else split](k, micro_batches, network, **options.get(split, {}))
 
 
 def _own(plan, network):

@@ -4,22 +4,14 @@ import numpy as np
 
 from ..cluster import gather
 from ..collectives import find_algorithm
-from ..data import epoch_size
 from ..devices import Batch, put, to_host
-from ..monitor import Stop
-from ..networks import find_loss, init_statistics
-from ..networks.checks import is_random
-from ..networks.losses import as_targets
+from ..networks import init_statistics
 from ..optimizers import init_optimizer
-from ..parallel import MinibatchQueue, get_params
+from ..parallel import get_params
 from ..parallel.computation import computation_for
 from ..parallel.step import Replica, Step, split_batch
-from .accuracy import TestSet
-from .plan_accuracy import SplitTestSet
-from .resume import START
-from .runner import AHEAD, StepsAhead
-from .splits import check_memory, limits_of, plan_of
-from .together import check_copies
+from .runner import StepsAhead
+from .splits import check_memory
 
 
 class TextbookSteps(StepsAhead):
@@ -33,22 +25,14 @@ class TextbookSteps(StepsAhead):
     peak_memory = None
 
     def __init__(self, X, y, params, everybody, network, settings):
-        self.y = as_targets(np.asarray(y), params[0].dtype)
-        self.everybody, self.network, self.settings = everybody, network, settings
-        self.devices, self.errors, self.under_way = everybody.mine, [], []
-        self.stop, self.loss = Stop(everybody), find_loss(settings.loss)
+        super().__init__(X, y, params[0].dtype, everybody, network, settings)
+        self.errors = []
         self.algorithm = find_algorithm(everybody.across(settings.algorithm))
-        self.limited = any(limits_of(everybody))  # memory for one minibatch at a time, and not for the test set
         if self.limited:
-            check_memory(self._plan(), everybody, settings, min(settings.batch_size, len(X)), self.y, params[0].dtype)
+            check_memory(self.plan, everybody, settings, min(settings.batch_size, len(X)), self.y, params[0].dtype)
         copies = [get_params(params, device) for device in self.devices]
         optimizers = init_optimizer(settings.optimizer, copies, settings.weight_decay)
         self.replicas = [self._replica(*own) for own in zip(self.devices, copies, optimizers, strict=True)]
-        self.steps = -(-epoch_size(len(X), settings.batch_size, settings.drop_last) // settings.batch_size)
-        self.on_gpu = any(device.kind == "gpu" for device in self.devices)
-        self.ahead = 0 if self.limited or not settings.prefetch else AHEAD if self.on_gpu else 1
-        options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed", "sums")}
-        self.queue = MinibatchQueue(X, self.y, everybody, settings.batch_size, **options)
 
     def _replica(self, device, params, optimizer):
         settings, statistics = self.settings, [put(array, device) for array in init_statistics(self.network)]
@@ -56,22 +40,10 @@ class TextbookSteps(StepsAhead):
         computation = computation_for(self.network, settings.precision, settings.sums)(device, *how)
         return Replica(device, params, optimizer, computation)
 
-    def start_epoch(self, order, rates, position=START):
-        """As in `Runner`."""
-        self.rates, self.number = np.broadcast_to(rates, self.steps).tolist(), position.steps
-        self.known = position.steps, sum(position.losses), position.correct or 0
-        self.queue.start_epoch(order, position.epoch, position.steps)
-
-    def launch(self, most):
-        """As in `Runner`: submit one step, and wait while too many are under way."""
-        n, settings = self.queue.size, self.settings
-        draws = self.queue.draws if is_random(self.network) else None
+    def submit(self, n, lr, draws):
+        """As in `StepsAhead`."""
         how = {"draws": draws, "tell": self.stop.wanted, "batch": Batch(self.errors)}
-        shards, lr = self._shards(), self.rates[self.number]
-        self.under_way.append(Step(self.replicas, *shards, lr, n, self.everybody, self.algorithm, settings.flat, **how))
-        self.number += 1
-        self._wait(self.ahead)
-        return [n]
+        return Step(self.replicas, *self._shards(), lr, n, self.everybody, self.algorithm, self.settings.flat, **how)
 
     def _shards(self):
         """The next minibatch's shards. With limited memory there is no room for the queue's two minibatches."""
@@ -119,21 +91,6 @@ class TextbookSteps(StepsAhead):
             _set(replica.computation.statistics, arrays.get(f"statistics of {i}", arrays.get("statistics of 0", [])))
             replica.computation.set_arrays(arrays.get("scaling"))
             replica.optimizer.steps = steps
-
-    def make_test_set(self, X, y, metrics):
-        """As in `Runner`."""
-        settings, about = self.settings, (self.loss, metrics, self.settings.sums)
-        if self.limited:
-            return SplitTestSet(X, y, self._plan(), self.everybody, settings.batch_size, *about)
-        return TestSet(X, y, self.everybody, self.network, *about)
-
-    def _plan(self):
-        """Plan "data": what `Step` does, as a plan, which says how much memory a step needs."""
-        return plan_of(self.settings, len(self.everybody), self.network, self.everybody)
-
-    def check_copies(self, epoch, step):
-        """As in `Runner`."""
-        check_copies(self.copies(), self.everybody, self.settings.batch_statistics != "local", epoch, step)
 
 
 def _set(arrays, values):
