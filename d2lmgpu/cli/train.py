@@ -13,10 +13,9 @@ from ..timing import Timeline, chrome_trace
 from ..training import train
 from ..training.checks import find_network
 from .data import add_data, find_data, say_pictures
-from .options import add_devices, add_input, add_output, find_devices, taken, write_results
+from .options import add_devices, add_input, add_output, add_settings, find_devices, settings, taken, write_results
 from .own_file import metrics_from, network_from
 from .ranks import RankLogger, add_ranks
-from .settings import add_settings, settings
 
 
 def add_to(command):
