@@ -19,7 +19,7 @@ from d2lmgpu.scaling import (
     predict_scaling,
     turns,
 )
-from d2lmgpu.scaling.setup import check_steps, count_places
+from d2lmgpu.scaling.measure import check_steps, count_places
 from d2lmgpu.scaling.turns import Contender, Turn, make_rows
 
 QUICK = {"steps": 2, "repeats": 3, "batch_size": 6}
