@@ -65,7 +65,8 @@ def invent(network, n, itemsize=4):
     cuts, itemsize = cuts_of(network), plain(itemsize)
     found = _found(cuts, n, itemsize) if cuts.k > 1 and n else ()
     schedules, seconds = {}, {}
-    for name, schedule in itertools.chain(_known(network, n), (("invented", each) for each in found)):
+    known = ((name, make(network.k, n)) for name, make in known_on(network).items())
+    for name, schedule in itertools.chain(known, (("invented", each) for each in found)):
         time = simulate(schedule, network, itemsize).seconds
         if time < seconds.get(name, np.inf):
             schedules[name], seconds[name] = schedule, time
@@ -87,13 +88,10 @@ def invented(network):
     return invented
 
 
-def _known(network, n):
-    """Yield pairs (name, schedule) of the known schedules."""
-    for name, algorithm in ALGORITHMS.items():
-        if name != "none":
-            yield name, algorithm(network.k, n)
-    yield "ring along", ring_along(network)(network.k, n)
-    yield "both rings along", ring_along(network, both_ways=True)(network.k, n)
+def known_on(network):
+    """The allreduces that need no search, by name: functions of k and n; two of them follow the network's wires."""
+    along = {"ring along": ring_along(network), "both rings along": ring_along(network, both_ways=True)}
+    return {name: make for name, make in ALGORITHMS.items() if name != "none"} | along
 
 
 def _found(cuts, n, itemsize):
