@@ -11,7 +11,6 @@ et al. 2021, "Synthesizing optimal collective algorithms" (SCCL), for the idea o
 """
 
 import random
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,14 +18,6 @@ from ..language.actions import Transfer
 
 MOST_ASKED = 24
 """A device first asks this many others, chosen at random; if they have nothing for it, it asks all of them."""
-
-
-class Sent(NamedTuple):
-    """A chunk goes from one device to another in a step."""
-
-    chunk: int
-    source: int
-    destination: int
 
 
 class Search:
@@ -53,10 +44,10 @@ class Search:
         self.messages = len(owners) * (cuts.k - 1)
 
     def run(self, window, seed=0, patient=False):
-        """Search once: a list of `Sent` for each step, and roughly their seconds, or infinity if it failed.
+        """Search once: the (chunk, source, destination) of each message of each step, and roughly the steps' seconds.
 
-        ``patient``: no device takes a chunk over a wire if a device with a wider wire to it has this chunk, or gets it
-        in this step.
+        If the search fails, the seconds are infinite. ``patient``: no device takes a chunk over a wire if a device with
+        a wider wire to it has this chunk, or gets it in this step.
         """
         k, chunks = self.cuts.k, len(self.owners)
         self.random, self.noise, self.patient = random.Random(seed), np.random.default_rng(seed), patient
@@ -99,7 +90,7 @@ class Search:
         used = self.links[b][links]
         self.left[used] -= self.busy[used]
         self.promised[b, chunk] = True
-        sent.append(Sent(chunk, a, b))
+        sent.append((chunk, a, b))
         return True
 
 
