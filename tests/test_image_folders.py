@@ -10,7 +10,7 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.cli.data import find_data
+from d2lmgpu.cli.inputs import find_data
 from d2lmgpu.networks import NETWORKS, known_network
 
 CLASSES = ["bar", "dot", "sky"]

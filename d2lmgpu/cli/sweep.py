@@ -10,9 +10,8 @@ from ..devices import ENVIRONMENTS
 from ..measuring import Sparingly
 from ..output import check_folder, check_plot
 from ..sweeps import MEASURES, MODES, check_axes, grid, plot_curves, plot_sweep, sweep
-from .data import add_data, find_data, say_pictures
+from .inputs import add_data, find_data, find_networks, say_pictures
 from .options import add_option, add_output, add_settings, listed, settings, taken, write_results
-from .own_file import find_networks
 
 
 def add_to(command):

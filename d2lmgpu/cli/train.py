@@ -12,9 +12,8 @@ from ..plots import plot_history, plot_timeline
 from ..timing import Timeline, chrome_trace
 from ..training import train
 from ..training.checks import find_network
-from .data import add_data, find_data, say_pictures
+from .inputs import add_data, find_data, metrics_from, network_from, say_pictures
 from .options import add_devices, add_input, add_output, add_settings, find_devices, settings, taken, write_results
-from .own_file import metrics_from, network_from
 from .ranks import RankLogger, add_ranks
 
 
