@@ -16,8 +16,7 @@ from ..training.checks import network_for
 from ..training.resume import data_checksum
 from ..words import several
 from .results import add_row, open_results
-from .trial import make_row, parts_of, run_trial
-from .trials import complete_trials, describe, network_of, varying
+from .trials import complete_trials, describe, make_row, network_of, parts_of, run_trial, varying
 from .workers import cards_of_workers, processes, report
 
 MODES = ("simultaneous", "sequential")
