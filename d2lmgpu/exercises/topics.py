@@ -19,8 +19,6 @@ TOPICS = [
         *("scaling", "speed", "bugs", "plans", "memory", "machines"),
     )
 ]
-TOPICS[6 - 1] |= _exercises("wirings")
-TOPICS[10 - 1] |= _exercises("precision")
 """The exercises of each topic, by name. A topic consists of the notebooks that have the same number."""
 
 EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.items()}
