@@ -19,7 +19,7 @@ import itertools
 import numpy as np
 
 from ..arguments import check_whole, plain, plain_numbers
-from ..language.actions import MOST_ELEMENTS, chunk_bounds
+from ..language.actions import MOST_ELEMENTS, apportioned, chunk_bounds
 from ..language.prove import prove
 from .algorithms import ALGORITHMS
 from .along import ring_along
@@ -155,18 +155,9 @@ def _cut(cuts, n):
 def _chunks(share, n, parts):
     """A version with ``parts`` chunks per owner, on average; ``share``: the fraction that each device owns."""
     k = len(share)
-    counts = _apportioned(share, parts * (1 if share.max() == 1 else k))
+    counts = apportioned(share, parts * (1 if share.max() == 1 else k))
     bounds = chunk_bounds(n, sum(counts))
     if (share == share[0]).all():  # equal parts of what `chunk_bounds(n, k)` gives to each device
         bounds = [(a + x, a + y) for a, b in chunk_bounds(n, k) for x, y in chunk_bounds(b - a, parts)]
     full = [i for i, (start, stop) in enumerate(bounds) if start < stop]  # empty chunks are left out
     return np.repeat(np.arange(k), counts)[full], [bounds[i] for i in full]
-
-
-def _apportioned(shares, count):
-    """How many of ``count`` each share gets, by the method of largest remainders."""
-    exact = np.asarray(shares, float) * count
-    counts = np.floor(exact + 1e-9).astype(int)
-    for i in np.argsort(counts - exact, kind="stable")[: count - counts.sum()]:
-        counts[i] += 1
-    return counts.tolist()
