@@ -16,8 +16,8 @@ from d2lmgpu.collectives import (
     check_algorithm,
     execute,
     measure,
-    parse_size,
 )
+from d2lmgpu.collectives.measure import parse_size
 
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 SIZES = [0, 1, 2, 3, 7, 8, 97, 1000]

@@ -6,7 +6,7 @@ import re
 from dataclasses import fields
 
 from ..arguments import check_path
-from ..collectives import parse_size
+from ..collectives.measure import parse_size
 from ..devices import ENVIRONMENTS, choose_devices
 from ..output import check_writable, same_file, save_figure, write_json
 from ..training.fields import called, kind_of, meaning

@@ -23,13 +23,10 @@ from .html import write_html as write_html
 from .invent import Invented as Invented, invent as invent, invented as invented
 from .library import LIBRARIES as LIBRARIES
 from .measure import (
-    Measurement as Measurement,
     check_measured as check_measured,
     fit_virtual_devices as fit_virtual_devices,
     measure as measure,
     measure_allreduce as measure_allreduce,
-    parse_size as parse_size,
-    predict as predict,
     virtual_devices as virtual_devices,
 )
 from .naive import naive as naive

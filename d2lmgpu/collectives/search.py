@@ -29,13 +29,12 @@ class Search:
 
     def __init__(self, cuts, owners, nbytes):
         network, self.cuts, self.owners = cuts.network, cuts, owners
-        self.busy = nbytes / network.bandwidth + network.occupancy  # seconds, of each link
+        self.busy = np.append(nbytes / network.bandwidth + network.occupancy, 0)  # seconds, of each link and of NO_LINK
         latency = network.latency(cuts.sources, cuts.destinations)
         self.alpha = float(latency.max())
         slowest = nbytes / cuts.slowest
         windows = {*np.quantile(slowest, (0, 0.5, 1)).tolist(), 2 * float(slowest.max()), self.alpha}
         self.windows = sorted(windows, reverse=self.alpha > float(slowest.max()))
-        self.busy = np.append(self.busy, 0)  # for NO_LINK, which is -1
         widest = np.argsort(-cuts.slowest, kind="stable")
         numbers = [widest[cuts.destinations[widest] == i] for i in range(cuts.k)]  # of the pairs into each device
         self.sources, self.links = [cuts.sources[each] for each in numbers], [cuts.ways[each] for each in numbers]
