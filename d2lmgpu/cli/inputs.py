@@ -43,19 +43,19 @@ def _size(text):
 
 
 def find_data(options, limit=None):
-    """The data set for `train`: Fashion-MNIST or a folder's pictures, but only the `first_examples` up to ``limit``."""
+    """The data set for `train`: Fashion-MNIST or a folder's pictures, but only the `first_examples` up to ``limit``.
+
+    Says how pictures were read.
+    """
     if options.data is None:
         for flag in ("--invert", "--image-size", "--channels"):
             if getattr(options, flag[2:].replace("-", "_")):
                 raise ValueError(f"{flag} is for your own pictures; add --data FOLDER")
         return first_examples(load_fashion_mnist(), limit)
-    return first_examples(load_image_data(options.data, _input_shape(options), options.invert), limit)
-
-
-def say_pictures(images):
-    """Say how pictures (N, C, H, W) were read."""
-    N, C, H, W = images.shape
+    data = first_examples(load_image_data(options.data, _input_shape(options), options.invert), limit)
+    N, C, H, W = data[0].shape
     print(f"pictures: {N:,} for training, read as {W} × {H} in {'grey' if C == 1 else 'colour'}")
+    return data
 
 
 def _input_shape(options):
