@@ -64,9 +64,7 @@ def sweep(
     workers = None if workers is None else check_whole("workers", workers)
     check_name("mode", mode, MODES)
     if (executor is not None) + (workers is not None) + (mode == "sequential") > 1:
-        raise ValueError(
-            "an executor, a number of workers, mode 'sequential': give one of them, which says what trains"
-        )
+        raise ValueError("executor, workers, mode 'sequential': give one of them, which says what trains")
     trials = complete_trials(trials)
     checksums = _check_data(data, trials)
     if keep_models is not None:

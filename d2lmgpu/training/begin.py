@@ -167,16 +167,13 @@ def prepare(settings, options, everybody, environment):
 
 def begin(run):
     """The `Loop` of a run, and the `Position` from which it goes on."""
-    options, everybody, runner, history = run.options, run.everybody, run.runner, run.history
+    options, everybody = run.options, run.everybody
     X_train, y_train, X_test, y_test, *_ = run.data
-    test_set = runner.make_test_set(X_test, y_test, options.metrics)
+    test_set = run.runner.make_test_set(X_test, y_test, options.metrics)
     if options.checkpoint or options.resume or everybody.size > 1:
         run.checksum = data_checksum(X_train, y_train)
-    position = Position()
-    if run.saved:
-        position = restore(run.saved, history, runner, run.network, everybody, run.checksum)
-        run.params = run.saved.arrays["params"]
-    compare(everybody, runner.settings, options, test_set, run.params, run.checksum, position)
+    position = restore(run) if run.saved else Position()
+    compare(everybody, run.runner.settings, options, test_set, run.params, run.checksum, position)
     if options.progress and in_notebook():
         run.bar.visible = False  # the live plot shows everything
         if not any(isinstance(callback, LivePlot) for callback in options.callbacks):

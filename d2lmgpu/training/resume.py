@@ -62,22 +62,24 @@ def data_checksum(X, y):
     return sha256([np.frombuffer(form, np.uint8), X, y])
 
 
-def restore(checkpoint, history, runner, network, everybody, checksum):
-    """Restore a run from a checkpoint; return its `Position`, and enter the results so far in ``history``.
+def restore(run):
+    """Restore a `Run` from its checkpoint: return its `Position`, and enter the results so far in its history.
 
-    ``network``: the run's `Network`, as the model has it; ``checksum``: the training set's. Raises CheckpointError if
-    the run's settings, data or layers differ from the checkpoint's, or if the saved run was given up.
+    Raises CheckpointError if the run's settings, data or layers differ from the checkpoint's, or if the saved run was
+    given up.
     """
+    checkpoint, history, runner = run.saved, run.history, run.runner
     saved = History.from_dict(checkpoint.state["history"])
     if saved.diverged:
         raise CheckpointError(f"resume: the run was given up: {saved.diverged}; start again without resume")
-    _check_same_run(checkpoint, saved, history, network, checksum)
+    _check_same_run(checkpoint, saved, history, run.network, run.checksum)
     position = Position(**checkpoint.state["position"])
     if position.epoch > history.epochs or (position.epoch == history.epochs and position.steps):
         raise CheckpointError(f"resume: the checkpoint is beyond epoch {history.epochs}; ask for more epochs")
     runner.set_state(checkpoint.arrays, checkpoint.state["optimizer_steps"])
+    run.params = checkpoint.arrays["params"]
     other = _other_rates(saved, runner.settings, runner.steps, position)
-    if other and everybody.rank == 0:
+    if other and run.everybody.rank == 0:
         tell(f"resume: {other}")
     seconds = "seconds_per_epoch", "examples_per_second"
     for name in (*REACHED, "metrics", "learning_rates", "learning_rate", *seconds):
