@@ -32,7 +32,7 @@ def check_algorithm(name, training=False):
     if callable(name):
         check_function("allreduce", name, "k", "n")
     elif not hasattr(name, "add_to"):
-        known = TRAINING_NAMES if training else NAMES
+        known = [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"]
         check_name("allreduce", name, known, also=", or give a function of k and n")
 
 
