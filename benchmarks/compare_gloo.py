@@ -22,6 +22,7 @@ import numpy as np
 
 import d2lmgpu as d2l
 from d2lmgpu import collectives
+from d2lmgpu.collectives.measure import predict
 from d2lmgpu.devices import count_cores
 from d2lmgpu.devices.discovery import processor_name
 from d2lmgpu.output import as_json, write_json
@@ -124,7 +125,7 @@ def simulated():
         others = [row for row in some if row.bytes.bit_length() % 2 == 1]
         constants[name] = collectives.fit_virtual_devices(fitted, ALGORITHMS, cores)
         network = collectives.virtual_devices(constants[name], cores)
-        predicted += collectives.predict(others, ALGORITHMS, network).tolist()
+        predicted += predict(others, ALGORITHMS, network).tolist()
         judged += others
     errors = np.abs(np.array(predicted) / [row.seconds for row in judged] - 1)
     summary = {"constants": constants, "median_error": float(np.median(errors)), "judged": len(judged)}

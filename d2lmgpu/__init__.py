@@ -65,8 +65,7 @@ from .plots import plot_history as plot_history
 from .sweeps.plot import plot_curves as plot_curves, plot_sweep as plot_sweep
 from .sweeps.results import load_sweep as load_sweep
 from .sweeps.run import sweep as sweep
-from .sweeps.trial import run_trial as run_trial
-from .sweeps.trials import grid as grid
+from .sweeps.trials import grid as grid, run_trial as run_trial
 from .training.accuracy import confusion_matrix as confusion_matrix, evaluate as evaluate, predict as predict
 from .training.begin import train as train
 from .training.history import History as History

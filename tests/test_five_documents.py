@@ -44,7 +44,7 @@ def sixty_images(monkeypatch, tmp_path):
     """Fashion-MNIST has 60 images to train on and 60 to test with, and files are written into an empty folder."""
     monkeypatch.setattr(fashion_mnist, "find_file", found_once)
     monkeypatch.setattr(fashion_mnist, "read_idx", lambda path, read=fashion_mnist.read_idx: read(path)[:60])
-    monkeypatch.setattr("d2lmgpu.sweeps.trial.fashion_mnist", d2l.load_fashion_mnist)  # and none are kept
+    monkeypatch.setattr("d2lmgpu.sweeps.trials.fashion_mnist", d2l.load_fashion_mnist)  # and none are kept
     monkeypatch.chdir(tmp_path)
 
 

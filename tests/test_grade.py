@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from d2lmgpu import cli
-from d2lmgpu.exercises.grading import grade
+from d2lmgpu.exercises.answers import grade
 
 NAMES = ["cut", "updates_per_epoch", "he_std"]
 CUT = "def cut(n, k):\n    return [(i * n // k, (i + 1) * n // k) for i in range(k)]\n"

@@ -10,7 +10,7 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.cli.data import find_data
+from d2lmgpu.cli.inputs import find_data
 from d2lmgpu.networks import NETWORKS, known_network
 
 CLASSES = ["bar", "dot", "sky"]
@@ -115,6 +115,8 @@ def test_a_part_of_the_pictures(folder, tmp_path, capsys):
     np.testing.assert_array_equal(255 - data[0], whole[0][::3])
     options.invert = False
     assert len(find_data(options, limit=100)[0]) == 27
+    said = "pictures: {} for training, read as 28 × 28 in grey\n"
+    assert capsys.readouterr().out == said.format(9) + said.format(27)
     assert "--invert is for your own pictures" in one_line(capsys, *TRAIN, "--invert", "--limit", "30")
     assert "drop_last leaves nothing of 7 examples" in one_line(
         capsys, *TRAIN, "--data", str(folder), "--limit", "7", "--drop-last"

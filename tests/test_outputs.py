@@ -256,7 +256,7 @@ def test_every_json_of_a_run_that_diverges(tmp_path, monkeypatch, small, command
     monkeypatch.chdir(tmp_path)
     for owner in ("cli.train", "cli.sweep"):
         monkeypatch.setattr(f"d2lmgpu.{owner}.find_data", lambda *_: small)
-    monkeypatch.setattr("d2lmgpu.sweeps.trial.fashion_mnist", lambda: small)
+    monkeypatch.setattr("d2lmgpu.sweeps.trials.fashion_mnist", lambda: small)
     monkeypatch.setattr("d2lmgpu.cli.predict.load_fashion_mnist", lambda: small)
     (tmp_path / "own.py").write_text("metrics = {'sum of outputs': lambda outputs, y: outputs.sum()}")
     assert cli.main(command.split()) == COMMANDS[command]

@@ -154,7 +154,7 @@ def test_files_of_networks_with_one_name(squares, tmp_path, capsys):
     files = f"{squares / 'network.py'},{tmp_path / 'network.py'}"
     command("sweep", "--data", squares, "--network", files, status=2)
     error = "d2lmgpu sweep: error: --network: two networks are called network; give the files different names\n"
-    assert capsys.readouterr() == ("", error)
+    assert capsys.readouterr() == ("pictures: 120 for training, read as 32 × 32 in colour\n", error)
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 from conftest import long
 
-from d2lmgpu.collectives import (
-    ALGORITHMS,
-    Measurement,
-    Transfer,
-    fit_virtual_devices,
-    predict,
-    simulate,
-    virtual_devices,
-)
+from d2lmgpu.collectives import ALGORITHMS, Transfer, fit_virtual_devices, simulate, virtual_devices
+from d2lmgpu.collectives.measure import Measurement, predict
 from d2lmgpu.collectives.network import (
     full_switch,
     machines,
@@ -145,7 +138,7 @@ def fake_measurements(constants, cores, sizes, noise=0.0):
             for nbytes in sizes:
                 seconds = simulate(ALGORITHMS[name](k, nbytes // 4), virtual_devices(constants, cores)(k)).seconds
                 seconds *= 1 + noise * rng.standard_normal()
-                rows.append(Measurement(name, k, nbytes, seconds, seconds, seconds, 1, 0, 0, [], 0, True))
+                rows.append(Measurement(name, k, nbytes, seconds, 0, 0, [], 0, True))
     return rows
 
 

@@ -11,7 +11,7 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.cli.settings import as_splits
+from d2lmgpu.cli.options import as_splits
 from d2lmgpu.collectives import ALGORITHMS, chunk_bounds
 from d2lmgpu.collectives.network import TOPOLOGIES, topology
 from d2lmgpu.devices import DeviceMemoryError

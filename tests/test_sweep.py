@@ -25,8 +25,7 @@ from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
 from d2lmgpu.output import as_json
 from d2lmgpu.sweeps import plot_curves, run, workers
 from d2lmgpu.sweeps.plot import check_axes, plot_sweep
-from d2lmgpu.sweeps.trial import make_row
-from d2lmgpu.sweeps.trials import complete_trials
+from d2lmgpu.sweeps.trials import complete_trials, make_row
 from d2lmgpu.training import Settings
 
 pytestmark = pytest.mark.threads

@@ -21,7 +21,7 @@ from PIL import Image
 import d2lmgpu as d2l
 from d2lmgpu.arguments import check_number, check_seed, check_whole
 from d2lmgpu.data import first_examples
-from d2lmgpu.exercises.grading import grade
+from d2lmgpu.exercises.answers import grade
 from d2lmgpu.parallel import measure_loads
 
 PACKAGE = str(Path(d2l.__file__).parent)

@@ -5,14 +5,13 @@ checks every sum. With --on it simulates instead, on a network by name or on the
 such as "0-1: 25 GB/s"), and --invent lets the computer find an allreduce for that network.
 """
 
-import collections
 from pathlib import Path
 
 from ..arguments import MOST_DEVICES, check_name, shown
 from ..cluster import begin_together, cluster
 from ..collectives import ALGORITHMS, NAMES, Invented, invented, measure_allreduce
-from ..collectives.along import ring_along
 from ..collectives.html import write_html
+from ..collectives.invent import known_on
 from ..collectives.measure import parse_size
 from ..collectives.network import TOPOLOGIES, read_wires, topology
 from ..collectives.simulate import simulate
@@ -54,7 +53,7 @@ def run(options):
     if everybody.rank == 0:
         _report(options, everybody.places if several else everybody.mine, rows)
     else:
-        collections.deque(rows, maxlen=0)
+        list(rows)  # the processes measure together
 
 
 def _report(options, devices, measured):
@@ -92,8 +91,8 @@ def _simulate(options, algorithms, sizes):
     for name in algorithms:
         check_name("allreduce to simulate", name, SUMMING)
     network, rows = _network(options), []
-    makers = {name: ALGORITHMS[name] for name in algorithms}
-    makers |= {"ring along": ring_along(network), "both rings along": ring_along(network, both_ways=True)}
+    known = known_on(network)
+    makers = {name: known[name] for name in (*algorithms, "ring along", "both rings along")}
     if options.invent:
         makers["invented"] = invented(network)
     line = "{:>14} {:<19} {:>5} {:>13} {:>13} {:>7}".format

@@ -38,7 +38,7 @@ def _worth(text):
 
 def run(options):
     """Say how many of each student's answers are right; at the end, or when interrupted, write the marks."""
-    from ..exercises.grading import grade
+    from ..exercises.answers import grade
 
     rows, code = [], 0
     try:

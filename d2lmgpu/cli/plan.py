@@ -13,9 +13,8 @@ from ..output import check_plot
 from ..training.checks import find_network
 from ..training.settings import Settings
 from ..training.splits import EXAMPLE, SPLITS, plan_of
-from .options import add_option, add_output, taken, write_results
-from .own_file import network_from
-from .settings import add_settings
+from .inputs import network_from
+from .options import add_option, add_output, add_settings, taken, write_results
 
 
 def add_to(command):

@@ -16,7 +16,7 @@ from ..training import DriftError
 from ..words import figures, listed, seconds
 from .options import add_output, check_files, find_devices, limit_memory
 
-OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion", "mistakes")
+OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion")
 """Options that name files; only rank 0 writes them."""
 
 

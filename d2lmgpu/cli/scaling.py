@@ -8,10 +8,8 @@ from .. import words
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
 from ..output import check_plot
 from ..scaling import check_counts, measure_scaling, plot_scaling
-from .data import add_data, find_data
-from .options import add_option, add_output, taken, write_results
-from .own_file import network_from
-from .settings import add_settings, settings
+from .inputs import add_data, find_data, network_from
+from .options import add_option, add_output, add_settings, settings, taken, write_results
 
 WHAT = ("network", "width", "algorithm")
 """Settings that are arguments of `measure_scaling`."""

@@ -10,10 +10,8 @@ from ..devices import ENVIRONMENTS
 from ..measuring import Sparingly
 from ..output import check_folder, check_plot
 from ..sweeps import MEASURES, MODES, check_axes, grid, plot_curves, plot_sweep, sweep
-from .data import add_data, find_data, say_pictures
-from .options import add_option, add_output, listed, taken, write_results
-from .own_file import find_networks
-from .settings import add_settings, settings
+from .inputs import add_data, find_data, find_networks
+from .options import add_option, add_output, add_settings, listed, settings, taken, write_results
 
 
 def add_to(command):
@@ -47,8 +45,6 @@ def run(options):
     data = find_data(options)
     own = {"network": find_networks(options.network, data)}
     trials = grid(**taken(options, "devices", "environment", "limit"), **settings(options) | own)
-    if options.data:
-        say_pictures(data[0])
     sparingly = Sparingly()
 
     def redraw(rows):

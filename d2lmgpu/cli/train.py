@@ -11,12 +11,9 @@ from ..output import check_folder, check_plot, is_plot, save_figure, write_json
 from ..plots import plot_history, plot_timeline
 from ..timing import Timeline, chrome_trace
 from ..training import train
-from ..training.checks import find_network
-from .data import add_data, find_data, say_pictures
-from .options import add_devices, add_input, add_output, find_devices, taken, write_results
-from .own_file import metrics_from, network_from
+from .inputs import add_data, find_data, metrics_from, network_from
+from .options import add_devices, add_input, add_output, add_settings, find_devices, settings, taken, write_results
 from .ranks import RankLogger, add_ranks
-from .settings import add_settings, settings
 
 
 def add_to(command):
@@ -49,35 +46,30 @@ def run(options, everybody=None):
         print(f"no GPU here: cpu(0) takes one of {count_cores()} cores; --devices {count_cores()} takes all")
     data = find_data(options, options.limit)
     network, metrics = network_from(options.network, data), metrics_from(options.metrics)
-    if options.data:
-        find_network(network, data[4], data[0].shape[1:], width=options.width)  # errors come before any output
-        say_pictures(data[0])
     timeline = Timeline(everybody.mine if everybody else devices, spans=options.trace is not None)
-    speaks = everybody is None or everybody.rank == 0
-    callbacks = [TensorBoard(options.tensorboard)] if options.tensorboard and speaks else []
-    if not speaks:
+    callbacks = [TensorBoard(options.tensorboard)] if options.tensorboard else []
+    if everybody and everybody.rank > 0:
         callbacks.append(RankLogger(everybody))
     how = settings(options) | {"network": network}
     files = taken(options, "checkpoint", "checkpoint_steps", "keep_best", "resume", "invert")
     watched = {"callbacks": callbacks, "timeline": timeline, "environment": environment, "metrics": metrics}
     history, _ = train(devices, data=data, **how, **files, **watched)
-    _tell(options, history, timeline, everybody)
+    _tell(options, history, timeline)
     if history.diverged:
         return 1
     return signals.exit_code() if history.interrupted else 0
 
 
-def _tell(options, history, timeline, everybody):
-    """Print the results, and write what was asked for; of several processes, only rank 0 writes."""
+def _tell(options, history, timeline):
+    """Print the results, and write what was asked for."""
     if history.peak_memory:
         peaks = words.listed(f"{nbytes / 1e6:.1f}" for nbytes in history.peak_memory)
         print(f"split {history.split}: devices hold at most {peaks} MB")
     if len(history.devices) > 1 and any(history.utilisation.values()):  # not if a resumed run had nothing left to do
         print(history.balance())
     say(history.summary())  # before anything that could fail; files are written even if nobody reads this
-    if everybody is None or everybody.rank == 0:
-        trace = options.trace, _save_trace, timeline.all_spans()
-        write_results(options, history.as_dict(), trace, plot=lambda: plot_history(history))
+    trace = options.trace, _save_trace, timeline.all_spans()
+    write_results(options, history.as_dict(), trace, plot=lambda: plot_history(history))
 
 
 def _save_trace(path, spans):

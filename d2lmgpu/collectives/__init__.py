@@ -23,11 +23,8 @@ from .html import write_html as write_html
 from .invent import Invented as Invented, invent as invent, invented as invented
 from .library import LIBRARIES as LIBRARIES
 from .measure import (
-    Measurement as Measurement,
     fit_virtual_devices as fit_virtual_devices,
     measure_allreduce as measure_allreduce,
-    parse_size as parse_size,
-    predict as predict,
     virtual_devices as virtual_devices,
 )
 from .naive import naive as naive

@@ -7,6 +7,7 @@ another algorithm becomes the fastest. All return matplotlib figures.
 
 import collections
 import math
+import textwrap
 
 import numpy as np
 
@@ -136,7 +137,7 @@ def _draw_state(axes, held, k, cuts, labelled):
     count = len(cuts) - 1
     axes.imshow(held.sum(axis=2), cmap="Greens", vmin=0, vmax=1.6 * k, aspect="auto")
     for device, piece in np.ndindex(k, count) if k <= MOST_NAMED else ():
-        text = _in_lines(named_shares(held[device, piece])[0].split())
+        text = textwrap.fill(named_shares(held[device, piece])[0], 2 * SHARES_A_LINE)
         # The text is within a cell, so the layout need not take account of it.
         axes.text(piece, device, text, ha="center", va="center", fontsize=9, in_layout=False)
     axes.set(xlim=(-0.5, count - 0.5), ylim=(k - 0.5, -0.5))
@@ -180,11 +181,6 @@ def _draw_arrows(axes, step, cuts):
     style = {"units": "inches", "width": 0.018, "headwidth": 5, "headlength": 6, "headaxislength": 6, "minlength": 0}
     style |= {"angles": "xy", "scale_units": "xy", "scale": 1, "color": [OP_COLOURS[t.op] for t, *_ in places]}
     axes.quiver(across, begin + shorter, np.zeros(len(places)), end - begin - 2 * shorter, zorder=3, **style)
-
-
-def _in_lines(words):
-    parts = [words[i : i + SHARES_A_LINE] for i in range(0, len(words), SHARES_A_LINE)]
-    return "\n".join(map(" ".join, parts))
 
 
 def _panel_size(k, count):

@@ -19,7 +19,7 @@ import itertools
 import numpy as np
 
 from ..arguments import check_whole, plain, plain_numbers
-from ..language.actions import MOST_ELEMENTS, chunk_bounds
+from ..language.actions import MOST_ELEMENTS, apportioned, chunk_bounds
 from ..language.prove import prove
 from .algorithms import ALGORITHMS
 from .along import ring_along
@@ -65,7 +65,8 @@ def invent(network, n, itemsize=4):
     cuts, itemsize = cuts_of(network), plain(itemsize)
     found = _found(cuts, n, itemsize) if cuts.k > 1 and n else ()
     schedules, seconds = {}, {}
-    for name, schedule in itertools.chain(_known(network, n), (("invented", each) for each in found)):
+    known = ((name, make(network.k, n)) for name, make in known_on(network).items())
+    for name, schedule in itertools.chain(known, (("invented", each) for each in found)):
         time = simulate(schedule, network, itemsize).seconds
         if time < seconds.get(name, np.inf):
             schedules[name], seconds[name] = schedule, time
@@ -87,13 +88,10 @@ def invented(network):
     return invented
 
 
-def _known(network, n):
-    """Yield pairs (name, schedule) of the known schedules."""
-    for name, algorithm in ALGORITHMS.items():
-        if name != "none":
-            yield name, algorithm(network.k, n)
-    yield "ring along", ring_along(network)(network.k, n)
-    yield "both rings along", ring_along(network, both_ways=True)(network.k, n)
+def known_on(network):
+    """The allreduces that need no search, by name: functions of k and n; two of them follow the network's wires."""
+    along = {"ring along": ring_along(network), "both rings along": ring_along(network, both_ways=True)}
+    return {name: make for name, make in ALGORITHMS.items() if name != "none"} | along
 
 
 def _found(cuts, n, itemsize):
@@ -157,18 +155,9 @@ def _cut(cuts, n):
 def _chunks(share, n, parts):
     """A version with ``parts`` chunks per owner, on average; ``share``: the fraction that each device owns."""
     k = len(share)
-    counts = _apportioned(share, parts * (1 if share.max() == 1 else k))
+    counts = apportioned(share, parts * (1 if share.max() == 1 else k))
     bounds = chunk_bounds(n, sum(counts))
     if (share == share[0]).all():  # equal parts of what `chunk_bounds(n, k)` gives to each device
         bounds = [(a + x, a + y) for a, b in chunk_bounds(n, k) for x, y in chunk_bounds(b - a, parts)]
     full = [i for i, (start, stop) in enumerate(bounds) if start < stop]  # empty chunks are left out
     return np.repeat(np.arange(k), counts)[full], [bounds[i] for i in full]
-
-
-def _apportioned(shares, count):
-    """How many of ``count`` each share gets, by the method of largest remainders."""
-    exact = np.asarray(shares, float) * count
-    counts = np.floor(exact + 1e-9).astype(int)
-    for i in np.argsort(counts - exact, kind="stable")[: count - counts.sum()]:
-        counts[i] += 1
-    return counts.tolist()

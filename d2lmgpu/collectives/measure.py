@@ -33,18 +33,14 @@ from .simulate import simulate
 class Measurement:
     """One row of measurements, with bandwidths in GB/s (10⁹ bytes per second).
 
-    ``seconds`` is the median of ``repeats`` times; ``seconds_min`` and ``seconds_max`` are the shortest and the
-    longest. ``correct`` says that the sums were checked; it is None for "none", which sums nothing. ``steps`` and
-    ``bytes_sent_per_device`` are None for a library, which does not report them.
+    ``seconds`` is the median of the repeats. ``correct`` says that the sums were checked; it is None for "none", which
+    sums nothing. ``steps`` and ``bytes_sent_per_device`` are None for a library, which does not report them.
     """
 
     algorithm: str
     devices: int
     bytes: int
     seconds: float
-    seconds_min: float
-    seconds_max: float
-    repeats: int
     algbw: float
     busbw: float
     bytes_sent_per_device: list
@@ -113,9 +109,6 @@ def _measure(group, algorithm, across, nbytes, budget=0.3):
         devices=k,
         bytes=nbytes,
         seconds=median,
-        seconds_min=min(seconds),
-        seconds_max=max(seconds),
-        repeats=len(seconds),
         algbw=algbw,
         busbw=algbw * 2 * (k - 1) / k,
         bytes_sent_per_device=sent,

@@ -12,20 +12,18 @@ A schedule says what happens in each step, but each device runs by itself and wa
 For the ring of three devices with chunks of two elements, this shows each device's phases, and the phases that they
 wait for. "2.1" is the first phase of device 2, and "2.0" means that device 2 has arrived:
 
->>> print(compile_schedule(ring(3, 6), 3))
-   device 0                       device 1                       device 2
-1  after 2.0: add 2:4 of 2        after 0.0: add 4:6 of 0        after 1.0: add 0:2 of 1
-2  after 2.1 1.1: add 0:2 of 2    after 0.1 2.1: add 2:4 of 0    after 1.1 0.1: add 4:6 of 1
-3  after 2.2 1.2: copy 4:6 of 2   after 0.2 2.2: copy 0:2 of 0   after 1.2 0.2: copy 2:4 of 1
-4  after 2.3 1.3: copy 2:4 of 2   after 0.3 2.3: copy 4:6 of 0   after 1.3 0.3: copy 0:2 of 1
+       device 0                       device 1                       device 2
+    1  after 2.0: add 2:4 of 2        after 0.0: add 4:6 of 0        after 1.0: add 0:2 of 1
+    2  after 2.1 1.1: add 0:2 of 2    after 0.1 2.1: add 2:4 of 0    after 1.1 0.1: add 4:6 of 1
+    3  after 2.2 1.2: copy 4:6 of 2   after 0.2 2.2: copy 0:2 of 0   after 1.2 0.2: copy 2:4 of 1
+    4  after 2.3 1.3: copy 2:4 of 2   after 0.3 2.3: copy 4:6 of 0   after 1.3 0.3: copy 0:2 of 1
 
 Before its second phase, device 0 waits for 2.1, which added to the part that device 0 reads now (rule 1), and for 1.1,
 which read a part of device 0's array (rule 2). Two devices that exchange everything they hold follow rule 3:
 
->>> print(compile_schedule([[Transfer(0, 1, 0, 6, "copy"), Transfer(1, 0, 0, 6, "copy")]], 2))
-   device 0                         device 1
-1  after 1.0: fetch 0:6 of 1        after 0.0: fetch 0:6 of 0
-2  after 1.1: apply copy 0:6 of 1   after 0.1: apply copy 0:6 of 0
+       device 0                         device 1
+    1  after 1.0: fetch 0:6 of 1        after 0.0: fetch 0:6 of 0
+    2  after 1.1: apply copy 0:6 of 1   after 0.1: apply copy 0:6 of 0
 """
 
 import collections
@@ -49,10 +47,6 @@ class Action(NamedTuple):
     stage: int
     number: int
 
-    def __str__(self):
-        what = {"direct": self.op, "fetch": "fetch", "apply": f"apply {self.op}"}[self.kind]
-        return f"{what} {self.start}:{self.stop} of {self.source}"
-
 
 class Phase(NamedTuple):
     """What a device does in one go: wait for others, then act.
@@ -62,10 +56,6 @@ class Phase(NamedTuple):
 
     waits: tuple
     actions: tuple
-
-    def __str__(self):
-        waits = " ".join(f"{device}.{count}" for device, count in self.waits)
-        return (f"after {waits}: " if waits else "") + ", ".join(map(str, self.actions))
 
 
 class Program(NamedTuple):
@@ -81,15 +71,6 @@ class Program(NamedTuple):
     order: list
     readers: list
     stage_sizes: list
-
-    def __str__(self):
-        """A table with a column for each device and a row for each phase."""
-        columns = [[str(phase) for i, phase in self.order if i == device] for device in range(len(self.readers))]
-        columns = [[f"device {device}", *phases] for device, phases in enumerate(columns)]
-        widths = [max(map(len, column)) for column in columns]
-        rows = itertools.zip_longest(*columns, fillvalue="")
-        lines = ("   ".join(map(str.ljust, row, widths)) for row in rows)
-        return "\n".join(f"{number or '':<3}{line}".rstrip() for number, line in enumerate(lines))
 
 
 @functools.lru_cache(maxsize=256)

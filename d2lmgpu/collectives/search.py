@@ -11,7 +11,6 @@ et al. 2021, "Synthesizing optimal collective algorithms" (SCCL), for the idea o
 """
 
 import random
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,14 +18,6 @@ from ..language.actions import Transfer
 
 MOST_ASKED = 24
 """A device first asks this many others, chosen at random; if they have nothing for it, it asks all of them."""
-
-
-class Sent(NamedTuple):
-    """A chunk goes from one device to another in a step."""
-
-    chunk: int
-    source: int
-    destination: int
 
 
 class Search:
@@ -38,13 +29,12 @@ class Search:
 
     def __init__(self, cuts, owners, nbytes):
         network, self.cuts, self.owners = cuts.network, cuts, owners
-        self.busy = nbytes / network.bandwidth + network.occupancy  # seconds, of each link
+        self.busy = np.append(nbytes / network.bandwidth + network.occupancy, 0)  # seconds, of each link and of NO_LINK
         latency = network.latency(cuts.sources, cuts.destinations)
         self.alpha = float(latency.max())
         slowest = nbytes / cuts.slowest
         windows = {*np.quantile(slowest, (0, 0.5, 1)).tolist(), 2 * float(slowest.max()), self.alpha}
         self.windows = sorted(windows, reverse=self.alpha > float(slowest.max()))
-        self.busy = np.append(self.busy, 0)  # for NO_LINK, which is -1
         widest = np.argsort(-cuts.slowest, kind="stable")
         numbers = [widest[cuts.destinations[widest] == i] for i in range(cuts.k)]  # of the pairs into each device
         self.sources, self.links = [cuts.sources[each] for each in numbers], [cuts.ways[each] for each in numbers]
@@ -53,10 +43,10 @@ class Search:
         self.messages = len(owners) * (cuts.k - 1)
 
     def run(self, window, seed=0, patient=False):
-        """Search once: a list of `Sent` for each step, and roughly their seconds, or infinity if it failed.
+        """Search once: the (chunk, source, destination) of each message of each step, and roughly the steps' seconds.
 
-        ``patient``: no device takes a chunk over a wire if a device with a wider wire to it has this chunk, or gets it
-        in this step.
+        If the search fails, the seconds are infinite. ``patient``: no device takes a chunk over a wire if a device with
+        a wider wire to it has this chunk, or gets it in this step.
         """
         k, chunks = self.cuts.k, len(self.owners)
         self.random, self.noise, self.patient = random.Random(seed), np.random.default_rng(seed), patient
@@ -99,7 +89,7 @@ class Search:
         used = self.links[b][links]
         self.left[used] -= self.busy[used]
         self.promised[b, chunk] = True
-        sent.append(Sent(chunk, a, b))
+        sent.append((chunk, a, b))
         return True
 
 

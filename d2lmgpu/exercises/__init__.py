@@ -13,18 +13,11 @@ from pathlib import Path
 from ..arguments import check_text, plain
 from ..output import write_json
 from .answers import judge_file as judge_file
-from .checking import Verdict as Verdict, judge
+from .checking import judge
 from .course import begin as begin, begun
-from .exercise import Exercise as Exercise
-from .framework import (
-    Framework as Framework,
-    add_to_mine as add_to_mine,
-    my_framework as my_framework,
-    write_my_page as write_my_page,
-)
-from .mine import FILE as FILE, keep as keep, try_to_keep
+from .framework import add_to_mine as add_to_mine, my_framework as my_framework, write_my_page as write_my_page
+from .mine import FILE as FILE, try_to_keep
 from .predictions import compare as compare, look_back as look_back
-from .results import Wrong as Wrong
 from .topics import EXERCISES as EXERCISES, find as find
 
 

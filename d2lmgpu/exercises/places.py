@@ -5,9 +5,8 @@ import numpy as np
 from ..devices import cpu, to_host
 from ..words import several
 from .exercise import Exercise
-from .pretend import Clock, PretendDevice
 from .results import Empty, call, call_recorded, close, expect, read, returned, same
-from .watching import RAW, check_place, spread
+from .watching import RAW, Clock, PretendDevice, check_place, spread
 
 PUT = "you cannot mix arrays of two devices: d2l.put(x, device) copies x to the device"
 

@@ -12,15 +12,10 @@ def _exercises(topic):
     return {name: kind() for name, kind in own.items() if kind.__module__ == module.__name__}
 
 
-TOPICS = [
-    _exercises(topic)
-    for topic in (
-        *("places", "layers_by_hand", "splitting", "synchronisation", "training", "collectives", "rates", "weights"),
-        *("scaling", "speed", "bugs", "plans", "memory", "machines"),
-    )
-]
-TOPICS[6 - 1] |= _exercises("wirings")
-TOPICS[10 - 1] |= _exercises("precision")
+MODULES = """places layers_by_hand splitting synchronisation training collectives rates weights scaling speed bugs plans
+    memory machines""".split()
+
+TOPICS = list(map(_exercises, MODULES))
 """The exercises of each topic, by name. A topic consists of the notebooks that have the same number."""
 
 EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.items()}

@@ -1,9 +1,12 @@
-"""Watch what an answer does with the devices: between which of them it copies numbers, and when it waits for work."""
+"""Watch what an answer does with the devices: between which of them it copies numbers, and when it waits for work.
+
+A `PretendDevice` only pretends to work, with a `Clock` that it moves itself, so that every time is known.
+"""
 
 import contextlib
 import threading
 
-from ..devices import DeviceArray, cpu, current_device, put
+from ..devices import HAPPENED, Device, DeviceArray, Failures, cpu, current_device, put
 from .results import expect
 
 RAW = "reading .raw bypasses the rules, and on a GPU this would fail"
@@ -97,3 +100,31 @@ def check_at_once(seen):
             late = f"you waited for {waited.get(thread)} before you gave work to {device}"
             expect(thread not in waited, f"right, but one device after the other: {late}", SUBMIT)
             begun[device] = thread, number
+
+
+class Clock:
+    """A clock that moves only when the program waits for a pretend device, or when a check sets ``now``."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class PretendDevice(Device):
+    """A device on which work takes exactly the time that was requested."""
+
+    kind = "pretend"
+
+    def __init__(self, index, clock):
+        self.index, self.main, self.failures = index, self, Failures()
+        self.clock, self.until = clock, 0.0
+
+    def work_for(self, seconds):
+        """Submit work that takes this many seconds. The caller continues at once."""
+        self.until = max(self.until, self.clock.now) + seconds
+
+    def end(self):
+        """Move the clock to the end of the work; `synchronize` begins by calling this."""
+        self.clock.now = max(self.clock.now, self.until)
+        return HAPPENED

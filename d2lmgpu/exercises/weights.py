@@ -82,7 +82,7 @@ class split_by_loads(Exercise):
     every example is on a device, and each size differs from its share by less than one.
     """
 
-    without = "shard_bounds", "_apportioned"
+    without = "shard_bounds", "apportioned"
     cases = ((3, [1] * 5), (9, [1] * 7), (96, [1, 1, 0.5]), (5, [0, 1, 1]), (5, [4, 3, 3]), (8, [3, 0, 2]), (0, [1, 2]))
     form = [float]
     returns = SIZES

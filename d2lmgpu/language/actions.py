@@ -18,6 +18,8 @@ import functools
 import itertools
 from typing import NamedTuple
 
+import numpy as np
+
 from ..arguments import plain, scalar
 
 MOST_ELEMENTS = 2**50
@@ -80,6 +82,18 @@ def chunk_bound(n, k, chunk):
     size, rest = divmod(int(n), int(k))
     start = chunk * size + min(chunk, rest)
     return start, start + size + (chunk < rest)
+
+
+def apportioned(shares, n):
+    """How many of n elements each of the ``shares``, fractions whose sum is 1, gets: integers, an array like them.
+
+    Each gets its exact part, rounded down; what is left goes to those that lost most by rounding, one each (the
+    largest-remainder method).
+    """
+    exact = n * np.asarray(shares, float)
+    counts = np.floor(exact).astype(int)
+    counts[np.argsort(counts - exact, kind="stable")[: n - counts.sum()]] += 1
+    return counts
 
 
 def place(schedule, members, start=0, value=ALONE):

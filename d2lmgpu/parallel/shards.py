@@ -5,25 +5,21 @@ import numpy as np
 from ..arguments import check_name, is_number, plain, shown
 from ..collectives import chunk_bounds
 from ..devices import put
+from ..language.actions import apportioned
 from ..layers.exact import SUMS
 
 
 def shard_bounds(n, k, loads=None, granule=1):
     """Split n examples over k devices, evenly or by ``loads`` (k numbers): a pair (start, stop) for each device.
 
-    With loads, each part is its exact share, rounded down. The remaining examples go to the parts that lost most by
-    rounding (the largest-remainder method). With a ``granule``, parts begin at multiples of it.
+    Parts by loads are `apportioned`. With a ``granule``, parts begin at multiples of it.
     """
     if granule > 1:
         bounds = shard_bounds(-(-n // granule), k, loads)
         return [(min(n, start * granule), min(n, stop * granule)) for start, stop in bounds]
     if loads is None:
         return chunk_bounds(n, k)
-    shares = n * (np.asarray(loads, float) / np.sum(loads))
-    sizes = np.floor(shares).astype(int)
-    neediest = np.argsort(sizes - shares, kind="stable")
-    sizes[neediest[: n - sizes.sum()]] += 1
-    stops = np.cumsum(sizes).tolist()
+    stops = np.cumsum(apportioned(np.asarray(loads, float) / np.sum(loads), n)).tolist()
     return list(zip([0, *stops[:-1]], stops, strict=True))
 
 

@@ -7,20 +7,57 @@ Sources: Amdahl 1967 for the limits of strong scaling, Gustafson 1988 for weak s
 """
 
 import math
+import platform
 import statistics
+from dataclasses import asdict, dataclass
 from datetime import date
 
-from ..arguments import check_name, plain
+from ..arguments import as_whole, check_list, check_name, check_whole, plain, shown
 from ..collectives import ALGORITHMS, check_algorithm
 from ..data import check_parts
-from ..devices import check_devices
+from ..devices import check_devices, count_cores, device_table
 from ..fashion_mnist import load_fashion_mnist
 from ..measuring import take_rounds
 from ..networks import init_params
 from ..training.checks import network_for
-from .predict import Compute, fit_messages, predict_scaling
-from .setup import Scaling, batch_sizes, check_counts, check_steps, count_places, machine_of
+from ..words import several
+from .predict import Compute, batch_sizes, fit_messages, predict_scaling
 from .turns import Contender, make_rows
+
+
+@dataclass
+class Scaling:
+    """A scaling experiment: what was trained, on which devices, and the results.
+
+    ``batch_size``: the number of examples in all in mode "strong", or on each device in mode "weak". ``parameters``:
+    how many numbers the network learns. ``steps``: the steps per turn. ``places``: how many of the devices can work at
+    the same time (cores or GPUs).
+
+    ``rows``: a `Row` for each number of devices. ``model``: the basis of predictions, or None.
+    """
+
+    mode: str
+    network: str
+    width: float
+    parameters: int
+    batch_size: int
+    allreduce: str
+    rounds: int
+    steps: int
+    devices: list
+    places: int
+    machine: str
+    date: str
+    rows: list = None
+    model: dict = None
+
+    as_dict = asdict
+
+    def of_places(self):
+        """The processors, in words: "2 cores", "1 GPU"."""
+        kinds = {name.partition("(")[0] for name in self.devices}
+        kind = "/".join("core" if kind == "cpu" else "GPU" for kind in sorted(kinds))
+        return several(self.places, kind)
 
 
 def measure_scaling(
@@ -101,3 +138,43 @@ def _predict(scaling, shards, turns, devices, epoch):
         row.predicted_seconds_per_epoch = predicted.seconds_per_step / row.batch_size * epoch
         computes[busy, n] = {"busy": busy, "examples": n, "seconds": seconds}
     scaling.model = {"compute": [*computes.values()], "messages": constants}
+
+
+def check_counts(counts, devices=None):
+    """The numbers of devices, ascending. Raises ValueError unless they can be compared, on ``devices`` if given."""
+    counts = check_list("devices", counts, of="different whole numbers, such as 1,2,4")
+    whole = [*map(as_whole, counts)]
+    if None in whole or min(whole, default=1) < 1 or len({*whole}) < len(whole):
+        raise ValueError(f"devices are {shown(counts)}; they should be different whole numbers, such as 1,2,4")
+    if 1 not in counts:
+        raise ValueError(f"devices are {shown(counts)}; 1 should be among them, for comparison")
+    if devices is not None and max(counts) > len(devices):
+        raise ValueError(f"devices are {shown(counts)}, but only {len(devices)} were given")
+    return sorted(whole)
+
+
+def check_steps(steps, repeats, batches, examples):
+    """How many steps a turn can have: ``steps``, but no more than the data set has minibatches of the largest size.
+
+    Raises ValueError for numbers below 1, and for minibatches larger than the data set.
+    """
+    steps, _ = check_whole("steps", steps), check_whole("repeats", repeats)
+    largest = max(batches.values())
+    if largest > examples:
+        raise ValueError(f"a minibatch of {largest} examples is more than the {examples} there are; give a smaller one")
+    return min(steps, examples // largest)
+
+
+def count_places(devices):
+    """How many of the devices can work at the same time: distinct GPUs, or cores for virtual devices."""
+    cards = {device.card for device in devices if device.kind == "gpu"}
+    virtual = sum(device.kind == "cpu" for device in devices)
+    return len(cards) + min(virtual, count_cores())
+
+
+def machine_of(devices):
+    """The processors behind the devices, in words."""
+    kinds = {device.kind for device in devices}
+    found = [row.description for row in device_table() if row.kind in kinds]
+    names = ", ".join(f"{found.count(name)} × {name}" for name in dict.fromkeys(found))
+    return f"{names}; {platform.system()} {platform.machine()}"

@@ -17,9 +17,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..arguments import plain, plain_numbers
+from ..arguments import check_name, check_whole, plain, plain_numbers
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, simulate, virtual_devices
-from .setup import batch_sizes
+
+MODES = ("strong", "weak")
 
 MESSAGES = (2**12, 2**16, 2**20, 2**23)
 """The sizes, in bytes, of the messages that are timed."""
@@ -59,6 +60,13 @@ class Prediction:
     efficiency: float
 
     as_dict = asdict
+
+
+def batch_sizes(mode, counts, batch_size):
+    """Examples in a minibatch, for each number of devices. Raises ValueError for a wrong mode or batch size."""
+    check_name("mode", mode, MODES)
+    batch_size = check_whole("batch_size", batch_size)
+    return {k: batch_size * k if mode == "weak" else batch_size for k in counts}
 
 
 @plain_numbers

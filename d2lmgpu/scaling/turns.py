@@ -101,7 +101,6 @@ class Row:
     efficiency: float
     efficiency_min: float
     efficiency_max: float
-    rounds: int
     cores: float = 0.0
     phases: dict = field(default_factory=dict)
     predicted_seconds_per_epoch: float = None
@@ -132,4 +131,4 @@ def _row(k, batch_size, seconds, alone, turns, epoch):
     phases = {name: scale * value for name, value in middle.phases.items()}
     cores = statistics.median(turn.cores for turn in turns)
     per_step = median * batch_size / epoch
-    return Row(k, batch_size, **spreads, seconds_per_step=per_step, rounds=len(turns), cores=cores, phases=phases)
+    return Row(k, batch_size, **spreads, seconds_per_step=per_step, cores=cores, phases=phases)

@@ -7,5 +7,4 @@ run it in the same way, through a `concurrent.futures.Executor`.
 from .plot import check_axes as check_axes, plot_curves as plot_curves, plot_sweep as plot_sweep
 from .results import MEASURES as MEASURES, load_sweep as load_sweep
 from .run import MODES as MODES, sweep as sweep
-from .trial import run_trial as run_trial
-from .trials import DEFAULTS as DEFAULTS, grid as grid
+from .trials import DEFAULTS as DEFAULTS, grid as grid, run_trial as run_trial

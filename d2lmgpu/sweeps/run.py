@@ -8,15 +8,15 @@ import time
 
 from ..arguments import check_name, check_path, check_whole
 from ..devices.errors import one_line
-from ..monitor import stop_on_interrupt
+from ..monitor import say, stop_on_interrupt
 from ..networks import find_loss
 from ..output import as_json, check_folder, target
+from ..training import History
 from ..training.checks import network_for
 from ..training.resume import data_checksum
-from .progress import Record
-from .results import open_results
-from .trial import make_row, parts_of, run_trial
-from .trials import complete_trials, network_of
+from ..words import several
+from .results import add_row, open_results
+from .trials import complete_trials, describe, make_row, network_of, parts_of, run_trial, varying
 from .workers import cards_of_workers, processes, report
 
 MODES = ("simultaneous", "sequential")
@@ -64,9 +64,7 @@ def sweep(
     workers = None if workers is None else check_whole("workers", workers)
     check_name("mode", mode, MODES)
     if (executor is not None) + (workers is not None) + (mode == "sequential") > 1:
-        raise ValueError(
-            "an executor, a number of workers, mode 'sequential': give one of them, which says what trains"
-        )
+        raise ValueError("executor, workers, mode 'sequential': give one of them, which says what trains")
     trials = complete_trials(trials)
     checksums = _check_data(data, trials)
     if keep_models is not None:
@@ -144,3 +142,48 @@ def _row(future, settings):
         return future.result()
     except Exception as error:
         return make_row(settings, "failed", one_line(error))
+
+
+class Record:
+    """A row for each of the trials in ``rows``, or None before it begins; ``rows`` may have some from earlier.
+
+    When a trial ends, its row is added to the file ``results``, unless that is None; if ``visible``, a line says how it
+    ended. After each epoch and each trial, ``watch(rows)`` is called with the rows of all trials that have begun, in
+    order; the status of those that have not ended is "running".
+    """
+
+    def __init__(self, trials, rows, results, visible, watch):
+        self.trials, self.rows, self._results, self._watch = trials, rows, results, watch
+        self._say = say if visible else lambda text: None
+        self._names = varying(trials) or ["devices", "lr"]
+        self._say(several(len(rows), "trial") + (f", {self._ended()} of them done before" if any(rows) else ""))
+
+    def runs(self, number, history):
+        """Note that a trial is running, with this history so far."""
+        self._enter(number, make_row(self.trials[number], "running", history=history))
+
+    def end(self, number, row):
+        """Note that a trial ended with this row."""
+        if self._results is not None and row["status"] != "interrupted":
+            add_row(self._results, row)
+        self._enter(number, row)
+        how = row["message"] or History.from_dict(row["history"]).summary()
+        how = how if row["status"] in ("done", how[: len(row["status"])]) else f"{row['status']}: {how}"
+        self._say(f"{self._ended()}/{len(self.rows)}: {describe(row['settings'], self._names)}: {how}")
+
+    def complete(self):
+        """Return the rows when no more trials will run. Print counts of the outcomes."""
+        for i, row in enumerate(self.rows):
+            if row is None or row["status"] == "running":
+                self.rows[i] = make_row(self.trials[i], "interrupted")
+        statuses = [row["status"] for row in self.rows]
+        self._say(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
+        return self.rows
+
+    def _ended(self):
+        return sum(row is not None and row["status"] != "running" for row in self.rows)
+
+    def _enter(self, number, row):
+        self.rows[number] = row
+        if self._watch is not None:
+            self._watch([row for row in self.rows if row is not None])

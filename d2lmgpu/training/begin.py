@@ -1,32 +1,28 @@
 """Train a network on any number of devices: check the settings, prepare everything, run the loop."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from ..arguments import check_arguments
-from ..checkpoints import Checkpoint
 from ..cluster import Across, Cluster
 from ..data import check_parts, epoch_size
-from ..devices import Device, nothing_left_behind, put, to_host
+from ..devices import Device, nothing_left_behind, put
 from ..fashion_mnist import load_fashion_mnist
 from ..language.plan import Plan
 from ..live_plot import LivePlot, in_notebook
 from ..monitor import Callback, Progress
 from ..networks import Network, find_loss, try_loss
-from ..networks.losses import Loss
 from ..networks.try_loss import EXAMPLES
 from ..timing import Timeline
 from .checks import classes_of, network_for
 from .history import History, sha256
-from .loop import Loop
+from .loop import Loop, Run
 from .make_runner import make_runner
-from .model import Model, Result, model_state
+from .model import Model, Result
 from .options import check_files, check_options, find_everybody
-from .resume import Position, Saver, data_checksum, load_run, restore
-from .runner import Runner
+from .resume import Position, data_checksum, load_run, restore
 from .settings import USUAL, Settings
 from .start import first_params, start_from
 from .together import compare, share_times
@@ -138,28 +134,6 @@ def train(
         return finish(run, loop, position)
 
 
-@dataclass
-class Run:
-    """A run that is prepared: its data, network and devices, and what its steps are done by."""
-
-    options: SimpleNamespace  # the arguments of `train`, of which settings and devices are not used
-    everybody: Cluster
-    data: list
-    network: Network
-    loss: Loss
-    params: list  # that training starts from
-    saved: Checkpoint | None  # from which it goes on
-    bar: Progress
-    runner: Runner
-    history: History
-
-    def model(self):
-        """The current `Model`; all processes of a cluster call it."""
-        params, _ = self.runner.copies()[0]
-        about = self.history.classes, self.history.invert, self.runner.settings.loss
-        return Model(self.network, list(map(to_host, params)), self.runner.statistics()[0], *about)
-
-
 def prepare(settings, options, everybody, environment):
     """Load and check what a `Run` is given, and put it on the devices."""
     saved = None if options.resume is None else load_run(options.resume)
@@ -193,28 +167,21 @@ def prepare(settings, options, everybody, environment):
 
 def begin(run):
     """The `Loop` of a run, and the `Position` from which it goes on."""
-    options, everybody, runner, history = run.options, run.everybody, run.runner, run.history
+    options, everybody = run.options, run.everybody
     X_train, y_train, X_test, y_test, *_ = run.data
-    test_set = runner.make_test_set(X_test, y_test, options.metrics)
-    checksum = None
+    test_set = run.runner.make_test_set(X_test, y_test, options.metrics)
     if options.checkpoint or options.resume or everybody.size > 1:
-        checksum = data_checksum(X_train, y_train)
-    position = Position()
-    if run.saved:
-        position = restore(run.saved, history, runner, run.network, everybody, checksum)
-        run.params = run.saved.arrays["params"]
-    compare(everybody, runner.settings, options, test_set, run.params, checksum, position)
+        run.checksum = data_checksum(X_train, y_train)
+    position = restore(run) if run.saved else Position()
+    compare(everybody, run.runner.settings, options, test_set, run.params, run.checksum, position)
     if options.progress and in_notebook():
         run.bar.visible = False  # the live plot shows everything
         if not any(isinstance(callback, LivePlot) for callback in options.callbacks):
             options.callbacks.append(LivePlot())
     for callback in options.callbacks:
         callback.model = run.model
-    model = model_state(run.network, history.classes, history.invert, run.loss)
-    state = {"model": model, "data": checksum}
-    saver = Saver(options.checkpoint, options.keep_best, history, runner, state, run.model, everybody.rank == 0)
-    watched = run.bar, saver, options.timeline or Timeline(everybody.mine), list(options.callbacks)
-    return Loop(runner, history, test_set, *watched, options.checkpoint_steps, run.data, run.network), position
+    timeline = options.timeline or Timeline(everybody.mine)
+    return Loop(run, test_set, timeline, list(options.callbacks)), position
 
 
 def finish(run, loop, position):

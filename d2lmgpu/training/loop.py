@@ -1,20 +1,26 @@
-"""The training loop: epochs of steps, with an evaluation after each epoch."""
+"""A run, and the training loop: epochs of steps, with an evaluation after each epoch."""
 
 import functools
 import math
 import time
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from .. import words
+from ..checkpoints import Checkpoint
+from ..cluster import Cluster
 from ..data import epoch_order, oddities
+from ..devices import to_host
 from ..devices.errors import one_line
 from ..devices.trials import tell as tell_user
 from ..monitor import Progress, stop_on_interrupt
 from ..networks import Network
+from ..networks.losses import Loss
 from ..timing import Timeline
 from .accuracy import TestSet
 from .history import History, why_diverged, why_slow
-from .resume import Position, Saver
+from .model import Model
+from .resume import Position, save
 from .runner import Runner
 
 SETTLE_EVERY = 2**12
@@ -22,28 +28,46 @@ SETTLE_EVERY = 2**12
 
 
 @dataclass
-class Loop:
-    """The loop of a run, and the parts that it uses.
+class Run:
+    """A run that is prepared: its data, network and devices, and what its steps are done by."""
 
-    ``saver`` writes a checkpoint after every epoch, every ``save_steps`` steps, and when training is stopped. ``data``:
-    all of them, to be looked at if the run diverges.
-    """
-
-    runner: Runner
-    history: History
-    test_set: TestSet
-    bar: Progress
-    saver: Saver
-    timeline: Timeline
-    callbacks: list
-    save_steps: int
+    options: SimpleNamespace  # the arguments of `train`, of which settings and devices are not used
+    everybody: Cluster
     data: list
     network: Network
+    loss: Loss
+    params: list  # that training starts from
+    saved: Checkpoint | None  # from which it goes on
+    bar: Progress
+    runner: Runner
+    history: History
+    checksum: str | None = None  # of the training set, if it is needed
+
+    def model(self):
+        """The current `Model`; all processes of a cluster call it."""
+        params, _ = self.runner.copies()[0]
+        about = self.history.classes, self.history.invert, self.runner.settings.loss
+        return Model(self.network, list(map(to_host, params)), self.runner.statistics()[0], *about)
+
+
+@dataclass
+class Loop:
+    """The loop of a `Run`, and what it uses besides.
+
+    It writes a checkpoint after every epoch, every ``checkpoint_steps`` steps, and when training is stopped.
+    """
+
+    of: Run
+    test_set: TestSet
+    timeline: Timeline
+    callbacks: list
     evaluating: float = 0.0  # seconds, in all
 
     def __post_init__(self):
+        self.runner, self.history, self.bar = self.of.runner, self.of.history, self.of.bar
         self.settings, self.stop = self.runner.settings, self.runner.stop
-        self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.data[1]), self.settings.seed))
+        self.save_steps = self.of.options.checkpoint_steps
+        self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.of.data[1]), self.settings.seed))
 
     def run(self, position):
         """Train from ``position`` on until all epochs are done, a stop is requested, or nothing more can be learned."""
@@ -73,10 +97,10 @@ class Loop:
         complete = position.steps == self.runner.steps
         if complete:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
-            about = self.network, self.settings.loss, self.data
+            about = self.of.network, self.settings.loss, self.of.data
             self.history.diverged = why_diverged(self.history.train_loss, *about)
         after = Position(position.epoch + 1) if complete else position
-        self.saver.save(after, complete)  # before printing anything, which may fail
+        save(self.of, after, complete)  # before printing anything, which may fail
         if complete:
             self._say_epoch(reached, position.seconds)
         self.stop.settle()
@@ -86,7 +110,8 @@ class Loop:
         elif self.history.diverged:
             self.bar.report(self.history.diverged)
         elif not math.isfinite(reached.get("test_loss", 0)):
-            self.bar.report(f"the test loss is not finite; look at the data: {oddities(self.data) or 'nothing is odd'}")
+            odd = oddities(self.of.data) or "nothing is odd"
+            self.bar.report(f"the test loss is not finite; look at the data: {odd}")
         return after, position.seconds - before.seconds
 
     def _evaluate(self):
@@ -128,7 +153,7 @@ class Loop:
                 self.runner.pause()
                 self.runner.check_copies(epoch + 1, steps)
             if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
-                self.saver.save(reached())
+                save(self.of, reached())
         self.order_of(epoch + 1)  # while the devices do their last steps
         return reached()
 
@@ -146,7 +171,7 @@ class Loop:
         """Print how a complete epoch went."""
         speed = f"{words.seconds(seconds)} s, {self.bar.num_examples / seconds:,.0f} examples/s"
         self.bar.report(f"{words.figures(reached)}, {speed}")
-        hint = why_slow(self.history, self.network)
+        hint = why_slow(self.history, self.of.network)
         if hint:
             self.bar.report(hint)
         self.tell("on_epoch", self.history)

@@ -15,7 +15,7 @@ from ..parallel.loss_scale import are_finite
 from ..words import REACHED, several
 from .fields import kind_in_files, of_kind
 from .history import HISTORY, History, sha256
-from .model import MODEL
+from .model import MODEL, model_state
 from .settings import SAME
 
 
@@ -62,22 +62,24 @@ def data_checksum(X, y):
     return sha256([np.frombuffer(form, np.uint8), X, y])
 
 
-def restore(checkpoint, history, runner, network, everybody, checksum):
-    """Restore a run from a checkpoint; return its `Position`, and enter the results so far in ``history``.
+def restore(run):
+    """Restore a `Run` from its checkpoint: return its `Position`, and enter the results so far in its history.
 
-    ``network``: the run's `Network`, as the model has it; ``checksum``: the training set's. Raises CheckpointError if
-    the run's settings, data or layers differ from the checkpoint's, or if the saved run was given up.
+    Raises CheckpointError if the run's settings, data or layers differ from the checkpoint's, or if the saved run was
+    given up.
     """
+    checkpoint, history, runner = run.saved, run.history, run.runner
     saved = History.from_dict(checkpoint.state["history"])
     if saved.diverged:
         raise CheckpointError(f"resume: the run was given up: {saved.diverged}; start again without resume")
-    _check_same_run(checkpoint, saved, history, network, checksum)
+    _check_same_run(checkpoint, saved, history, run.network, run.checksum)
     position = Position(**checkpoint.state["position"])
     if position.epoch > history.epochs or (position.epoch == history.epochs and position.steps):
         raise CheckpointError(f"resume: the checkpoint is beyond epoch {history.epochs}; ask for more epochs")
     runner.set_state(checkpoint.arrays, checkpoint.state["optimizer_steps"])
+    run.params = checkpoint.arrays["params"]
     other = _other_rates(saved, runner.settings, runner.steps, position)
-    if other and everybody.rank == 0:
+    if other and run.everybody.rank == 0:
         tell(f"resume: {other}")
     seconds = "seconds_per_epoch", "examples_per_second"
     for name in (*REACHED, "metrics", "learning_rates", "learning_rate", *seconds):
@@ -125,41 +127,26 @@ def _check_same_run(checkpoint, saved, history, network, checksum):
         raise CheckpointError(f"resume: this is another run: {'; '.join(different)}")
 
 
-class Saver:
-    """Writes the checkpoints of a run.
+def save(run, position, of_epoch=False):
+    """Write the checkpoint of a `Run` at a `Position`; after an epoch, also the best model. All processes call it."""
+    if run.options.checkpoint is not None:
+        arrays, steps = run.runner.state()
+        model = model_state(run.network, run.history.classes, run.history.invert, run.loss)
+        state = {"model": model, "data": run.checksum, "history": run.history.as_dict(), "position": vars(position)}
+        if run.everybody.rank == 0:
+            save_checkpoint(run.options.checkpoint, Checkpoint(state | {"optimizer_steps": steps}, arrays))
+    if of_epoch:
+        _keep_best(run)
 
-    ``path``: the checkpoint file, or None to write nothing. ``best``: the file that keeps the best model so far, or
-    None. ``state``: the part of a checkpoint's state that never changes. ``model()`` returns the current `Model`.
-    ``writes``: whether this process writes the files.
+
+def _keep_best(run):
+    """After an epoch, write the model for `load_model` if it is the best so far.
+
+    A model that is not finite is never the best: the last update of a good epoch may have made it so.
     """
-
-    def __init__(self, path, best, history, runner, state, model, writes):
-        self.path, self.best, self.history, self.runner = path, best, history, runner
-        self.state, self.model, self.writes = state, model, writes
-
-    def save(self, position, of_epoch=False):
-        """Write the state of a run at a `Position`; after an epoch, also the best model. All processes call it."""
-        if self.path is not None:
-            checkpoint = self._checkpoint(position)
-            if self.writes:
-                save_checkpoint(self.path, checkpoint)
-        if of_epoch:
-            self.keep_best()
-
-    def keep_best(self):
-        """After an epoch, write the model for `load_model` if it is the best so far. All processes call it.
-
-        A model that is not finite is never the best: the last update of a good epoch may have made it so.
-        """
-        best = self.best and self.history.best
-        if not best or best["epoch"] < len(self.history.train_loss):
-            return
-        model = self.model()  # processes may hold parts of it
-        if self.writes and are_finite([*model.params, *model.statistics]):
-            model.save(self.best)
-
-    def _checkpoint(self, position):
-        """The `Checkpoint` of a run at a `Position`."""
-        arrays, steps = self.runner.state()
-        now = {"history": self.history.as_dict(), "position": vars(position), "optimizer_steps": steps}
-        return Checkpoint(self.state | now, arrays)
+    best = run.options.keep_best and run.history.best
+    if not best or best["epoch"] < len(run.history.train_loss):
+        return
+    model = run.model()  # processes may hold parts of it
+    if run.everybody.rank == 0 and are_finite([*model.params, *model.statistics]):
+        model.save(run.options.keep_best)

@@ -1,19 +1,69 @@
-"""Users' own Python files: ``--network FILE.py`` and ``--metrics FILE.py``.
+"""What commands work on: Fashion-MNIST or pictures in folders, and users' own Python files.
 
-The first defines ``network(input_shape, classes)``, and the second ``metrics = {"top 3": function, ...}``.
+A file for ``--network FILE.py`` defines ``network(input_shape, classes)``, and one for ``--metrics FILE.py`` defines
+``metrics = {"top 3": function, ...}``.
 """
 
+import argparse
+import re
 import runpy
 import sys
 from pathlib import Path
 
+from ..arguments import shown
+from ..data import first_examples
 from ..devices.errors import one_line
-from ..fashion_mnist import CLASSES
+from ..fashion_mnist import CLASSES, load_fashion_mnist
+from ..images import image_shape, load_image_data
 from ..networks import FASHION_MNIST
 from ..networks.checks import check_network
 from ..output import target
 from ..training.metrics import check_metrics
 from ..words import legible
+from .options import add_input
+
+
+def add_data(command, limit=int):
+    """Add the options that choose the training data; ``limit`` is the function that reads --limit."""
+    pictures = "pictures in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, or MNIST's files (default: Fashion-MNIST)"
+    add_input(command, "--data", pictures, "FOLDER")
+    size = "width and height to which pictures are resized (default: their own, or 28x28 if they differ)"
+    command.add_argument("--image-size", type=_size, metavar="WxH", help=size)
+    command.add_argument("--channels", type=int, metavar="C", help="1 (grey) or 3 (colour); default: as in the files")
+    command.add_argument("--invert", action="store_true", help="the pictures show dark things on a bright background")
+    command.add_argument("--limit", type=limit, metavar="N", help="train on only N examples, for a quick look")
+
+
+def _size(text):
+    """Read "64x48" as (48, 64), and "32" as (32, 32): height and width."""
+    found = re.fullmatch("([1-9][0-9]{0,4})(?:x([1-9][0-9]{0,4}))?", text.lower())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{shown(text)} should be width and height in pixels, such as 32x32")
+    return int(found[2] or found[1]), int(found[1])
+
+
+def find_data(options, limit=None):
+    """The data set for `train`: Fashion-MNIST or a folder's pictures, but only the `first_examples` up to ``limit``.
+
+    Says how pictures were read.
+    """
+    if options.data is None:
+        for flag in ("--invert", "--image-size", "--channels"):
+            if getattr(options, flag[2:].replace("-", "_")):
+                raise ValueError(f"{flag} is for your own pictures; add --data FOLDER")
+        return first_examples(load_fashion_mnist(), limit)
+    data = first_examples(load_image_data(options.data, _input_shape(options), options.invert), limit)
+    N, C, H, W = data[0].shape
+    print(f"pictures: {N:,} for training, read as {W} × {H} in {'grey' if C == 1 else 'colour'}")
+    return data
+
+
+def _input_shape(options):
+    """The shape (C, H, W) in which to read a folder's pictures; if None, `load_image_data` chooses it."""
+    if not options.channels and not options.image_size:
+        return None
+    C, H, W = image_shape(options.data)
+    return options.channels or C, *(options.image_size or (H, W))
 
 
 def network_from(text, data=None):
