@@ -63,10 +63,10 @@ def test_no_files_import_each_other_directly_or_in_a_circle():
         pytest.fail(" imports ".join(str(file.relative_to(PACKAGE)) for file in reversed(error.args[1])))
 
 
-MOST_LINES = 17_745
+MOST_LINES = 17_452
 """Of code in the package. Whoever adds takes away in the same commit; whoever takes away lowers this."""
 
-MOST_FOLLOWED = {"parallel/step.py": (37, 1_691), "training/begin.py": (169, 11_240)}
+MOST_FOLLOWED = {"parallel/step.py": (37, 1_674), "training/begin.py": (169, 11_061)}
 """How many files and code lines one must open to follow a file."""
 
 
