@@ -11,6 +11,8 @@ from mpi_in_threads import comms
 import d2lmgpu as d2l
 from d2lmgpu.cluster import Cluster, agree, checksum_of_code, rendezvous
 from d2lmgpu.cluster.communicator import most_tags
+from d2lmgpu.plans import PLANS
+from d2lmgpu.plans.across import AcrossProcesses
 
 pytestmark = pytest.mark.threads
 
@@ -54,6 +56,21 @@ def test_copies_that_begin_apart():
     assert len({*told}) == 1 and told[0].startswith("the processes differ: the checksum of the parameters is '")
     assert "on rank 2, but" in told[0]
     d2l.cluster().check_same(one)
+
+
+def test_plans_that_differ():
+    """Also in what they begin with; functions in a network of one's own are not compared, since they have no text."""
+
+    def check(comm, made):
+        progress = SimpleNamespace(error=None, comm=comm)
+        everybody = SimpleNamespace(world=comm, patience=20, owners=(0, 1), progress=progress)
+        AcrossProcesses(made[0], everybody, [], made[1])
+
+    plan, params = PLANS["layers"](2, 2), d2l.init_params(0)
+    assert answers((plan, params), (PLANS["layers"](2, 2), d2l.init_params(0)), ask=check) == [None] * 2
+    for other, what in ((PLANS["layers"](2, 3), params), "the plan's"), ((plan, d2l.init_params(1)), "the parameters'"):
+        told = answers((plan, params), other, ask=check)
+        assert len({*told}) == 1 and told[0].startswith(f"the processes differ: {what}") and "on rank 1, but" in told[0]
 
 
 @pytest.mark.parametrize("odd", range(4))

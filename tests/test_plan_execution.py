@@ -1,5 +1,6 @@
 """Plans executed: k devices do what one does, with the memory that was predicted, and the bytes of the formulas."""
 
+import importlib
 import itertools
 import threading
 
@@ -255,6 +256,25 @@ def test_an_error_of_a_device_is_raised():
     with pytest.raises(ArithmeticError, match="no output today"):
         execution.step(X, y, 0.1)
     d2l.synchronize(devices)
+
+
+@pytest.mark.parametrize("name", ["data", "zero1", "zero2"])
+def test_gradients_that_cannot_be_summed_are_not_used(name, monkeypatch):
+    """A collective is no action of one device: its error is one of the devices' queues."""
+    module = importlib.import_module("d2lmgpu.collectives.execute")  # the package has a function of this name
+    do_action = module.do_action
+
+    def broken(action, i, *arguments):
+        if i == 1:
+            raise ArithmeticError("no sum today")
+        do_action(action, i, *arguments)
+
+    execution = Execution(PLANS[name](3), start(np.float32), [d2l.cpu(i) for i in range(3)])
+    monkeypatch.setattr(module, "do_action", broken)
+    with pytest.raises(ArithmeticError, match="no sum today"):
+        execution.step(*batch(7, np.float32), 0.1)
+    for param, before in zip(execution.params(), start(np.float32), strict=True):
+        np.testing.assert_array_equal(param, before)
 
 
 def test_what_cannot_be_executed():
