@@ -130,10 +130,10 @@ def _check_same_run(checkpoint, saved, history, network, checksum):
 def save(run, position, of_epoch=False):
     """Write the checkpoint of a `Run` at a `Position`; after an epoch, also the best model. All processes call it."""
     if run.options.checkpoint is not None:
-        arrays, steps = run.runner.state()
-        model = model_state(run.network, run.history.classes, run.history.invert, run.loss)
-        state = {"model": model, "data": run.checksum, "history": run.history.as_dict(), "position": vars(position)}
+        arrays, steps = run.runner.state()  # processes may hold parts of it
         if run.everybody.rank == 0:
+            model = model_state(run.network, run.history.classes, run.history.invert, run.loss)
+            state = {"model": model, "data": run.checksum, "history": run.history.as_dict(), "position": vars(position)}
             save_checkpoint(run.options.checkpoint, Checkpoint(state | {"optimizer_steps": steps}, arrays))
     if of_epoch:
         _keep_best(run)
