@@ -53,16 +53,17 @@ def check_split(name, split):
 
 def check_together(settings):
     """Raise ValueError if settings cannot be combined with their split, or with each other."""
-    split, algorithm, own = settings.split, settings.algorithm, isinstance(settings.split, Plan)
+    split, pipeline, algorithm = settings.split, settings.pipeline, settings.algorithm
+    own = isinstance(split, Plan)
     all_at_once = own or split in (None, *WITH_OVERLAP)  # each device has all gradients at once
     for holds, what, usual in (
         (settings.sums == "exact", "exact sums", {"precision": "float32", "overlap": False}),
         (settings.batch_statistics == "aggregated", "aggregated statistics", {"overlap": False}),
         (settings.overlap, "overlap", {"flat": True}),
-        (algorithm in WITHOUT_SCHEDULE and split != "data", f"allreduce {algorithm!r}", {"split": None}),
         (split is None, "training without a split", {"pipeline": None, "micro_batches": 1}),
         (split is not None, "a split", WITHOUT_A_SPLIT),
         (own, "a plan of your own", BESIDE_PLAN),
+        (algorithm in WITHOUT_SCHEDULE and split != "data", f"allreduce {algorithm!r}", {"split": None}),
         (split not in (None, "data"), "a split other than data", {"loads": None}),
         (not all_at_once, f"split {split!r}, whose devices do not have all gradients at once", {"overlap": False}),
         (split == "zero1" and settings.overlap, "overlap with split 'zero1'", {"precision": "float32"}),
@@ -73,10 +74,8 @@ def check_together(settings):
                 raise ValueError(f"{name} is {shown(value)}, which cannot be combined with {what}; leave one out")
     if split is None or own:
         return
-    if settings.pipeline is not None and "layers" not in (split, *_factors(split)):
-        raise ValueError(
-            f"pipeline is {settings.pipeline!r}, which is for a split over layers, and not for split {split!r}"
-        )
+    if pipeline is not None and "layers" not in (split, *_factors(split)):
+        raise ValueError(f"pipeline is {pipeline!r}, which is for a split over layers, and not for split {split!r}")
     if algorithm != "ring" and "data" not in (split, *_factors(split)):
         raise ValueError(f"allreduce is {shown(algorithm)}, but split {split!r} has its own collectives; leave it out")
     if settings.loads == "auto":
