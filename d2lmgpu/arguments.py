@@ -307,3 +307,9 @@ def check_examples(function, X, y, least=0):
     if len(X) < least:
         raise ValueError(f"{function}: there are no examples; it needs at least one")
     return X, y
+
+
+def check_input_shape(input_shape):
+    """``input_shape`` as a tuple of ints. Raises ValueError unless it can be a shape of images, (C, H, W)."""
+    sides = check_list("input_shape", input_shape, of="numbers (C, H, W)", length=3)
+    return tuple(check_whole("input_shape: a number of (C, H, W)", side, most=2**16) for side in sides)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from .arguments import check_flag, check_list, check_path
+from .arguments import check_flag, check_input_shape, check_list, check_path
 from .folders import visible
 from .idx import find_idx, load_idx, read_pictures
-from .networks.build import check_input_shape
 from .words import legible
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")

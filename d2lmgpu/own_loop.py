@@ -6,11 +6,11 @@ import time
 import numpy as np
 
 from .arguments import check_list, check_names, is_number, plain, shown
-from .devices.errors import message_of
 from .devices.packages import ipython
 from .figures import Name, figure_of
 from .live_plot import Panel, in_notebook
 from .monitor import say
+from .words import message_of
 
 TOOLTIP = "Makes animator.stopped true, so that the loop can end. Interrupting the kernel (■) breaks it off."
 

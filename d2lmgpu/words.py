@@ -1,4 +1,4 @@
-"""Numbers and names in words, for lines that people read."""
+"""Numbers, names and errors in words, for lines that people read."""
 
 import math
 
@@ -42,6 +42,21 @@ def without_middle(text, most):
 def seconds(time, places=1):
     """A number of seconds without the unit: "2.2", or with as many significant digits if it is below 1: "0.034"."""
     return f"{time:.{places}f}" if time >= 1 else f"{time:#.{places + 1}g}"
+
+
+def message_of(error):
+    """An exception's message in one line, or its class's name if it has no message, as is common for MemoryErrors."""
+    try:
+        message = " ".join(str(error).split())
+    except Exception:  # the __str__ of a user's class has failed
+        message = "(its message cannot be read)"
+    return message or type(error).__name__
+
+
+def one_line(error):
+    """The name of an exception's class, and its message, in one line."""
+    kind, message = type(error).__name__, message_of(error)
+    return kind if message == kind else f"{kind}: {message}"
 
 
 def name_of(function):

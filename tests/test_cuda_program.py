@@ -29,7 +29,7 @@ from d2lmgpu.networks import (
     loss_and_grads_as_written,
     sequential,
 )
-from d2lmgpu.parallel import check_precision
+from d2lmgpu.parallel.graph_limits import check_precision
 from d2lmgpu.parallel.graph_limits import can_be_graph, why_not_one_graph
 from d2lmgpu.training.graph_step import GraphStep
 

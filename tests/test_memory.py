@@ -13,7 +13,7 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.kernels.cpu import Pass
-from d2lmgpu.kernels.stages import with_shapes
+from d2lmgpu.layers.functions import with_shapes
 from d2lmgpu.networks import (
     NETWORKS,
     AvgPool2d,

@@ -10,10 +10,9 @@ import os
 import sys
 
 from .. import signals
-from ..devices.errors import message_of
 from ..monitor import say
 from ..training import DriftError
-from ..words import legible
+from ..words import legible, message_of
 from . import allreduce, check, course, devices, grade, plan, predict, scaling, sweep, train
 from .options import check_files
 from .parser import parse

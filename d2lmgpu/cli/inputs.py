@@ -12,14 +12,13 @@ from pathlib import Path
 
 from ..arguments import shown
 from ..data import first_examples
-from ..devices.errors import one_line
 from ..fashion_mnist import CLASSES, load_fashion_mnist
 from ..images import image_shape, load_image_data
 from ..networks import FASHION_MNIST
 from ..networks.checks import check_network
 from ..output import target
 from ..training.metrics import check_metrics
-from ..words import legible
+from ..words import legible, one_line
 from .options import add_input
 
 

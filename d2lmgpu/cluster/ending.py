@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from ..devices.errors import message_of, one_line
+from ..words import message_of, one_line
 from .supervisor import report
 
 GRACE = 2.0

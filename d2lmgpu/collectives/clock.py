@@ -20,7 +20,6 @@ import collections
 
 import numpy as np
 
-from ..language.plan import uses_of
 from .links import NO_LINK, check_network
 
 
@@ -57,7 +56,7 @@ class Clock:
         for compute, (_, end) in zip(computes, computed, strict=True):
             device = compute.device
             self.computed[device], self.end = end, max(self.end, end)
-            reads, makes, adds = uses_of(compute)
+            reads, makes, adds = compute.uses
             for value in makes + adds:
                 self.times[value][0, device] = end
             for value in reads + adds:
@@ -66,7 +65,7 @@ class Clock:
 
     def _compute(self, compute, cost):
         begin, device = self.computed[compute.device], compute.device
-        reads, makes, adds = uses_of(compute)
+        reads, makes, adds = compute.uses
         for value in reads + makes + adds:
             begin = max(begin, self.times[value][0, device])
         for value in makes + adds:

@@ -16,10 +16,9 @@ import itertools
 import numpy as np
 
 from ..devices import array_module
-from ..devices.peers import connect
+from ..devices.peers import ADDERS, connect
 from ..devices.records import note_transfer, timed
 from ..devices.transfer import copy_between
-from ..kernels import KERNELS
 from ..spans import span
 from .algorithms import ALGORITHMS
 from .program import compile_algorithm
@@ -117,13 +116,13 @@ def needs_staging(devices, dtype):
     places = {getattr(device, "card", "host") for device in devices}
     if len(places) == 1:
         return False
-    return "host" in places or str(dtype) not in KERNELS["gpu"].module.ADDED or not are_connected(places)
+    return "host" in places or str(dtype) not in ADDERS["gpu"].dtypes or not are_connected(places)
 
 
 def are_connected(cards):
     """Whether kernels on each of the cards can add arrays that lie on the others."""
     pairs = itertools.combinations(sorted(cards), 2)
-    return all(connect(card, other) and KERNELS["gpu"].module.adds_across(card, other) for card, other in pairs)
+    return all(connect(card, other) and ADDERS["gpu"].works(card, other) for card, other in pairs)
 
 
 def do_action(action, i, devices, flat, stage, record):
@@ -149,6 +148,6 @@ def do_action(action, i, devices, flat, stage, record):
 def _add(target, message, device, source):
     """Add the message to the target; the two may lie on different cards."""
     if getattr(device, "card", None) != getattr(source, "card", None):
-        KERNELS["gpu"].module.add(target, message)
+        ADDERS["gpu"].add(target, message)
     else:
         array_module(target).add(target, message, out=target)

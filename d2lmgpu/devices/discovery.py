@@ -8,7 +8,8 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 
-from .errors import DeviceError, message_of
+from ..words import message_of
+from .errors import DeviceError
 from .packages import in_a_clone, optional
 from .workers import THREADS
 

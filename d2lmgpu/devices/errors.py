@@ -1,4 +1,4 @@
-"""The exceptions that devices raise, and the message of any exception in one line."""
+"""The exceptions that devices raise."""
 
 import sys
 
@@ -37,21 +37,6 @@ def errors_of_cuda():
     """For an ``except``: CuPy's exceptions for errors of CUDA's runtime and driver; none if CuPy is not imported."""
     cuda = getattr(sys.modules.get("cupy"), "cuda", None)
     return (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) if hasattr(cuda, "driver") else ()
-
-
-def message_of(error):
-    """An exception's message in one line, or its class's name if it has no message, as is common for MemoryErrors."""
-    try:
-        message = " ".join(str(error).split())
-    except Exception:  # the __str__ of a user's class has failed
-        message = "(its message cannot be read)"
-    return message or type(error).__name__
-
-
-def one_line(error):
-    """The name of an exception's class, and its message, in one line."""
-    kind, message = type(error).__name__, message_of(error)
-    return kind if message == kind else f"{kind}: {message}"
 
 
 def _place(device):

@@ -9,7 +9,7 @@ import importlib
 import sys
 import warnings
 
-from .errors import one_line
+from ..words import one_line
 
 ABSENT = "is not installed"
 _failed = {}

@@ -5,6 +5,8 @@ the host's memory, a kernel cannot read the other card's arrays, and no CUDA gra
 """
 
 import contextlib
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +15,21 @@ from .trials import works
 
 PROBE = 4099
 """How many elements are copied to try a connection."""
+
+
+class Adder(NamedTuple):
+    """What adds arrays that may lie on two cards: ``add(target, message)``, for arrays of these ``dtypes``.
+
+    ``works(card, other)``: whether it reads the other card's memory correctly, which is tried once.
+    """
+
+    add: Callable
+    works: Callable
+    dtypes: tuple
+
+
+ADDERS = {}
+"""By kind of device, "gpu": the `Adder`, which the kernels for these devices enter."""
 
 
 def connect(card, other):

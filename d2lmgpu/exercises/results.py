@@ -7,7 +7,7 @@ import numpy as np
 
 from ..arguments import is_number, plain, shown
 from ..devices import DeviceArray, DeviceMismatchError, record_transfers, to_host
-from ..devices.errors import one_line
+from ..words import one_line
 
 
 class Wrong(Exception):

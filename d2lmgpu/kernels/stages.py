@@ -1,12 +1,10 @@
-"""What programs for the CPU and for GPUs share: a network in stages, layers as they are written, and idle programs."""
-
-import itertools
+"""What programs for the CPU and for GPUs share: a network in stages, and layers as they are written."""
 
 import numpy as np
 
 from ..devices import array_module
 from ..layers import zero_moments
-from ..layers.functions import output_shapes
+from ..layers.functions import check_grads, output_shapes
 
 
 class Stages:
@@ -81,47 +79,3 @@ class WrittenLayer:
         dx, *grads = self.layer.backward(dy, self.cache, input_grad=self.input_grad)
         check_grads(grads, self.shapes)
         return dx, grads
-
-
-def check_grads(grads, shapes):
-    """Raise ValueError unless these are the gradients of parameters of these shapes: others might be broadcast."""
-    found = [np.shape(grad) for grad in grads]
-    if found != shapes:
-        raise ValueError(f"a layer's backward function returned gradients of shapes {found}; they should be {shapes}")
-
-
-class Idle:
-    """Programs that nothing uses at the moment, at most ``most`` of them; a key says what each is for.
-
-    It is changed by single calls only, so it needs no lock.
-    """
-
-    def __init__(self, most):
-        self.most, self._programs, self._numbers = most, {}, itertools.count()
-
-    def take(self, key):
-        """The program with this key that was given back last, or None."""
-        for number, (other, program) in reversed(list(self._programs.items())):
-            if other == key and self._programs.pop(number, None) is not None:  # else another thread was faster
-                return program
-        return None
-
-    def give_back(self, key, program):
-        """Keep a program, and forget those that have not been used for the longest time."""
-        self._programs[next(self._numbers)] = key, program
-        for number in list(self._programs)[: -self.most]:
-            self._programs.pop(number, None)
-
-
-def images_last(x):
-    """A new plain array (..., N) with the elements of ``x`` (N, ...)."""
-    return array_module(x).moveaxis(x, 0, -1).copy()
-
-
-def with_shapes(layers, params):
-    """The ``layers`` with the shapes of these ``params``, which may be parts of the layers' own."""
-    rest, found = iter(params), []
-    for layer in layers:
-        shapes = tuple(next(rest).shape for _ in layer.shapes)
-        found.append(layer._replace(shapes=shapes, channels=shapes[0][0] if layer.channels else 0))
-    return tuple(found)

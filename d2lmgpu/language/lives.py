@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .plan import all_of, uses_of
+from .plan import all_of
 
 NEVER = 0
 BEGIN, END, SENT, USED, MOVED = range(5)
@@ -74,7 +74,7 @@ class _Lives:
 
     def _compute(self, compute, number):
         device = np.array([compute.device])
-        reads, makes, adds = uses_of(compute)
+        reads, makes, adds = compute.uses
         if compute.what == "update":  # of parameters that the device always has
             reads, makes = [compute.grads], ()
         for value in filter(self.rows.__contains__, reads):  # a value that was never written is not there

@@ -76,23 +76,23 @@ class Compute(NamedTuple):
         """The value that gradients are added to."""
         return self.into or ("grads", self.stage)
 
+    @property
+    def uses(self):
+        """Three tuples: the values that the computation reads, those that it creates, and those that it adds to.
 
-def uses_of(compute):
-    """Three tuples: the values that a computation reads, those that it creates, and those that it adds to.
-
-    The values are listed as if there were stages before and after.
-    """
-    what, _, s, m, _ = compute
-    params, grads = ("params", s), compute.grads
-    x, y, cache, delta = ("y", s - 1, m), ("y", s, m), ("cache", s, m), ("delta", s, m)
-    dx, dy = ("dy", s - 1, m), ("dy", s, m)
-    return {
-        "F": ((params, x), (cache, y), ()),
-        "B": ((params, dy, cache), (dx,), (grads,)),
-        "I": ((params, dy, cache), (dx, delta), ()),
-        "W": ((cache, delta), (), (grads,)),
-        "update": ((params, grads), (params,), ()),
-    }[what]
+        The values are listed as if there were stages before and after.
+        """
+        what, _, s, m, _ = self
+        params, grads = ("params", s), self.grads
+        x, y, cache, delta = ("y", s - 1, m), ("y", s, m), ("cache", s, m), ("delta", s, m)
+        dx, dy = ("dy", s - 1, m), ("dy", s, m)
+        return {
+            "F": ((params, x), (cache, y), ()),
+            "B": ((params, dy, cache), (dx,), (grads,)),
+            "I": ((params, dy, cache), (dx, delta), ()),
+            "W": ((cache, delta), (), (grads,)),
+            "update": ((params, grads), (params,), ()),
+        }[what]
 
 
 class Stage(NamedTuple):

@@ -22,7 +22,6 @@ from .check import size_of
 from .follow import diagnosis, follow
 from .memory import joined_values
 from .moves import Wrong
-from .plan import uses_of
 from .replay import SUMMED, TWICE, Replay
 from .rules import NEW, OLD, Rules
 from .split import splits_of
@@ -180,7 +179,7 @@ class PlanReplay(Rules, Replay):
         """Whether an action adds to the stage's gradients."""
         if isinstance(action, Transfer):
             return (action.target or action.value)[:2] == (kind, s)
-        return any(value[:2] == (kind, s) for value in uses_of(action)[2])
+        return any(value[:2] == (kind, s) for value in action.uses[2])
 
 
 def _kind_of(value):
@@ -206,7 +205,7 @@ def _last_mentioned(columns):
     later, ends = set(), []
     for computes, moves in reversed(columns):
         mentioned = {value for each in moves for value in (each.value, each.target)}
-        mentioned.update(*itertools.chain.from_iterable(map(uses_of, computes)))
+        mentioned.update(*itertools.chain.from_iterable(map(computes)))
         ends.append(mentioned - later)
         later |= mentioned
     return ends[::-1]

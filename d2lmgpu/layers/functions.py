@@ -1,8 +1,11 @@
-"""What the functions of a list of layers are, and the shapes of their outputs."""
+"""What the functions of a list of layers are, and the shapes of their parameters, outputs and gradients."""
 
 import functools
 import math
 
+import numpy as np
+
+from ..devices import array_module
 from .convolution import conv2d
 from .dense import dense, flatten
 from .elementwise import dropout, half, relu
@@ -44,3 +47,24 @@ def output_shapes(network, params, x):
         x, _ = layer.forward(x, *(next(rest) for _ in layer.shapes))
         shapes.append(x.shape[1:])
     return shapes
+
+
+def check_grads(grads, shapes):
+    """Raise ValueError unless these are the gradients of parameters of these shapes: others might be broadcast."""
+    found = [np.shape(grad) for grad in grads]
+    if found != shapes:
+        raise ValueError(f"a layer's backward function returned gradients of shapes {found}; they should be {shapes}")
+
+
+def images_last(x):
+    """A new plain array (..., N) with the elements of ``x`` (N, ...)."""
+    return array_module(x).moveaxis(x, 0, -1).copy()
+
+
+def with_shapes(layers, params):
+    """The ``layers`` with the shapes of these ``params``, which may be parts of the layers' own."""
+    rest, found = iter(params), []
+    for layer in layers:
+        shapes = tuple(next(rest).shape for _ in layer.shapes)
+        found.append(layer._replace(shapes=shapes, channels=shapes[0][0] if layer.channels else 0))
+    return tuple(found)

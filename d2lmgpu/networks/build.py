@@ -18,9 +18,8 @@ from typing import Any, NamedTuple, ParamSpec
 import numpy as np
 
 from .. import layers
-from ..arguments import check_array, check_list, check_number, check_whole, plain, shown
-from ..devices.errors import message_of
-from ..words import several
+from ..arguments import check_array, check_input_shape, check_number, check_whole, plain, shown
+from ..words import message_of, several
 
 MOST_OF = {"outputs": 10**6, "kernel_size": 2**10, "stride": 2**10, "padding": 2**10, "size": 2**10}
 """The largest whole numbers that are allowed as arguments of recipes. The smallest is 1, or 0 for padding."""
@@ -167,12 +166,6 @@ def _misfit(recipe, shape, why):
         f"is {name}, of type {type(recipe).__name__}: with images of shape {shape}, {why}; give recipes, one by one, "
         "such as Dense(10), or a function of a shape that returns a Layer"
     )
-
-
-def check_input_shape(input_shape):
-    """``input_shape`` as a tuple of ints. Raises ValueError unless it can be a shape of images, (C, H, W)."""
-    sides = check_list("input_shape", input_shape, of="numbers (C, H, W)", length=3)
-    return tuple(check_whole("input_shape: a number of (C, H, W)", side, most=2**16) for side in sides)
 
 
 @_recipe

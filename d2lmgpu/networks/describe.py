@@ -10,8 +10,8 @@ import math
 import numpy as np
 
 from ..arguments import shown
-from ..devices.errors import message_of
 from ..layers.functions import function_of, output_shapes
+from ..words import message_of
 from .build import RECIPES, Recipe, sequential
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..arguments import is_number, shown
 from ..devices import array_module
-from ..devices.errors import one_line
+from ..words import one_line
 from .losses import as_targets, on_host
 
 STEP, TOLERANCE = 1e-5, 1e-3

@@ -2,7 +2,6 @@
 
 from .balance import measure_loads as measure_loads
 from .data import train_batch as train_batch
-from .graph_limits import check_precision as check_precision
 from .minibatch_queue import MinibatchQueue as MinibatchQueue
 from .shards import check_loads as check_loads
 from .step import get_params as get_params, split_batch as split_batch

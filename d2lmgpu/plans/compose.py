@@ -15,7 +15,7 @@ from ..arguments import as_whole, check_list, check_name, check_text, check_whol
 from ..collectives import ALGORITHMS, schedules_of
 from ..language.actions import Transfer, place
 from ..language.check import check_stages
-from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, all_of, uses_of
+from ..language.plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, all_of
 from ..language.split import units_of_outputs
 from ..networks import LENET
 from ..networks.checks import check_network
@@ -70,7 +70,7 @@ def _in_steps(devices, units):
     """The steps in which devices do their lists of `Compute`; ``units``: how many units each stage's y has."""
     owners = {}  # for each y and dy: the first device that makes it
     for compute in itertools.chain(*devices):
-        for value in uses_of(compute)[1]:
+        for value in compute.uses[1]:
             owners.setdefault(value, compute.device)
     todo, done, steps = [list(reversed(own)) for own in devices], set(), []
     while any(todo):
@@ -86,7 +86,7 @@ def _in_steps(devices, units):
         steps += [moves] * bool(moves) + [[compute for compute, *_ in ready]]
         for compute, *_ in ready:
             todo[compute.device].pop()
-            done.update(uses_of(compute)[1])
+            done.update(compute.uses[1])
     return steps
 
 

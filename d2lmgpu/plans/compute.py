@@ -9,10 +9,10 @@ import itertools
 import numpy as np
 
 from ..devices import array_module, parts_of
-from ..kernels.stages import check_grads, images_last, with_shapes
 from ..language.plan import COMPUTES
 from ..language.ways import EMPTY, INNER, KEPT, SCRATCH, WRITTEN
 from ..layers import track_statistics
+from ..layers.functions import check_grads, images_last, with_shapes
 from ..networks import plain
 from ..parallel.loss_scale import are_finite
 

@@ -15,7 +15,7 @@ import numpy as np
 from ..devices import DeviceArray, array_module
 from ..devices.records import timed
 from ..devices.transfer import copy_between
-from ..kernels.stages import Idle
+from ..free_list import FreeList
 from ..language.plan import COMPUTES, all_of, norms_of, shapes_of
 from ..language.sizes import output_shapes
 from ..language.split import in_shapes, splits_of, units_of_outputs, views
@@ -79,7 +79,7 @@ class Store:
         none = self.new(0)
         self.kernels = kernels_for(none, [none])
         self.papers = [{} for _ in stages]  # scratch memory
-        self.idle = Idle(2 * len(self.ways))  # passes that are not in use
+        self.idle = FreeList(2 * len(self.ways))  # passes that are not in use
         self.channels, self.running, self.moments = {}, {}, {}
         for s in sorted({s for s, _ in self.ways}):
             self.channels[s] = [len(range(*self.channels_of(s).indices(C))) for C in self.norms[s]]

@@ -7,14 +7,13 @@ import os
 import time
 
 from ..arguments import check_name, check_path, check_whole
-from ..devices.errors import one_line
 from ..monitor import say, stop_on_interrupt
 from ..networks import find_loss
 from ..output import as_json, check_folder, target
 from ..training import History
 from ..training.checks import network_for
 from ..training.resume import data_checksum
-from ..words import several
+from ..words import one_line, several
 from .results import add_row, open_results
 from .trials import complete_trials, describe, make_row, network_of, parts_of, run_trial, varying
 from .workers import cards_of_workers, processes, report

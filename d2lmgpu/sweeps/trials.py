@@ -18,14 +18,13 @@ from dataclasses import fields
 from ..arguments import check_list, check_name, plain, shown
 from ..data import check_limit, check_parts, first_examples
 from ..devices import choose_indices
-from ..devices.errors import one_line
 from ..fashion_mnist import load_fashion_mnist
 from ..monitor import Callback
 from ..networks import Network, described, restored
 from ..output import as_json
 from ..training import Settings, train
 from ..training.checks import find_network
-from ..words import legible
+from ..words import legible, one_line
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None}
 DEFAULTS |= {about.name: about.default for about in fields(Settings)}

@@ -11,12 +11,12 @@ from ..checkpoints import Checkpoint
 from ..cluster import Cluster
 from ..data import epoch_order, oddities
 from ..devices import to_host
-from ..devices.errors import one_line
 from ..devices.trials import tell as tell_user
 from ..monitor import Progress, stop_on_interrupt
 from ..networks import Network
 from ..networks.losses import Loss
 from ..timing import Timeline
+from ..words import one_line
 from .accuracy import TestSet
 from .history import History, why_diverged, why_slow
 from .model import Model

@@ -17,8 +17,9 @@ from ..collectives import TRAINING_NAMES, check_algorithm
 from ..layers.exact import SUMS
 from ..networks import INITS, LOSSES, NETWORKS, Network, check_width, find_loss
 from ..optimizers import OPTIMIZERS
-from ..parallel import check_loads, check_precision
+from ..parallel import check_loads
 from ..parallel.computation import BATCH_STATISTICS, PRECISIONS
+from ..parallel.graph_limits import check_precision
 from ..plans import MOST_MICRO_BATCHES, Plan
 from ..schedules import SCHEDULES, learning_rates
 from ..transforms import TRANSFORMS, find_transform

@@ -15,11 +15,12 @@ import math
 
 import numpy as np
 
+from ...free_list import FreeList
 from ...layers import batch_norm
 from ...layers.functions import EACH_BY_ITSELF, function_of, output_shapes
 from ...layers.loss import right_answers
 from ...spans import span
-from ..stages import Idle, Stages
+from ..stages import Stages
 from .choose import make_stages
 from .stages import OtherLoss, SoftmaxCrossEntropy
 
@@ -37,7 +38,7 @@ MOST_OUTPUTS = 2**24
 MOST_IDLE = 12
 """The most lists of programs that are kept while unused, for all networks and all numbers of images together."""
 
-_idle = Idle(MOST_IDLE)  # lists of programs
+_idle = FreeList(MOST_IDLE)  # lists of programs
 
 
 def in_parts(X, y, params, network, grads, ready=None, moments=(), scale=1.0, draws=None, loss=None, dx=None):

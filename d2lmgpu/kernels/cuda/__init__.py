@@ -16,7 +16,6 @@ from .streams import (
     ADDED as ADDED,
     Branches as Branches,
     add as add,
-    adds_across as adds_across,
     capture as capture,
     graphs_span as graphs_span,
     graphs_work as graphs_work,

@@ -14,10 +14,12 @@ import threading
 
 import numpy as np
 
+from ...free_list import FreeList
 from ...layers import rounded_to_half
+from ...layers.functions import images_last
 from ...layers.loss import with_right_answers
 from ...spans import span
-from ..stages import Idle, Stages, images_last
+from ..stages import Stages
 from . import launch
 from .dense import Head, can_be_head
 from .launch import current_card, empty, run
@@ -189,7 +191,7 @@ def borrowed_program(network, params, X, with_loss, input_grad=False):
     """
     options = {"with_loss": with_loss, "input_grad": input_grad}
     key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), *options.values())
-    idle = _thread.__dict__.setdefault("idle", Idle(MOST_IDLE))
+    idle = _thread.__dict__.setdefault("idle", FreeList(MOST_IDLE))
     program = idle.take(key) or Program(network, params, X.shape[1:], len(X), **options)
     yield program  # if work with it fails, it is not given back
     idle.give_back(key, program)

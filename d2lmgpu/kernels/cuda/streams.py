@@ -22,7 +22,7 @@ import itertools
 import numpy as np
 
 from ...devices.gpu import mark_of
-from ...devices.peers import PROBE, across, copy_async
+from ...devices.peers import ADDERS, PROBE, Adder, across, copy_async
 from ...devices.trials import works
 from ...words import listed
 from . import launch
@@ -101,6 +101,9 @@ def _try_add(card, other):
     sums = across(card, other, numbers, lambda target, message, stream: add(target, message))
     if not np.array_equal(sums, numbers + 1):
         raise RuntimeError(f"a kernel on gpu({card}) adds other numbers than those on gpu({other})")
+
+
+ADDERS["gpu"] = Adder(add, adds_across, ADDED)
 
 
 def capture(stream, issue):
