@@ -21,7 +21,7 @@ import numpy as np
 from compare_splits import circumstances
 from contenders import import_from
 
-from d2lmgpu.output import write_json
+from d2lmgpu.base.files import write_json
 
 IMAGES, TESTED = 256, 1024
 

@@ -23,7 +23,7 @@ import numpy as np
 from contenders import BATCH, DDP, LR, Ours, Worker
 
 import d2lmgpu as d2l
-from d2lmgpu.output import as_json, write_json
+from d2lmgpu.base.files import as_json, write_json
 
 ADDRESS = "D2LMGPU_BENCHMARK"
 """The environment variable by which the processes know where they get their work from."""

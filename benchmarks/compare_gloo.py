@@ -22,10 +22,10 @@ import numpy as np
 
 import d2lmgpu as d2l
 from d2lmgpu import collectives
-from d2lmgpu.collectives.measure import predict
+from d2lmgpu.base.files import as_json, write_json
+from d2lmgpu.collectives.measuring import predict
 from d2lmgpu.devices import count_cores
 from d2lmgpu.devices.discovery import processor_name
-from d2lmgpu.output import as_json, write_json
 
 N = 129_068
 SHORT = sys.modules["d2lmgpu.collectives.execute"].SHORT

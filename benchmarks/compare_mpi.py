@@ -18,7 +18,7 @@ from compare_splits import circumstances
 from mpi4py import MPI
 
 import d2lmgpu as d2l
-from d2lmgpu.output import write_json
+from d2lmgpu.base.files import write_json
 
 N = 129_068
 """Numbers, float32, of LeNet's gradients."""

@@ -25,9 +25,9 @@ import numpy as np
 from contenders import BATCH, DDP, SGEMM, Before, Copy, Ours, PyTorch, Worker
 
 import d2lmgpu as d2l
+from d2lmgpu.base.files import as_json, write_json
+from d2lmgpu.base.packages import optional
 from d2lmgpu.devices.discovery import processor_name
-from d2lmgpu.devices.packages import optional
-from d2lmgpu.output import as_json, write_json
 
 PART = {"cpu": 10, "gpu": 1}  # a round is an epoch's whole minibatches over this
 TOLERANCE = {"float32": 1e-4, "mixed": 2e-2}  # of losses; PyTorch's mixed precision is with bfloat16

@@ -19,9 +19,9 @@ from compare_pytorch import git, machine, spread
 
 import d2lmgpu as d2l
 from d2lmgpu import plans
-from d2lmgpu.collectives.draw import COLOURS
+from d2lmgpu.base.files import write_json
 from d2lmgpu.networks.known import NETWORKS, lenet_network
-from d2lmgpu.output import write_json
+from d2lmgpu.pictures import COLOURS
 
 BATCH, OPTIMIZER = 256, "adam"
 DEVICES = (2, 4)

@@ -27,7 +27,7 @@ from pathlib import Path
 from launches.compiler import DoesNotCompile, blocks_resident, compile_cubin, resources
 from launches.every_launch import every_module, jobs
 
-from d2lmgpu.output import as_json
+from d2lmgpu.base.files import as_json
 
 TABLE = Path(__file__).parent / "results" / "compiled_kernels.json"
 NOISE = 8

@@ -16,8 +16,8 @@ import numpy as np
 from compare_splits import circumstances
 
 import d2lmgpu as d2l
+from d2lmgpu.base.files import write_json
 from d2lmgpu.networks import init_params
-from d2lmgpu.output import write_json
 from d2lmgpu.training.resume import Position
 from d2lmgpu.training.textbook_steps import TextbookSteps
 

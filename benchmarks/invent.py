@@ -10,6 +10,7 @@ import time
 
 from compare_splits import circumstances, fill
 
+from d2lmgpu.base.files import write_json
 from d2lmgpu.collectives import invent
 from d2lmgpu.collectives.network import (
     dragonfly,
@@ -22,7 +23,6 @@ from d2lmgpu.collectives.network import (
     rewired,
     torus,
 )
-from d2lmgpu.output import write_json
 
 DGX = nvlink_mesh(25e9, 2e-6)
 NETWORKS = {

@@ -18,10 +18,10 @@ from hosts import Hosts, told_by
 from messages import LEVELS, ROUNDS as MESSAGES, measure_wires, time_messages
 
 import d2lmgpu as d2l
+from d2lmgpu.base.files import as_json, write_json
 from d2lmgpu.cluster import gather
 from d2lmgpu.collectives import bound, invented, measure_allreduce, simulate
 from d2lmgpu.collectives.network import read_wires
-from d2lmgpu.output import as_json, write_json
 
 BANDWIDTHS = 100, 100, 100, 10
 """Mbit/s, of each host's wire."""

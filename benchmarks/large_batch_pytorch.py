@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 import d2lmgpu as d2l
-from d2lmgpu.data import epoch_order
-from d2lmgpu.output import check_writable, write_json
-from d2lmgpu.schedules import learning_rates
+from d2lmgpu.base.files import check_writable, write_json
+from d2lmgpu.data.minibatches import epoch_order
+from d2lmgpu.networks.lr_schedules import learning_rates
 
 BATCH, LR, EPOCHS, WARMUP = 2048, 0.8, 10, 2
 

@@ -22,9 +22,9 @@ import numpy as np
 from compare_pytorch import git
 
 import d2lmgpu as d2l
+from d2lmgpu.base.files import write_json
 from d2lmgpu.kernels.cuda import capture, current_card
 from d2lmgpu.networks import NETWORKS
-from d2lmgpu.output import write_json
 from d2lmgpu.training.graph_step import TOGETHER, GraphStep
 
 REPEATS, ROUNDS, WARM_UP = 20, 20, 5

@@ -15,8 +15,8 @@ from hosts import Hosts, told_by
 from messages import measure_wires, network_of
 
 import d2lmgpu as d2l
+from d2lmgpu.base.files import as_json, write_json
 from d2lmgpu.collectives import measure_allreduce, simulate
-from d2lmgpu.output import as_json, write_json
 
 BANDWIDTHS = (100, 1000)
 """Mbit/s."""

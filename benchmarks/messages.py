@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from d2lmgpu.base.measuring import least_squares, repeated, seconds_of
 from d2lmgpu.cluster import Across, gather
 from d2lmgpu.collectives import Transfer, allreduce, execute
 from d2lmgpu.collectives.network import NO_LINK, Network
 from d2lmgpu.devices import nothing_left_behind, put, synchronize
-from d2lmgpu.measuring import least_squares, repeated, seconds_of
 
 SIZES = (2**12, 2**16, 2**18, 2**20, 2**22)
 """Bytes of the messages that are timed."""

@@ -20,7 +20,7 @@ from compare_splits import PIPELINES, circumstances, fill, networks
 
 import d2lmgpu as d2l
 from d2lmgpu import plans
-from d2lmgpu.output import write_json
+from d2lmgpu.base.files import write_json
 
 BATCH, STEPS = 256, 7
 DEVICES = [d2l.cpu(0), d2l.cpu(1)]

@@ -14,8 +14,8 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
+from d2lmgpu.base.files import write_json
 from d2lmgpu.devices.discovery import count_cores
-from d2lmgpu.output import write_json
 
 HERE = Path(__file__).resolve().parent
 FILE = HERE / "results" / "cpu_frameworks.json"

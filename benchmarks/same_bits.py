@@ -16,9 +16,9 @@ from collections import Counter
 from pathlib import Path
 
 import d2lmgpu as d2l
+from d2lmgpu.base.files import as_json, write_json
 from d2lmgpu.collectives import ALGORITHMS, chunk_bounds
 from d2lmgpu.networks import Conv2d, Dense, Dropout, Flatten, MaxPool2d, ReLU, sequential
-from d2lmgpu.output import as_json, write_json
 
 DROPPING = sequential(
     (1, 28, 28), Conv2d(6, 5), ReLU(), MaxPool2d(), Dropout(0.2), Flatten(), Dense(40), ReLU(), Dropout(0.5), Dense(10)

@@ -24,7 +24,7 @@ from compare_splits import circumstances, fill  # noqa: E402
 from test_tab_in_browser import run, try_it  # noqa: E402
 from website import serving  # noqa: E402
 
-from d2lmgpu.output import write_json  # noqa: E402
+from d2lmgpu.base.files import write_json  # noqa: E402
 
 ROUNDS = 5
 PAGE = "notebooks/06_better_allreduce.html"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from compare_splits import circumstances
 
-from d2lmgpu.output import write_json
+from d2lmgpu.base.files import write_json
 
 EPOCHS = 3
 """Of which the fastest counts, but not the first."""

@@ -16,8 +16,8 @@ import numpy as np
 from compare_pytorch import git, machine, spread
 
 import d2lmgpu as d2l
+from d2lmgpu.base.files import as_json, write_json
 from d2lmgpu.kernels.cpu import program
-from d2lmgpu.output import as_json, write_json
 from d2lmgpu.training.plan_step import PlanStep
 from d2lmgpu.training.textbook_steps import TextbookSteps
 

@@ -10,15 +10,18 @@ and other inner functions leave it to NumPy to reject wrong arguments. Numbers a
 a list of numbers or names may also be a tuple, an array, or a column of a table.
 """
 
-from . import blas as blas  # before NumPy: its BLAS may read its number of threads when it is imported
+from .base import blas as blas  # before NumPy: its BLAS may read its number of threads when it is imported
 
 # isort: split
 import typing as _typing
 
 from . import collectives as collectives, plans as plans
+from .base.names import no_attribute as _no_attribute
 from .cluster import cluster as cluster
 from .collectives import allreduce as allreduce
-from .data import minibatches as minibatches, to_float as to_float
+from .data.fashion_mnist import DataError as DataError, load_fashion_mnist as load_fashion_mnist
+from .data.images import load_image_data as load_image_data, load_image_folder as load_image_folder
+from .data.minibatches import minibatches as minibatches, to_float as to_float
 from .devices.array import DeviceArray as DeviceArray
 from .devices.choose import (
     can_use_gpu as can_use_gpu,
@@ -34,8 +37,10 @@ from .devices.discovery import device_table as device_table
 from .devices.errors import DeviceError as DeviceError, DeviceMismatchError as DeviceMismatchError
 from .devices.records import record_transfers as record_transfers
 from .devices.transfer import put as put, to_host as to_host
-from .fashion_mnist import DataError as DataError, load_fashion_mnist as load_fashion_mnist
-from .images import load_image_data as load_image_data, load_image_folder as load_image_folder
+from .experiments.sweep_files import load_sweep as load_sweep
+from .experiments.sweep_plots import plot_curves as plot_curves, plot_sweep as plot_sweep
+from .experiments.sweeps import sweep as sweep
+from .experiments.trials import grid as grid, run_trial as run_trial
 from .layers.convolution import conv2d as conv2d, conv2d_grad as conv2d_grad
 from .layers.dense import dense as dense, dense_grad as dense_grad, flatten as flatten, flatten_grad as flatten_grad
 from .layers.elementwise import relu as relu, relu_grad as relu_grad
@@ -51,25 +56,20 @@ from .layers.pooling import (
     max_pool2d as max_pool2d,
     max_pool2d_grad as max_pool2d_grad,
 )
-from .live_plot import LivePlot as LivePlot
-from .monitor import Callback as Callback, TensorBoard as TensorBoard
-from .names import no_attribute as _no_attribute
 from .networks import init_params as init_params, lenet as lenet, loss_and_grads as loss_and_grads
-from .optimizers import init_optimizer as init_optimizer, sgd as sgd
-from .own_loop import Animator as Animator, Timer as Timer
-from .parallel.data import train_batch as train_batch
+from .networks.optimizers import init_optimizer as init_optimizer, sgd as sgd
+from .parallel.data_parallel import train_batch as train_batch
 from .parallel.minibatch_queue import MinibatchQueue as MinibatchQueue
 from .parallel.step import get_params as get_params, split_batch as split_batch
+from .pictures.plots import plot_history as plot_history
 from .plans import play as play
-from .plots import plot_history as plot_history
-from .sweeps.plot import plot_curves as plot_curves, plot_sweep as plot_sweep
-from .sweeps.results import load_sweep as load_sweep
-from .sweeps.run import sweep as sweep
-from .sweeps.trials import grid as grid, run_trial as run_trial
 from .training.accuracy import confusion_matrix as confusion_matrix, evaluate as evaluate, predict as predict
 from .training.begin import train as train
 from .training.history import History as History
+from .training.live_plot import LivePlot as LivePlot
 from .training.model import Model as Model, load_model as load_model
+from .training.monitor import Callback as Callback, TensorBoard as TensorBoard
+from .training.notebook import Animator as Animator, Timer as Timer
 from .training.settings import Settings as Settings
 
 __version__ = "0.2.0"

@@ -4,8 +4,8 @@ import html
 from pathlib import Path
 
 from d2lmgpu import collectives, plans
+from d2lmgpu.base.files import as_json_in_html
 from d2lmgpu.collectives.network import topology
-from d2lmgpu.output import as_json_in_html
 from d2lmgpu.plans import estimate_costs
 
 PARAMETERS = 129_068

@@ -16,7 +16,7 @@ import site_front
 import site_player
 import tables
 
-from d2lmgpu.output import as_json
+from d2lmgpu.base.files import as_json
 
 REPOSITORY = Path(__file__).parent.parent
 

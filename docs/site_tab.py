@@ -26,8 +26,8 @@ from pathlib import Path
 import tab_cells
 import tab_playground
 
-from d2lmgpu.devices.packages import optional
-from d2lmgpu.output import as_json_in_html, write_json
+from d2lmgpu.base.files import as_json_in_html, write_json
+from d2lmgpu.base.packages import optional
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent

@@ -48,11 +48,9 @@ def first_sentence(file):
 
 
 def rooms():
-    """The folders, and the files beside them: each imports only rooms that stand before it."""
-    return table(
-        ("room", "what it is"),
-        ((f"`{room}/`" if _is_folder(room) else f"`{room}.py`", first_sentence(_main_file(room))) for room in _rooms()),
-    )
+    """The rooms by floors, from the ground up: each imports only rooms on floors below its own."""
+    rows = ((str(_floor(room)), f"`{room}/`", first_sentence(_main_file(room))) for room in _rooms())
+    return table(("floor", "room", "what it is"), rows)
 
 
 def files():
@@ -67,33 +65,27 @@ def files():
     return text
 
 
-def _is_folder(room):
-    return (PACKAGE / room).is_dir()
-
-
 def _main_file(room):
-    return PACKAGE / room / "__init__.py" if _is_folder(room) else PACKAGE / f"{room}.py"
+    return PACKAGE / room / "__init__.py"
+
+
+def _floor(room):
+    return 1 + max(map(_floor, imports_of_rooms()[room]), default=0)
 
 
 def _rooms():
     """From the ground up: first those that import none, then those that import these, and so on."""
-    imports = imports_of_rooms()
-
-    def floor(room):
-        return 1 + max(map(floor, imports[room]), default=0)
-
-    return sorted(imports, key=lambda room: (floor(room), room))
+    return sorted(imports_of_rooms(), key=lambda room: (_floor(room), room))
 
 
+@functools.cache
 def imports_of_rooms():
-    """By a room the rooms that it imports, also within functions."""
-    paths = [path for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()]
-    names = {path.stem for path in paths} - {"__init__", "__main__", "__pycache__"}
-    return {room: set().union(*(_module(file)[1] for file in _files(room))) & names - {room} for room in names}
-
-
-def _files(room):
-    return (PACKAGE / room).rglob("*.py") if _is_folder(room) else [PACKAGE / f"{room}.py"]
+    """By a room, which is a folder of the package, the rooms that it imports, also within functions."""
+    names = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    return {
+        room: set().union(*(_module(file)[1] for file in (PACKAGE / room).rglob("*.py"))) & names - {room}
+        for room in names
+    }
 
 
 def settings():
@@ -118,8 +110,8 @@ def options(command, *names):
 
 
 def names(source):
-    """What a source calls otherwise, of d2lmgpu/names.txt."""
-    from d2lmgpu.names import names as by_source
+    """What a source calls otherwise, of d2lmgpu/base/names.txt."""
+    from d2lmgpu.base.names import names as by_source
 
     rows = (
         (_each_as_code(row.elsewhere), _each_as_code(row.here), _marked_up(row.note)) for row in by_source()[source]

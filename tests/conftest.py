@@ -33,8 +33,9 @@ import website
 from _pytest.runner import runtestprotocol
 
 import d2lmgpu as d2l
-from d2lmgpu import fashion_mnist
-from d2lmgpu.devices import choose, find_gpus, packages
+from d2lmgpu.base import packages
+from d2lmgpu.data import fashion_mnist
+from d2lmgpu.devices import choose, find_gpus
 from d2lmgpu.devices.discovery import count_cores
 from d2lmgpu.devices.trials import forget_trials
 from d2lmgpu.devices.workers import THREADS

@@ -10,7 +10,7 @@ from d2lmgpu.cluster.communicator import Communicator
 from d2lmgpu.cluster.exchange import Exchange
 from d2lmgpu.cluster.part import ProcessPart
 from d2lmgpu.cluster.watch import Watch
-from d2lmgpu.collectives.program import compile_schedule
+from d2lmgpu.collectives.phases import compile_schedule
 
 
 class Processes:

@@ -9,8 +9,8 @@ import numpy as np
 from PIL import Image
 
 import d2lmgpu as d2l
-from d2lmgpu import exercises, networks, plans, sweeps, training
-from d2lmgpu.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from d2lmgpu import exercises, experiments as sweeps, networks, plans, training
+from d2lmgpu.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 
 TINY = networks.sequential((1, 4, 4), networks.Flatten(), networks.Dense(3))
 rng = np.random.default_rng(5)

@@ -28,7 +28,7 @@ import standin_memory
 from standin_driver import call, current_card, thread
 from standin_streams import Later, RaceError, on_stream, stream_of
 
-import d2lmgpu.collectives.library as library_module
+import d2lmgpu.collectives.nccl as library_module
 
 PATIENCE = 10
 """Seconds after which a rank that waits for others gives up."""

@@ -9,12 +9,23 @@ import tables
 from budget import code_lines, followed
 
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
-ROOMS = (
-    "in_a_tab signals blas shipped folders words figures names arguments devices spans output player timing "
-    "measuring layers kernels networks optimizers language collectives cluster idx fashion_mnist images data "
-    "transforms schedules parallel checkup plans plots monitor live_plot own_loop checkpoints training scaling sweeps "
-    "exercises cli"
-).split()
+FLOORS = (
+    "base",
+    "devices",
+    "data layers collectives",
+    "kernels cluster",
+    "networks",
+    "parallel plans",
+    "pictures exercises",
+    "training",
+    "experiments",
+    "cli",
+)
+"""From the ground up: the folders of the package, each of which imports only what lies on floors below its own."""
+ROOMS = [room for floor in FLOORS for room in floor.split()]
+DOORS = {"__init__.py", "__main__.py", "py.typed"}
+"""What is beside the rooms."""
+WITHOUT_KERNELS = "collectives", "plans"
 
 
 @pytest.fixture(scope="module")
@@ -23,17 +34,22 @@ def imports():
     return tables.imports_of_rooms()
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_only_rooms_before_it(room, imports):
-    assert imports[room] <= {*ROOMS[: ROOMS.index(room)]}
+@pytest.mark.parametrize("number, floor", enumerate(FLOORS))
+def test_a_room_imports_only_rooms_on_lower_floors(number, floor, imports):
+    below = {room for floor in FLOORS[:number] for room in floor.split()}
+    for room in floor.split():
+        assert imports[room] <= below, f"{room} imports {imports[room] - below}"
 
 
 def test_every_room_has_its_place(imports):
     assert set(imports) == set(ROOMS)
+    assert len(ROOMS) <= 15 and len(FLOORS) <= 10
+    assert {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"} == DOORS | set(ROOMS)
 
 
-def test_a_plan_is_proved_without_the_kernels_that_will_compute_it(imports):
-    assert "kernels" not in imports["language"]
+@pytest.mark.parametrize("room", WITHOUT_KERNELS)
+def test_what_is_data_is_proved_and_executed_without_the_kernels(room, imports):
+    assert "kernels" not in imports[room]
 
 
 def files_imported(file):

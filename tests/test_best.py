@@ -9,8 +9,8 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.data import first_examples
-from d2lmgpu.schedules import learning_rates
+from d2lmgpu.data.minibatches import first_examples
+from d2lmgpu.networks.lr_schedules import learning_rates
 from d2lmgpu.training import History
 
 pytestmark = pytest.mark.threads

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu import blas
+from d2lmgpu.base import blas
 from d2lmgpu.devices.cpu import CPU
 from d2lmgpu.devices.trials import forget_trials
 

@@ -10,7 +10,7 @@ from wirings import random_wiring
 from d2lmgpu.collectives import bound, invent
 from d2lmgpu.collectives.bounds import cuts_of
 from d2lmgpu.collectives.network import full_switch, machines, pcie_bus
-from d2lmgpu.collectives.wires import fat_tree, hypercube, nvlink_ring, read_wires, torus, wired
+from d2lmgpu.collectives.wirings.wires import fat_tree, hypercube, nvlink_ring, read_wires, torus, wired
 
 N = 10_000_000
 

@@ -17,7 +17,7 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from d2lmgpu.training.checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 
 SETTINGS = {"network": "lenet-bn", "optimizer": "adam", "lr": 0.01, "num_epochs": 3, "batch_size": 100}
 

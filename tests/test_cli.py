@@ -13,8 +13,9 @@ import pytest
 from conftest import long
 
 import d2lmgpu
-from d2lmgpu import cli, fashion_mnist
+from d2lmgpu import cli
 from d2lmgpu.cli.parser import make_parser
+from d2lmgpu.data import fashion_mnist
 from d2lmgpu.devices import find_gpus
 
 QUICK = ["train", "--environment", "cpu", "--limit", "300", "--epochs", "1", "--init", "he", "--batch-size", "64"]

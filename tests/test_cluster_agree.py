@@ -12,7 +12,7 @@ import d2lmgpu as d2l
 from d2lmgpu.cluster import Cluster, agree, checksum_of_code, rendezvous
 from d2lmgpu.cluster.communicator import most_tags
 from d2lmgpu.plans import PLANS
-from d2lmgpu.plans.across import AcrossProcesses
+from d2lmgpu.plans.execution.across import AcrossProcesses
 
 pytestmark = pytest.mark.threads
 

@@ -10,9 +10,9 @@ from messages import Wires, network_of, robust_fit
 from mpiexec import mpiexec
 
 import d2lmgpu as d2l
+from d2lmgpu.base.measuring import fit
 from d2lmgpu.collectives import ALGORITHMS, simulate
-from d2lmgpu.collectives.hierarchical import hierarchical
-from d2lmgpu.measuring import fit
+from d2lmgpu.collectives.algorithms.hierarchical import hierarchical
 
 pytestmark = pytest.mark.threads
 

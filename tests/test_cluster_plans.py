@@ -18,12 +18,12 @@ from d2lmgpu.cluster.communicator import Communicator
 from d2lmgpu.cluster.progress import ProgressThread
 from d2lmgpu.cluster.watch import Watch
 from d2lmgpu.devices import DeviceMemoryError, Task
-from d2lmgpu.language.check import check_plan
 from d2lmgpu.networks import Dense, Dropout, Flatten, ReLU, init_params, sequential
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
-from d2lmgpu.plans.lower import actions_of
-from d2lmgpu.plans.step import Step
-from d2lmgpu.plans.whole import give_back, whole_state
+from d2lmgpu.plans.execution.lower import actions_of
+from d2lmgpu.plans.execution.state import give_back, whole_state
+from d2lmgpu.plans.execution.step import Step
+from d2lmgpu.plans.proof.check import check_plan
 
 pytestmark = pytest.mark.threads
 

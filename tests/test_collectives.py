@@ -9,15 +9,8 @@ from conftest import REAL_GPU, long
 from standin_nccl import install_nccl
 
 import d2lmgpu as d2l
-from d2lmgpu.collectives import (
-    ALGORITHMS,
-    ScheduleError,
-    Transfer,
-    check_algorithm,
-    execute,
-    measure,
-)
-from d2lmgpu.collectives.measure import parse_size
+from d2lmgpu.collectives import ALGORITHMS, ScheduleError, Transfer, check_algorithm, execute, measuring as measure
+from d2lmgpu.collectives.measuring import parse_size
 
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 SIZES = [0, 1, 2, 3, 7, 8, 97, 1000]

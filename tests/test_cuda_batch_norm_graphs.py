@@ -8,8 +8,8 @@ from test_cuda_program import interrupted_at_step, make_gpus  # noqa: F401
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import Network, init_params
-from d2lmgpu.parallel.graph_limits import can_be_graph
 from d2lmgpu.parallel.step import Replica
+from d2lmgpu.training.graph_limits import can_be_graph
 from d2lmgpu.training.graph_step import GraphStep, _changing
 
 pytestmark = pytest.mark.threads

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from d2lmgpu import cli, load_model
-from d2lmgpu.checkpoints import CheckpointError
+from d2lmgpu.training.checkpoints import CheckpointError
 from d2lmgpu.training.resume import load_run
 
 FOLDER = Path(__file__).parent / "earlier_version"

@@ -24,7 +24,7 @@ SHOWN = {page.stem: page.read_text(encoding="utf-8") for page in PAGES}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PROGRAMS = [code for text in SHOWN.values() for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
 LITTLE = """import sys, d2lmgpu
-files = sys.modules["d2lmgpu.fashion_mnist"]
+files = sys.modules["d2lmgpu.data.fashion_mnist"]
 files.read_idx = lambda path, read=files.read_idx: read(path)[:600]
 """
 """Has Fashion-MNIST with 600 training and 600 test images, for what stands after it."""

@@ -7,17 +7,9 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from d2lmgpu.collectives import (
-    ALGORITHMS,
-    Transfer,
-    draw,
-    draw_bytes,
-    draw_steps,
-    naive,
-    plot_times,
-    ring,
-)
+from d2lmgpu.collectives import ALGORITHMS, Transfer, draw_bytes, draw_steps, naive, plot_times, ring
 from d2lmgpu.collectives.network import full_switch, machines
+from d2lmgpu.pictures import schedules as draw
 
 
 def texts(axes):

@@ -9,8 +9,8 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Annotation
 
 from d2lmgpu.networks import LENET, LENET_BN, Dense, Flatten, sequential
+from d2lmgpu.pictures.splits import SHADES, WAYS, computed_by
 from d2lmgpu.plans import PLANS, draw_splits, prove
-from d2lmgpu.plans.draw_splits import SHADES, WAYS, computed_by
 
 P = sum(stage.params for stage in PLANS["data"](1).stages)
 PICTURE = Path(__file__).parents[1] / "notebooks" / "images" / "splits.svg"

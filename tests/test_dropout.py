@@ -11,7 +11,7 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu import networks
 from d2lmgpu.cluster import as_cluster
-from d2lmgpu.data import epoch_order
+from d2lmgpu.data.minibatches import epoch_order
 from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.layers import Draws, dropout, dropout_grad
 from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, sequential

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu.checkpoints import CheckpointError, load_checkpoint, save_checkpoint
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
+from d2lmgpu.training.checkpoints import CheckpointError, load_checkpoint, save_checkpoint
 
 FOLDER = Path(__file__).parent / "earlier_version"
 LABELS = np.arange(40) % 2

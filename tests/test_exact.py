@@ -12,10 +12,10 @@ from test_plan_execution import batch, start
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import prove
-from d2lmgpu.language.actions import Transfer
+from d2lmgpu.collectives.actions import Transfer
 from d2lmgpu.layers.exact import GRANULE, ExactSums, SumError, as_floats, as_integers
 from d2lmgpu.networks import LENET, LENET_BN
-from d2lmgpu.optimizers import init_optimizer
+from d2lmgpu.networks.optimizers import init_optimizer
 from d2lmgpu.parallel.computation import computation_for
 from d2lmgpu.parallel.step import Replica
 from d2lmgpu.training import Settings

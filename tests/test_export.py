@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu.data import first_examples
+from d2lmgpu.data.minibatches import first_examples
 from d2lmgpu.networks import Dense, Flatten, Layer, sequential
 
 ROOT = Path(__file__).resolve().parents[1]

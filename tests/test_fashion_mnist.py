@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu import fashion_mnist
+from d2lmgpu.data import fashion_mnist
 
 SHIPPED = Path(__file__).resolve().parents[1] / "data" / "fashion-mnist"
 NAME = "t10k-labels-idx1-ubyte.gz"

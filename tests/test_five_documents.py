@@ -21,9 +21,10 @@ from five_documents import DOCUMENTS, ITEMS, NOT_HERE
 from test_pages import code, options_of
 
 import d2lmgpu as d2l
-from d2lmgpu import cli, collectives, fashion_mnist, layers, networks, optimizers, plans
+from d2lmgpu import cli, collectives, layers, networks, plans
 from d2lmgpu.cli.parser import make_parser
-from d2lmgpu.networks import LENET
+from d2lmgpu.data import fashion_mnist
+from d2lmgpu.networks import LENET, optimizers
 from d2lmgpu.training import Result
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,7 +45,7 @@ def sixty_images(monkeypatch, tmp_path):
     """Fashion-MNIST has 60 images to train on and 60 to test with, and files are written into an empty folder."""
     monkeypatch.setattr(fashion_mnist, "find_file", found_once)
     monkeypatch.setattr(fashion_mnist, "read_idx", lambda path, read=fashion_mnist.read_idx: read(path)[:60])
-    monkeypatch.setattr("d2lmgpu.sweeps.trials.fashion_mnist", d2l.load_fashion_mnist)  # and none are kept
+    monkeypatch.setattr("d2lmgpu.experiments.trials.fashion_mnist", d2l.load_fashion_mnist)  # and none are kept
     monkeypatch.chdir(tmp_path)
 
 

@@ -11,13 +11,13 @@ from test_cuda_program import TINY_NETWORK
 import d2lmgpu as d2l
 from d2lmgpu.cluster import as_cluster
 from d2lmgpu.collectives.execute import are_connected
-from d2lmgpu.data import epoch_order
+from d2lmgpu.data.minibatches import epoch_order
 from d2lmgpu.devices.peers import connect
 from d2lmgpu.devices.trials import trials
 from d2lmgpu.kernels.cuda import add, graphs_work
 from d2lmgpu.kernels.cuda.program import borrowed_program
-from d2lmgpu.parallel.graph_limits import why_not_one_graph
 from d2lmgpu.parallel.step import Replica
+from d2lmgpu.training.graph_limits import why_not_one_graph
 from d2lmgpu.training.graph_step import GraphStep
 from d2lmgpu.training.plan_step import PlanStep
 from d2lmgpu.training.runner import AHEAD

@@ -10,7 +10,7 @@ import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.idx import find_idx, read_idx
+from d2lmgpu.data.idx import find_idx, read_idx
 
 
 def idx(array):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from d2lmgpu.images import load_image_folder, picture_shape, read_images
+from d2lmgpu.data.images import load_image_folder, picture_shape, read_images
 
 SHAPE = (1, 6, 8)
 

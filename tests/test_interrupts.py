@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu import signals
-from d2lmgpu.checkpoints import load_checkpoint
+from d2lmgpu.base import signals
 from d2lmgpu.cli import main
 from d2lmgpu.parallel.step import Step
+from d2lmgpu.training.checkpoints import load_checkpoint
 from d2lmgpu.training.textbook_steps import TextbookSteps
 
 pytestmark = pytest.mark.threads

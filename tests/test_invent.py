@@ -15,7 +15,7 @@ import d2lmgpu as d2l
 from d2lmgpu.collectives import execute, invent, invented, order_along, prove, ring_along
 from d2lmgpu.collectives.bounds import cuts_of
 from d2lmgpu.collectives.network import full_switch, machines, nvlink_mesh, nvlink_ring, pcie_bus
-from d2lmgpu.collectives.wires import fat_tree, hypercube, read_wires, rewired, torus, wired
+from d2lmgpu.collectives.wirings.wires import fat_tree, hypercube, read_wires, rewired, torus, wired
 
 BROKEN = rewired(nvlink_mesh(25e9, 2e-6), {(0, 4): 0, (3, 2): 12.5e9})
 STAR = wired({(i, "switch"): 25e9 / (1 + i % 2) for i in range(5)})
@@ -38,7 +38,8 @@ def check_allreduce(schedule, k, n):
 @pytest.mark.parametrize("seed", [*range(8), *long(*range(8, 500))])
 def test_random_wirings(seed, monkeypatch):
     """With a twentieth of the searching, which is quick; where that finds nothing as good as the rings, with all."""
-    little = functools.partial(monkeypatch.setattr, sys.modules["d2lmgpu.collectives.invent"], "MESSAGES", 10_000)
+    invent = sys.modules["d2lmgpu.collectives.wirings.invent"]
+    little = functools.partial(monkeypatch.setattr, invent, "MESSAGES", 10_000)
     rng = random.Random(seed)
     network = random_wiring(rng)
     k = network.k
@@ -96,7 +97,7 @@ def test_short_arrays(network):
 
 def test_what_is_invented_is_right_also_where_it_is_not_the_best(monkeypatch):
     """The fastest is proved; here the known ones are away."""
-    monkeypatch.setattr(sys.modules["d2lmgpu.collectives.invent"], "known_on", lambda network: {})
+    monkeypatch.setattr(sys.modules["d2lmgpu.collectives.wirings.invent"], "known_on", lambda network: {})
     for network in (full_switch(4, 16e9, 1e-6), pcie_bus(3, 16e9), machines(6, 3), STAR, BROKEN):
         for n in (1, 7, 1000):
             found = invent(network, n)
@@ -128,7 +129,7 @@ def test_invented_is_an_allreduce_like_those_with_a_name(rng):
 SCHEDULES = """
 from d2lmgpu.collectives import invent
 from d2lmgpu.collectives.network import machines, nvlink_mesh
-from d2lmgpu.collectives.wires import rewired, wired
+from d2lmgpu.collectives.wirings.wires import rewired, wired
 uneven = wired({("a", 0): 1e9, (1, "b"): 2e9, ("b", "a"): 1e9, (2, "a"): 3e9, (3, "b"): 1e9})
 networks = rewired(nvlink_mesh(25e9, 1e-6), {(0, 4): 0}), machines(6, 3), uneven
 found = [invent(network, 997) for network in networks]

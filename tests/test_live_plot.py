@@ -10,8 +10,9 @@ from test_documents import run_python
 from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu import live_plot, measuring
-from d2lmgpu.plots import plot_history
+from d2lmgpu.base import measuring
+from d2lmgpu.pictures.plots import plot_history
+from d2lmgpu.training import live_plot
 
 
 class Events:

@@ -167,7 +167,7 @@ def test_noise_is_no_finding(small, rng, monkeypatch, k):
         sizes = np.diff([0, *(stop for _, stop in shard_bounds(len(y), k, loads))])
         return ((sizes + 3) / speed * (1 + 0.3 * rng.random(k))).tolist()
 
-    monkeypatch.setattr("d2lmgpu.parallel.balance._seconds", seconds)
+    monkeypatch.setattr("d2lmgpu.parallel.loads._seconds", seconds)
     found = [measure_loads(*given) for _ in range(40)]
     assert found.count([1 / k] * k) >= 38
     speed[1] = 2

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from d2lmgpu import measuring
-from d2lmgpu.measuring import fit, repeated, repeats_in, seconds_of, take_rounds
+from d2lmgpu.base import measuring
+from d2lmgpu.base.measuring import fit, repeated, repeats_in, seconds_of, take_rounds
 
 
 def test_contenders_take_turns_and_the_first_round_does_not_count():

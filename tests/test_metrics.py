@@ -8,8 +8,8 @@ from test_own_losses import NETWORK, StopAfter, cpus, numbers, outputs, train  #
 from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu.checkpoints import CheckpointError
 from d2lmgpu.devices import array_module
+from d2lmgpu.training.checkpoints import CheckpointError
 
 
 def top_3(logits, labels):

@@ -12,7 +12,6 @@ from test_loads import BATCHES
 from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu.checkpoints import load_checkpoint
 from d2lmgpu.devices import array_module
 from d2lmgpu.layers import half, half_grad
 from d2lmgpu.networks import (
@@ -25,12 +24,13 @@ from d2lmgpu.networks import (
     init_params,
     loss_and_grads,
     loss_and_grads_as_written,
+    loss_scale,
     sequential,
 )
-from d2lmgpu.parallel import loss_scale
-from d2lmgpu.plans import compute
-from d2lmgpu.plans.lower import Action
-from d2lmgpu.plans.store import Minibatch
+from d2lmgpu.plans.execution import compute
+from d2lmgpu.plans.execution.lower import Action
+from d2lmgpu.plans.execution.store import Minibatch
+from d2lmgpu.training.checkpoints import load_checkpoint
 
 DTYPES = [np.float32, np.float64]
 LARGEST = 65504

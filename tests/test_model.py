@@ -9,9 +9,9 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import networks
-from d2lmgpu.checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from d2lmgpu.layers import relu, relu_grad
 from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, Layer, MaxPool2d, ReLU, described, restored
+from d2lmgpu.training.checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 
 OWN = networks.sequential(
     (1, 28, 28), *(Conv2d(3, 5), BatchNorm(), ReLU(), MaxPool2d(3)), *(Conv2d(4, 2), AvgPool2d(), Flatten(), Dense(10))

@@ -8,8 +8,9 @@ from conftest import LONG_ON_STANDIN
 from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu import cli, monitor
-from d2lmgpu.timing import Timeline
+from d2lmgpu import cli
+from d2lmgpu.devices.timeline import Timeline
+from d2lmgpu.training import monitor
 
 
 class Record(d2l.Callback):

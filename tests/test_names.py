@@ -16,11 +16,11 @@ import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.arguments import perhaps_meant
+from d2lmgpu.base.arguments import perhaps_meant
+from d2lmgpu.base.names import names, spelled_alike
 from d2lmgpu.cli.parser import make_parser, parse
 from d2lmgpu.devices import ENVIRONMENTS
-from d2lmgpu.names import names, spelled_alike
-from d2lmgpu.sweeps.trials import complete_trial
+from d2lmgpu.experiments.trials import complete_trial
 
 ROWS = [row for rows in names().values() for row in rows]
 PARSERS = make_parser(cli.COMMANDS)[1].choices

@@ -17,7 +17,7 @@ from front_doors import DOORS, TINY, make_files, short_training, tiny_params
 
 import d2lmgpu as d2l
 from d2lmgpu import collectives, devices, layers, networks, plans
-from d2lmgpu.arguments import check_flag, check_list, check_names, check_number, check_whole, plain, plain_numbers
+from d2lmgpu.base.arguments import check_flag, check_list, check_names, check_number, check_whole, plain, plain_numbers
 
 try:
     import pandas
@@ -158,7 +158,7 @@ CASES = {name: door for name, door in DOORS.items() if name not in LEFT_OUT} | C
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_call(name, folder, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys.modules["d2lmgpu.collectives.measure"], "repeats_in", lambda *_: 1)
+    monkeypatch.setattr(sys.modules["d2lmgpu.collectives.measuring"], "repeats_in", lambda *_: 1)
     function, make = CASES[name]
 
     def result_of(number=None):

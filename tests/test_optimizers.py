@@ -8,8 +8,8 @@ from conftest import TOLERANCE, assert_close, traced_memory
 from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu import optimizers
-from d2lmgpu.optimizers import OPTIMIZERS, adam, make_optimizer, momentum, sgd
+from d2lmgpu.networks import optimizers
+from d2lmgpu.networks.optimizers import OPTIMIZERS, adam, make_optimizer, momentum, sgd
 
 
 def by_hand(name, value, grads, lr, batch_size, decay=0.0):

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import d2lmgpu as d2l
+from d2lmgpu.base.packages import ABSENT, optional
 from d2lmgpu.cluster import launch
-from d2lmgpu.collectives.library import nccl_library
+from d2lmgpu.collectives.nccl import nccl_library
 from d2lmgpu.devices import choose_devices, device_table
-from d2lmgpu.devices.packages import ABSENT, optional
 from d2lmgpu.exercises.recorded import run_or_recall
 
 ERRORS = ImportError, OSError, AttributeError, TypeError, RuntimeError

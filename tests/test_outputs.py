@@ -15,12 +15,13 @@ import pytest
 from PIL import Image
 
 import d2lmgpu as d2l
-from d2lmgpu import cli, output
-from d2lmgpu.checkpoints import load_checkpoint
-from d2lmgpu.output import check_writable, keep_aside, same_file, write_file, write_json
-from d2lmgpu.plots import plot_history
-from d2lmgpu.sweeps import plot_sweep
+from d2lmgpu import cli
+from d2lmgpu.base import files as output
+from d2lmgpu.base.files import check_writable, keep_aside, same_file, write_file, write_json
+from d2lmgpu.experiments import plot_sweep
+from d2lmgpu.pictures.plots import plot_history
 from d2lmgpu.training import load_run
+from d2lmgpu.training.checkpoints import load_checkpoint
 
 
 def names(folder):
@@ -29,7 +30,7 @@ def names(folder):
 
 def python(code, *arguments, **settings):
     """A process that runs ``code``, after this module's imports."""
-    imports = "import os, signal, sys\nfrom d2lmgpu.output import *\n"
+    imports = "import os, signal, sys\nfrom d2lmgpu.base.files import *\n"
     return subprocess.Popen([sys.executable, "-c", imports + code, *map(str, arguments)], text=True, **settings)
 
 
@@ -256,7 +257,7 @@ def test_every_json_of_a_run_that_diverges(tmp_path, monkeypatch, small, command
     monkeypatch.chdir(tmp_path)
     for owner in ("cli.train", "cli.sweep"):
         monkeypatch.setattr(f"d2lmgpu.{owner}.find_data", lambda *_: small)
-    monkeypatch.setattr("d2lmgpu.sweeps.trials.fashion_mnist", lambda: small)
+    monkeypatch.setattr("d2lmgpu.experiments.trials.fashion_mnist", lambda: small)
     monkeypatch.setattr("d2lmgpu.cli.predict.load_fashion_mnist", lambda: small)
     (tmp_path / "own.py").write_text("metrics = {'sum of outputs': lambda outputs, y: outputs.sum()}")
     assert cli.main(command.split()) == COMMANDS[command]

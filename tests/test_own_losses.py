@@ -9,9 +9,9 @@ from test_losses import HUBER
 from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu.checkpoints import CheckpointError
-from d2lmgpu.monitor import Callback
 from d2lmgpu.networks import Dense, Flatten, ReLU, sequential
+from d2lmgpu.training.checkpoints import CheckpointError
+from d2lmgpu.training.monitor import Callback
 
 SHAPE, OUTPUTS = (1, 4, 5), 3
 NETWORK = sequential(SHAPE, Flatten(), Dense(16), ReLU(), Dense(OUTPUTS))

@@ -25,7 +25,7 @@ from d2lmgpu.networks import (
     init_statistics,
     sequential,
 )
-from d2lmgpu.optimizers import OPTIMIZERS, decaying
+from d2lmgpu.networks.optimizers import OPTIMIZERS, decaying
 from d2lmgpu.parallel.step import Replica
 
 SIZES = (13, 7, 1, 3)

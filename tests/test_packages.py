@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu.fashion_mnist import FILES
+from d2lmgpu.data.fashion_mnist import FILES
 
 ROOT = Path(__file__).resolve().parents[1]
 OLDEST = 70, 1

@@ -10,11 +10,11 @@ from test_plans import DEEP, check_mutants, told, with_steps
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import Transfer
-from d2lmgpu.language.plan import shapes_of
-from d2lmgpu.language.split import numbered, splits_of, views
 from d2lmgpu.networks import LENET, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 from d2lmgpu.plans import PLANS, Compute, copies_of, prove
-from d2lmgpu.plans.channels import columns
+from d2lmgpu.plans.plan import shapes_of
+from d2lmgpu.plans.split import numbered, splits_of, views
+from d2lmgpu.plans.splits.channels import columns
 
 TINY = sequential((1, 1, 4), Flatten(), Dense(3), ReLU(), Dense(2))
 NETWORKS = {"lenet": LENET, "deep": DEEP, "small": SMALL, "tiny": TINY}

@@ -14,9 +14,9 @@ from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.devices.cpu import MemoryAccounting
 from d2lmgpu.layers import Draws
 from d2lmgpu.networks import LENET, Conv2d, Dense, Flatten, MaxPool2d, ReLU, init_params, sequential
-from d2lmgpu.optimizers import OPTIMIZERS, Optimizer
+from d2lmgpu.networks.optimizers import OPTIMIZERS, Optimizer
 from d2lmgpu.plans import PLANS, Execution, PlanError, copies_of, cut, execute, prove
-from d2lmgpu.plans.compute import FUNCTIONS
+from d2lmgpu.plans.execution.compute import FUNCTIONS
 
 SMALL = sequential((2, 6, 5), Conv2d(3, 2), ReLU(), MaxPool2d(), Conv2d(5, 2), ReLU(), Flatten(), Dense(4), Dense(3))
 """Fewer channels than most numbers of devices."""

@@ -5,7 +5,7 @@ import pytest
 import d2lmgpu as d2l
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.networks import Conv2d, Dense, Flatten, ReLU, sequential
-from d2lmgpu.plans import PLANS, Measured, measure as measuring, measure_costs, simulate
+from d2lmgpu.plans import PLANS, Measured, costs as measuring, measure_costs, simulate
 
 SMALL = sequential((1, 6, 6), Conv2d(2, 3), ReLU(), Flatten(), Dense(5), ReLU(), Dense(3))
 

@@ -11,8 +11,8 @@ from d2lmgpu import collectives
 from d2lmgpu.collectives import Transfer
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.networks import Dense, Flatten, sequential
+from d2lmgpu.pictures.films import bars_of, handed_on
 from d2lmgpu.plans import PLANS, Compute, PlanError, draw, prove, simulate
-from d2lmgpu.plans.film import bars_of, handed_on
 
 PIPELINES = ("layers", "gpipe", "1f1b", "zero-bubble")
 DENSE = sequential((1, 1, 5), Flatten(), *(Dense(5) for _ in range(64)))

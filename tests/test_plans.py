@@ -9,14 +9,14 @@ import pytest
 from conftest import few, traced_memory
 
 from d2lmgpu.collectives import Transfer
-from d2lmgpu.language.check import check_plan
-from d2lmgpu.language.lives import lives_of
-from d2lmgpu.language.plan import stage_of
 from d2lmgpu.networks import AvgPool2d, Conv2d, Dense, Flatten, ReLU, sequential
 from d2lmgpu.networks.known import NETWORKS
 from d2lmgpu.plans import PLANS, Compute, Part, Plan, PlanError, compose, cut, prove
-from d2lmgpu.plans.cut import SLACK, blocks
-from d2lmgpu.plans.product import ORDERS
+from d2lmgpu.plans.plan import stage_of
+from d2lmgpu.plans.proof.check import check_plan
+from d2lmgpu.plans.proof.live_ranges import lives_of
+from d2lmgpu.plans.splits.cut import SLACK, blocks
+from d2lmgpu.plans.splits.product import ORDERS
 
 DEEP = sequential(
     (1, 13, 11),

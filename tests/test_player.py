@@ -14,11 +14,11 @@ from test_plan_readers import DENSE
 
 import d2lmgpu as d2l
 from d2lmgpu import collectives, plans
+from d2lmgpu.base.text import legible
 from d2lmgpu.collectives.network import full_switch
+from d2lmgpu.pictures.films import bars_of, handed_on
+from d2lmgpu.pictures.player import write_page
 from d2lmgpu.plans import PLANS
-from d2lmgpu.plans.film import bars_of, handed_on
-from d2lmgpu.player import write_page
-from d2lmgpu.words import legible
 
 COSTS = {"F": 1e-3, "B": 2e-3, "I": 1.25e-3, "W": 5e-4, "update": 1e-4}
 

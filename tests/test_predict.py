@@ -12,10 +12,10 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.fashion_mnist import CLASSES
-from d2lmgpu.images import read_images
+from d2lmgpu.data.fashion_mnist import CLASSES
+from d2lmgpu.data.images import read_images
 from d2lmgpu.networks import CNN, LENET, LENET_BN, init_params, init_statistics
-from d2lmgpu.plots import plot_confusion
+from d2lmgpu.pictures.plots import plot_confusion
 from d2lmgpu.training import confusion_matrix, predict
 
 

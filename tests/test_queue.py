@@ -9,9 +9,9 @@ from test_checkpoints import run_until
 from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu.checkpoints import CheckpointError
-from d2lmgpu.data import batch_rng, epoch_order
+from d2lmgpu.data.minibatches import batch_rng, epoch_order
 from d2lmgpu.networks import init_params
+from d2lmgpu.training.checkpoints import CheckpointError
 from d2lmgpu.training.plan_step import PlanStep
 from d2lmgpu.training.resume import Position
 

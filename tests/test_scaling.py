@@ -7,20 +7,21 @@ import pytest
 from conftest import LONG_ON_STANDIN, long
 
 import d2lmgpu as d2l
-from d2lmgpu import cli, measuring
+from d2lmgpu import cli
+from d2lmgpu.base import measuring
 from d2lmgpu.collectives.network import full_switch
-from d2lmgpu.scaling import (
+from d2lmgpu.experiments import (
     Compute,
+    candidates as turns,
     fit_messages,
     measure_scaling,
     plot_phases,
     plot_scaling,
-    predict,
     predict_scaling,
-    turns,
+    predicted_scaling as predict,
 )
-from d2lmgpu.scaling.measure import check_steps, count_places
-from d2lmgpu.scaling.turns import Contender, Turn, make_rows
+from d2lmgpu.experiments.candidates import Contender, Turn, make_rows
+from d2lmgpu.experiments.scaling import check_steps, count_places
 
 QUICK = {"steps": 2, "repeats": 3, "batch_size": 6}
 
@@ -173,7 +174,7 @@ def test_as_many_steps_as_there_are_minibatches():
 
 
 def test_the_command(tmp_path, capsys, monkeypatch, small):
-    monkeypatch.setattr("d2lmgpu.scaling.measure.load_fashion_mnist", lambda: small)
+    monkeypatch.setattr("d2lmgpu.experiments.scaling.load_fashion_mnist", lambda: small)
     file, plot = tmp_path / "rows.json", tmp_path / "plot.png"
     command = ["scaling", "--environment", "cpu", "--mode", "weak", "--devices", "1,2", "--batch-size", "5"]
     command += ["--width", "0.5", "--steps", "2", "--repeats", "2", "--allreduce", "naive", "--predict"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from d2lmgpu.schedules import learning_rates
+from d2lmgpu.networks.lr_schedules import learning_rates
 
 
 def all_rates(steps, num_epochs, **settings):

@@ -10,8 +10,8 @@ from test_training import quick
 import d2lmgpu as d2l
 from d2lmgpu.cli import COMMANDS
 from d2lmgpu.cli.parser import make_parser
+from d2lmgpu.experiments import DEFAULTS
 from d2lmgpu.networks import Dense, Flatten, sequential
-from d2lmgpu.sweeps import DEFAULTS
 from d2lmgpu.training.fields import called
 
 NAMES = [about.name for about in fields(d2l.Settings)]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from d2lmgpu import fashion_mnist, shipped
+from d2lmgpu.base import resources as shipped
+from d2lmgpu.data import fashion_mnist
 from d2lmgpu.exercises.course import find_notebooks
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,7 +7,7 @@ import pytest
 from conftest import long
 
 from d2lmgpu.collectives import ALGORITHMS, Transfer, fit_virtual_devices, simulate, virtual_devices
-from d2lmgpu.collectives.measure import Measurement, predict
+from d2lmgpu.collectives.measuring import Measurement, predict
 from d2lmgpu.collectives.network import (
     full_switch,
     machines,
@@ -16,7 +16,7 @@ from d2lmgpu.collectives.network import (
     pcie_bus,
     shared_cores,
 )
-from d2lmgpu.collectives.wires import MESH_WIRES
+from d2lmgpu.collectives.wirings.wires import MESH_WIRES
 
 ALPHA, BETA, GAMMA = 3e-6, 1 / 5e9, 1 / 20e9
 

@@ -21,11 +21,11 @@ from conftest import long
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
+from d2lmgpu.base.files import as_json
+from d2lmgpu.experiments import executors as workers, plot_curves, sweeps as run
+from d2lmgpu.experiments.sweep_plots import check_axes, plot_sweep
+from d2lmgpu.experiments.trials import complete_trials, make_row
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
-from d2lmgpu.output import as_json
-from d2lmgpu.sweeps import plot_curves, run, workers
-from d2lmgpu.sweeps.plot import check_axes, plot_sweep
-from d2lmgpu.sweeps.trials import complete_trials, make_row
 from d2lmgpu.training import Settings
 
 pytestmark = pytest.mark.threads

@@ -17,7 +17,7 @@ import tab_playground
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import simulate
-from d2lmgpu.collectives.wires import read_wires
+from d2lmgpu.collectives.wirings.wires import read_wires
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_the_runtime_is_whole(runtime):
     packed = gzip.decompress((runtime / "tab" / "library.tar.gz").read_bytes())
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         names = archive.getnames()
-    for needed in ("d2lmgpu/__init__.py", "d2lmgpu/player/player.js", "tab_cells.py", "course/data/06_networks.json"):
+    for needed in ("d2lmgpu/__init__.py", "d2lmgpu/pictures/player.js", "tab_cells.py", "course/data/06_networks.json"):
         assert needed in names
     assert "d2lmgpu/__pycache__/in_a_tab.cpython-315.pyc" in names
     assert "matplotlib/configuration/fontlist" in " ".join(names)

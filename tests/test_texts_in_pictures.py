@@ -13,11 +13,10 @@ from conftest import long
 
 import d2lmgpu as d2l
 from d2lmgpu import collectives, plans
-from d2lmgpu.plots import plot_confusion, plot_history, plot_timeline
-from d2lmgpu.scaling import plot_phases, plot_scaling
-from d2lmgpu.sweeps import DEFAULTS, plot_curves, plot_sweep
-from d2lmgpu.timing import Span
-from d2lmgpu.words import legible
+from d2lmgpu.base.text import legible
+from d2lmgpu.devices.timeline import Span
+from d2lmgpu.experiments import DEFAULTS, plot_curves, plot_phases, plot_scaling, plot_sweep
+from d2lmgpu.pictures.plots import plot_confusion, plot_history, plot_timeline
 
 TEXTS = {
     "dollars": "US$ or {AU$",

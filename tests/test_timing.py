@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu.plots import plot_timeline
-from d2lmgpu.timing import PHASES, Span, Timeline, chrome_trace, span
+from d2lmgpu.devices.timeline import PHASES, Span, Timeline, chrome_trace, span
+from d2lmgpu.pictures.plots import plot_timeline
 
 
 def work(seconds, name="forward"):

@@ -9,7 +9,7 @@ import pytest
 from conftest import LONG_ON_STANDIN, traced_memory
 
 import d2lmgpu as d2l
-from d2lmgpu.data import epoch_size
+from d2lmgpu.data.minibatches import epoch_size
 from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.networks import LENET
 from d2lmgpu.training.plan_step import PlanStep

@@ -9,9 +9,9 @@ from test_training import quick
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.checkpoints import CheckpointError
 from d2lmgpu.networks import LENET
 from d2lmgpu.training import why_diverged
+from d2lmgpu.training.checkpoints import CheckpointError
 from d2lmgpu.training.history import PATIENCE, why_slow
 
 

@@ -5,7 +5,7 @@ import pytest
 from test_training import quick
 
 import d2lmgpu as d2l
-from d2lmgpu.transforms import TRANSFORMS, find_transform, random_flip, random_shift
+from d2lmgpu.data.transforms import TRANSFORMS, find_transform, random_flip, random_shift
 
 
 def moved(image, down, right):

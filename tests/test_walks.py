@@ -8,7 +8,8 @@ from conftest import few
 from standin_nccl import install_nccl
 from test_gpu_rules import machine  # noqa: F401
 
-from d2lmgpu import cli, fashion_mnist
+from d2lmgpu import cli
+from d2lmgpu.data import fashion_mnist
 
 pytestmark = pytest.mark.threads
 

@@ -4,12 +4,12 @@ import numpy as np
 from test_plans import DEEP
 
 import d2lmgpu as d2l
-from d2lmgpu.language.actions import Transfer
-from d2lmgpu.language.check import check_plan
-from d2lmgpu.language.plan import Compute
-from d2lmgpu.language.ways import INNER, KEPT, SCRATCH, WRITTEN, Ways
+from d2lmgpu.collectives.actions import Transfer
 from d2lmgpu.networks import LENET, init_params
 from d2lmgpu.plans import PLANS, compose, cut, execute
+from d2lmgpu.plans.execution.ways import INNER, KEPT, SCRATCH, WRITTEN, Ways
+from d2lmgpu.plans.plan import Compute
+from d2lmgpu.plans.proof.check import check_plan
 
 
 def ways_of(plan, **options):

@@ -7,9 +7,9 @@ import pytest
 from conftest import long
 
 from d2lmgpu.collectives import Transfer, simulate
-from d2lmgpu.collectives.links import NO_LINK
 from d2lmgpu.collectives.network import full_switch
-from d2lmgpu.collectives.wires import (
+from d2lmgpu.collectives.topology import NO_LINK
+from d2lmgpu.collectives.wirings.wires import (
     dragonfly,
     fat_tree,
     hypercube,

@@ -3,7 +3,7 @@
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu.words import listed, seconds, several
+from d2lmgpu.base.text import format_seconds, listed, several
 
 
 def test_one_is_no_plural():
@@ -16,11 +16,11 @@ def test_one_is_no_plural():
     [(0, "0.0"), (0.0347, "0.035"), (0.5, "0.50"), (0.999, "1.0"), (1, "1.0"), (2.24, "2.2"), (123.45, "123.5")],
 )
 def test_short_times_have_digits_too(time, expected):
-    assert seconds(time) == expected
+    assert format_seconds(time) == expected
 
 
 def test_more_places():
-    assert [seconds(time, 2) for time in (0.02071, 0.5, 12.345)] == ["0.0207", "0.500", "12.35"]
+    assert [format_seconds(time, 2) for time in (0.02071, 0.5, 12.345)] == ["0.0207", "0.500", "12.35"]
 
 
 def test_many_names_are_no_wall():

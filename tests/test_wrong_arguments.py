@@ -19,8 +19,8 @@ from front_doors import DOORS, TINY, images, labels, make_files, tiny_params, tw
 from PIL import Image
 
 import d2lmgpu as d2l
-from d2lmgpu.arguments import check_number, check_seed, check_whole
-from d2lmgpu.data import first_examples
+from d2lmgpu.base.arguments import check_number, check_seed, check_whole
+from d2lmgpu.data.minibatches import first_examples
 from d2lmgpu.exercises.answers import grade
 from d2lmgpu.parallel import measure_loads
 

@@ -1,6 +1,6 @@
 """Networks at random, for tests: connected ones, of any wires."""
 
-from d2lmgpu.collectives.wires import wired
+from d2lmgpu.collectives.wirings.wires import wired
 
 
 def random_wiring(rng, least=3, most=16, widths=None, latencies=(0.0, 1e-6, 5e-6)):

@@ -9,10 +9,10 @@ import io
 import os
 import sys
 
-from .. import signals
-from ..monitor import say
+from ..base import signals
+from ..base.text import legible, message_of
 from ..training import DriftError
-from ..words import legible, message_of
+from ..training.monitor import say
 from . import allreduce, check, course, devices, grade, plan, predict, scaling, sweep, train
 from .options import check_files
 from .parser import parse

@@ -7,14 +7,14 @@ such as "0-1: 25 GB/s"), and --invent lets the computer find an allreduce for th
 
 from pathlib import Path
 
-from ..arguments import MOST_DEVICES, check_name, shown
+from ..base.arguments import MOST_DEVICES, check_name, shown
 from ..cluster import begin_together, cluster
 from ..collectives import ALGORITHMS, NAMES, Invented, invented, measure_allreduce
-from ..collectives.html import write_html
-from ..collectives.invent import known_on
-from ..collectives.measure import parse_size
+from ..collectives.measuring import parse_size
 from ..collectives.network import TOPOLOGIES, read_wires, topology
 from ..collectives.simulate import simulate
+from ..collectives.wirings.invent import known_on
+from ..pictures.schedule_films import write_html
 from .options import add_devices, add_option, add_output, find_devices, write_results
 from .ranks import join
 

@@ -1,7 +1,7 @@
 """``d2lmgpu devices``: list the devices of this machine; with ``--check``, test them."""
 
-from ..checkup import check_machine
 from ..devices import device_table, find_gpus
+from ..experiments.checkup import check_machine
 from .options import add_output, write_results
 
 

@@ -9,10 +9,10 @@ import csv
 import io
 import sys
 
-from .. import signals
-from ..monitor import say
-from ..output import write_file, write_json
-from ..words import legible
+from ..base import signals
+from ..base.files import write_file, write_json
+from ..base.text import legible
+from ..training.monitor import say
 from .options import add_input, add_option, add_output, listed, write_all
 
 COLUMNS = "student", "exercise", "passed", "points", "says"

@@ -10,15 +10,15 @@ import runpy
 import sys
 from pathlib import Path
 
-from ..arguments import shown
-from ..data import first_examples
-from ..fashion_mnist import CLASSES, load_fashion_mnist
-from ..images import image_shape, load_image_data
+from ..base.arguments import shown
+from ..base.files import target
+from ..base.text import legible, one_line
+from ..data.fashion_mnist import CLASSES, load_fashion_mnist
+from ..data.images import image_shape, load_image_data
+from ..data.minibatches import first_examples
 from ..networks import FASHION_MNIST
 from ..networks.checks import check_network
-from ..output import target
 from ..training.metrics import check_metrics
-from ..words import legible, one_line
 from .options import add_input
 
 

@@ -5,10 +5,10 @@ import os
 import re
 from dataclasses import fields
 
-from ..arguments import check_path
-from ..collectives.measure import parse_size
+from ..base.arguments import check_path
+from ..base.files import check_writable, same_file, save_figure, write_json
+from ..collectives.measuring import parse_size
 from ..devices import ENVIRONMENTS, choose_devices
-from ..output import check_writable, same_file, save_figure, write_json
 from ..training.fields import called, kind_of, meaning
 from ..training.settings import Settings
 

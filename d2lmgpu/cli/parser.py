@@ -3,7 +3,7 @@
 import argparse
 
 from .. import __version__
-from ..arguments import perhaps_meant, shown
+from ..base.arguments import perhaps_meant, shown
 
 
 def parse(modules, arguments):

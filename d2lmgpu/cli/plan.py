@@ -5,11 +5,12 @@ not measured: each computation takes the time of its multiplications at --speed,
 --on.
 """
 
-from .. import plans, words
-from ..arguments import check_name, check_number
+from .. import plans
+from ..base.arguments import check_name, check_number
+from ..base.files import check_plot
+from ..base.text import several
 from ..collectives import ALGORITHMS
 from ..collectives.network import TOPOLOGIES, topology
-from ..output import check_plot
 from ..training.checks import find_network
 from ..training.settings import Settings
 from ..training.splits import EXAMPLE, SPLITS, plan_of
@@ -54,7 +55,7 @@ def run(options):
 
 
 def _print(result, plan):
-    parts = f"{words.several(plan.k, 'device')}, {words.several(plan.micro_batches, 'micro-batch')}"
+    parts = f"{several(plan.k, 'device')}, {several(plan.micro_batches, 'micro-batch')}"
     size = f"batch {result['batch_size']}, {result['optimizer']}"
     print(f"{plan.name}: {result['network']} × {result['width']:g}, {parts}, {size}; proved")
     print(

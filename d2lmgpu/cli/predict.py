@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
+from ..base.files import check_plot
+from ..base.text import legible, several
+from ..data.fashion_mnist import CLASSES, load_fashion_mnist
+from ..data.idx import find_idx
+from ..data.images import load_image_data, load_image_folder
 from ..devices import ENVIRONMENTS
 from ..devices.trials import tell
-from ..fashion_mnist import CLASSES, load_fashion_mnist
-from ..idx import find_idx
-from ..images import load_image_data, load_image_folder
 from ..layers.loss import answers
-from ..output import check_plot
-from ..plots import plot_confusion
+from ..pictures.plots import plot_confusion
 from ..training import confusion_matrix, load_model
-from ..words import legible, several
 from .options import add_devices, add_input, add_output, find_devices, write_results
 from .ranks import add_ranks
 

@@ -5,15 +5,15 @@ import os
 import sys
 from pathlib import Path
 
-from .. import signals
+from ..base import signals
+from ..base.files import check_folder
+from ..base.text import format_metrics, format_seconds, listed
 from ..cluster import PATIENCE, NoDeviceError, begin_together, cluster
+from ..data.fashion_mnist import DataError
 from ..devices import DeviceError, parse_devices
 from ..devices.errors import errors_of_cuda
-from ..fashion_mnist import DataError
-from ..monitor import Callback
-from ..output import check_folder
 from ..training import DriftError
-from ..words import figures, listed, seconds
+from ..training.monitor import Callback
 from .options import add_output, check_files, find_devices, limit_memory
 
 OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion")
@@ -101,8 +101,8 @@ class RankLogger(Callback):
         print(f"{listed(place.mine)}, of {len(place)} devices", flush=True)
 
     def on_epoch(self, history):
-        told = f"epoch {len(history.train_loss)}/{history.epochs}: {figures(history.last())}"
-        print(f"{told}, {seconds(history.seconds_per_epoch[-1])} s", flush=True)
+        told = f"epoch {len(history.train_loss)}/{history.epochs}: {format_metrics(history.last())}"
+        print(f"{told}, {format_seconds(history.seconds_per_epoch[-1])} s", flush=True)
 
 
 class _Tee:

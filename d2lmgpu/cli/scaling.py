@@ -4,10 +4,10 @@ Times whole training steps, with Fashion-MNIST or pictures in folders, on 1, 2, 
 round that warms up and does not count. Speed-up and efficiency are relative to one device.
 """
 
-from .. import words
+from ..base.files import check_plot
+from ..base.text import format_seconds, several
 from ..devices import ENVIRONMENTS, choose_devices, parse_devices
-from ..output import check_plot
-from ..scaling import check_counts, measure_scaling, plot_scaling
+from ..experiments import check_counts, measure_scaling, plot_scaling
 from .inputs import add_data, find_data, network_from
 from .options import add_option, add_output, add_settings, settings, taken, write_results
 
@@ -51,17 +51,17 @@ def run(options):
 
 
 def _print(scaling):
-    rounds = words.several(scaling.rounds, "round")
+    rounds = several(scaling.rounds, "round")
     print(f"{scaling.mode} scaling on {scaling.of_places()}; medians of {rounds} (least to most)")
     line = "{:>7} {:>10} {:>24} {:>20} {:>11}".format
     heads = line("devices", "batch size", "seconds per epoch", "speed-up", "efficiency")
     print(heads + "   predicted" * bool(scaling.model))
     for row in scaling.rows:
         times = row.seconds_per_epoch, row.seconds_per_epoch_min, row.seconds_per_epoch_max
-        seconds = "{} ({} to {})".format(*(words.seconds(time, 2) for time in times))
+        seconds = "{} ({} to {})".format(*(format_seconds(time, 2) for time in times))
         speedup = f"{row.speedup:.2f} ({row.speedup_min:.2f} to {row.speedup_max:.2f})"
         end = ""
         if row.predicted_seconds_per_epoch is not None:
             ratio = row.seconds_per_epoch / row.predicted_seconds_per_epoch
-            end = f"{words.seconds(row.predicted_seconds_per_epoch, 2):>12} (measured: {ratio:.2f} times that)"
+            end = f"{format_seconds(row.predicted_seconds_per_epoch, 2):>12} (measured: {ratio:.2f} times that)"
         print(line(row.devices, f"{row.batch_size:,}", seconds, speedup, f"{row.efficiency:.0%}") + end)

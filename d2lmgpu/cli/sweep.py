@@ -6,10 +6,10 @@ The networks learn Fashion-MNIST, or pictures in folders. A setting takes severa
 
 import contextlib
 
+from ..base.files import check_folder, check_plot
+from ..base.measuring import Sparingly
 from ..devices import ENVIRONMENTS
-from ..measuring import Sparingly
-from ..output import check_folder, check_plot
-from ..sweeps import MEASURES, MODES, check_axes, grid, plot_curves, plot_sweep, sweep
+from ..experiments import MEASURES, MODES, check_axes, grid, plot_curves, plot_sweep, sweep
 from .inputs import add_data, find_data, find_networks
 from .options import add_option, add_output, add_settings, listed, settings, taken, write_results
 

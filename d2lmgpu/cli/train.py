@@ -4,13 +4,14 @@ Trains on one or more devices, by data parallelism unless --split chooses anothe
 trains on the devices of all processes that mpiexec or srun starts.
 """
 
-from .. import signals, words
+from ..base import signals
+from ..base.files import check_folder, check_plot, is_plot, save_figure, write_json
+from ..base.text import listed
 from ..devices import ENVIRONMENTS, count_cores
-from ..monitor import TensorBoard, say
-from ..output import check_folder, check_plot, is_plot, save_figure, write_json
-from ..plots import plot_history, plot_timeline
-from ..timing import Timeline, chrome_trace
+from ..devices.timeline import Timeline, chrome_trace
+from ..pictures.plots import plot_history, plot_timeline
 from ..training import train
+from ..training.monitor import TensorBoard, say
 from .inputs import add_data, find_data, metrics_from, network_from
 from .options import add_devices, add_input, add_output, add_settings, find_devices, settings, taken, write_results
 from .ranks import RankLogger, add_ranks
@@ -63,7 +64,7 @@ def run(options, everybody=None):
 def _tell(options, history, timeline):
     """Print the results, and write what was asked for."""
     if history.peak_memory:
-        peaks = words.listed(f"{nbytes / 1e6:.1f}" for nbytes in history.peak_memory)
+        peaks = listed(f"{nbytes / 1e6:.1f}" for nbytes in history.peak_memory)
         print(f"split {history.split}: devices hold at most {peaks} MB")
     if len(history.devices) > 1 and any(history.utilisation.values()):  # not if a resumed run had nothing left to do
         print(history.balance())

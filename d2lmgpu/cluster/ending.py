@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from ..words import message_of, one_line
+from ..base.text import message_of, one_line
 from .supervisor import report
 
 GRACE = 2.0

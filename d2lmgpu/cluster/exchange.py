@@ -19,7 +19,7 @@ import numpy as np
 
 from ..collectives.execute import do_action
 from ..devices.records import timed
-from ..spans import span
+from ..devices.spans import span
 from .staging import endpoint
 
 
@@ -45,7 +45,7 @@ class Exchange:
         part, self.arrays = self.part, dict(zip(self.part.mine, arrays, strict=True))
         self.under_way = []  # sends that nobody has waited for: device, action, and what `_wait` takes
         done = dict.fromkeys(part.mine, 0)
-        # inf - inf is allowed, see parallel/loss_scale.py
+        # inf - inf is allowed, see networks/loss_scale.py
         with span("allreduce", list(self.devices.values())), np.errstate(invalid="ignore"):
             for device in done:
                 self._send(device, 0)

@@ -17,10 +17,10 @@ import signal
 import socket
 import sys
 
+from ..base.packages import in_a_clone, optional
 from ..devices import DeviceError, cpu, gpu, try_gpu
 from ..devices.discovery import identities_of_cards
-from ..devices.packages import in_a_clone, optional
-from .library import share_one_heap
+from .nccl import share_one_heap
 from .rendezvous import rendezvous
 from .supervisor import LAUNCHERS, supervise
 

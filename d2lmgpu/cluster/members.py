@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import MOST_DEVICES, check_number, check_whole, is_number
+from ..base.arguments import MOST_DEVICES, check_number, check_whole, is_number
+from ..base.text import listed, name_of
 from ..collectives import check_algorithm, hierarchical, schedules_of
-from ..collectives.program import compile_algorithm
+from ..collectives.phases import compile_algorithm
 from ..devices import DeviceError, Group, check_devices, to_host, try_gpu
-from ..words import listed, name_of
 from . import ending
 from .communicator import Communicator
 from .exchange import Exchange
 from .gather import add_gather, gather, rows_of
 from .launch import NoDeviceError, begin_together, find_world, own_devices
-from .library import add_nccl, all_reduce, check_nccl
+from .nccl import add_nccl, all_reduce, check_nccl
 from .part import part_of
 from .progress import ProgressThread
 from .rendezvous import PATIENCE, agree, checksum, checksum_of_code, rendezvous

@@ -1,6 +1,6 @@
 """One process's part of a collective: what its devices do, what it sends to other processes, and when.
 
-A compiled schedule (collectives/program.py) says what each device does and what it waits for. A process does not see
+A compiled schedule (collectives/phases.py) says what each device does and what it waits for. A process does not see
 when another process's phases are done, so messages take the place of these waits:
 
 - a device that would read another process's array receives a message, tagged with the transfer's number;

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..arguments import plain, shortened
+from ..base.arguments import plain, shortened
 from .communicator import most_tags
 from .ending import end
 

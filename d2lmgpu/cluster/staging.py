@@ -11,8 +11,8 @@ The buffers' pages are locked in memory ("pinned"), so the card's copy engine ca
 """
 
 from ..devices.cpu import CPU
+from ..devices.spans import span
 from ..devices.workers import Workers
-from ..spans import span
 
 
 class Staging(CPU):

@@ -1,6 +1,6 @@
 """Sum arrays over devices, or carry out any schedule: check what is given, and submit it to the devices.
 
-    "ring", k, n ─► schedule (ring.py) ─► program (program.py) ─► work in the devices' queues (execute.py)
+    "ring", k, n ─► schedule (algorithms/ring.py) ─► program (program.py) ─► work in the devices' queues (execute.py)
 
 What is given is checked here; `add_allreduce` (execute.py), which the training step calls, checks nothing.
 """
@@ -8,13 +8,13 @@ What is given is checked here; `add_allreduce` (execute.py), which the training 
 import functools
 from typing import Any
 
-from ..arguments import check_function, check_list, check_name, shown
+from ..base.arguments import check_function, check_list, check_name, shown
 from ..devices import Batch, DeviceArray, check_devices
-from ..language.prove import check_form, prove
 from .algorithms import ALGORITHMS
 from .execute import add_allreduce, add_program, needs_staging
-from .library import LIBRARIES
-from .program import compile_schedule
+from .nccl import LIBRARIES
+from .phases import compile_schedule
+from .prove import check_form, prove
 
 NAMES = (*ALGORITHMS, *LIBRARIES)
 TRAINING_NAMES = tuple(name for name in NAMES if name != "none")

@@ -21,8 +21,8 @@ import functools
 
 import numpy as np
 
-from ..arguments import plain_numbers
-from .links import NO_LINK, check_network
+from ..base.arguments import plain_numbers
+from .topology import NO_LINK, check_network
 
 
 class Cuts:

@@ -20,7 +20,7 @@ import collections
 
 import numpy as np
 
-from .links import NO_LINK, check_network
+from .topology import NO_LINK, check_network
 
 
 class Clock:

@@ -18,10 +18,10 @@ import numpy as np
 from ..devices import array_module
 from ..devices.peers import ADDERS, connect
 from ..devices.records import note_transfer, timed
+from ..devices.spans import span
 from ..devices.transfer import copy_between
-from ..spans import span
 from .algorithms import ALGORITHMS
-from .program import compile_algorithm
+from .phases import compile_algorithm
 
 SHORT = 2**21
 """Up to this many bytes, one thread carries out a collective for all virtual devices.
@@ -65,7 +65,7 @@ def add_exchange(batch, program, devices, flat, size, itemsize):
 
 def _do_all(program, devices, flat, records):
     """Do all phases in their order; runs on one of the virtual devices."""
-    with span("allreduce", devices), np.errstate(invalid="ignore"):  # infinities may cancel: parallel/loss_scale.py
+    with span("allreduce", devices), np.errstate(invalid="ignore"):  # infinities may cancel: networks/loss_scale.py
         for i, phase in program.order:
             _do_phase(phase, i, devices, flat, program, records)
 

@@ -1,6 +1,6 @@
-"""Networks on which to time a schedule; links.py defines what a network is.
+"""Networks on which to time a schedule; topology.py defines what a network is.
 
-There are wired networks (see wires.py; `read_wires` reads your own from a string) and the following:
+There are wired networks (see wirings/wires.py; `read_wires` reads your own from a string) and the following:
 
     full_switch          every device has one wire in and one out of a switch
     pcie_bus             all devices share one bus
@@ -28,9 +28,9 @@ import math
 
 import numpy as np
 
-from ..arguments import plain_numbers
-from .links import NO_LINK as NO_LINK, Network as Network, check_network as check_network
-from .wires import (
+from ..base.arguments import plain_numbers
+from .topology import NO_LINK as NO_LINK, Network as Network, check_network as check_network
+from .wirings.wires import (
     dragonfly as dragonfly,
     fat_tree as fat_tree,
     hypercube as hypercube,

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..arguments import plain
-from ..language.moves import check_steps
+from ..base.arguments import plain
 from .bounds import bound
 from .clock import Clock
-from .links import check_network
+from .columns import check_steps
+from .topology import check_network
 
 
 @dataclass

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..arguments import as_numpy, is_foreign, scalar
-from ..names import no_attribute
+from ..base.arguments import as_numpy, is_foreign, scalar
+from ..base.names import no_attribute
 from .errors import HOST, DeviceMismatchError
 from .records import note_transfer, timed
 from .workers import current_device, moment

@@ -9,7 +9,7 @@ GPUs on which that has been tested.
 import copyreg
 import re
 
-from ..arguments import MOST_DEVICES, as_whole, check_list, check_name, check_whole, is_number, plain, shown
+from ..base.arguments import MOST_DEVICES, as_whole, check_list, check_name, check_whole, is_number, plain, shown
 from .cpu import CPU
 from .device import Device
 from .discovery import find_gpus

@@ -15,7 +15,7 @@ import weakref
 
 import numpy as np
 
-from ..blas import check_held, hold_to_one_thread
+from ..base.blas import check_held, hold_to_one_thread
 from .device import Device
 from .discovery import count_cores
 from .errors import DeviceMemoryError

@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from ..arguments import check_whole
+from ..base.arguments import check_whole
 from .failures import finish
 from .queue import Queue
 

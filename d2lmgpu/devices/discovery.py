@@ -8,9 +8,9 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 
-from ..words import message_of
+from ..base.packages import in_a_clone, optional
+from ..base.text import message_of
 from .errors import DeviceError
-from .packages import in_a_clone, optional
 from .workers import THREADS
 
 CUDA_IS_GONE = "this process is a fork of one that used CUDA, which does not survive that; start it with 'spawn'"

@@ -7,7 +7,7 @@ import collections
 import contextlib
 import traceback
 
-from ..words import one_line
+from ..base.text import one_line
 from .task import drained
 from .trials import tell
 

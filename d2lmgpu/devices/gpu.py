@@ -3,10 +3,10 @@
 import contextlib
 import time
 
+from ..base.packages import in_a_clone
 from .device import Device
 from .discovery import CUDA_IS_GONE
 from .errors import DeviceError, errors_of_cuda
-from .packages import in_a_clone
 from .workers import Workers
 
 OLDEST = 75

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..arguments import check_list, shown
+from ..base.arguments import check_list, shown
 from .device import Device
 from .transfer import result_to_host
 

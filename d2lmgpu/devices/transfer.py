@@ -15,7 +15,7 @@ import copyreg
 
 import numpy as np
 
-from ..arguments import as_array, check_on_host, shown
+from ..base.arguments import as_array, check_on_host, shown
 from .array import DeviceArray, array_module, copy_to_host, read_back
 from .batch import Batch
 from .errors import HOST, DeviceError

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from ..words import one_line
+from ..base.text import one_line
 from .forks import in_forked_process
 
 

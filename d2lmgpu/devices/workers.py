@@ -23,7 +23,7 @@ import queue
 import threading
 import time
 
-from ..in_a_tab import IN_A_TAB
+from ..base.wasm import IN_A_TAB
 from . import forks
 
 THREADS = os.environ.get("D2LMGPU_THREADS") != "0" and not IN_A_TAB

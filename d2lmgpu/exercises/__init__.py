@@ -10,8 +10,8 @@ check("allreduce", allreduce)
 import os
 from pathlib import Path
 
-from ..arguments import check_text, plain
-from ..output import write_json
+from ..base.arguments import check_text, plain
+from ..base.files import write_json
 from .answers import judge_file as judge_file
 from .checking import judge
 from .course import begin as begin, begun

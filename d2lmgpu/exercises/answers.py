@@ -14,10 +14,10 @@ from pathlib import Path
 from types import NoneType
 from typing import NamedTuple
 
-from ..arguments import check_list, check_number, check_path, shown
+from ..base.arguments import check_list, check_number, check_path, shown
+from ..base.files import target
+from ..base.folders import visible
 from ..cluster.supervisor import how_it_ended
-from ..folders import visible
-from ..output import target
 from .checking import Verdict, not_yet
 from .mine import FILE
 from .topics import EXERCISES, find

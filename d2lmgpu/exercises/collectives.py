@@ -7,7 +7,7 @@ students can improve it.
 import math
 
 from ..collectives import ScheduleError, bound, prove, ring_along, simulate
-from ..collectives.wires import nvlink_ring, rewired, torus
+from ..collectives.wirings.wires import nvlink_ring, rewired, torus
 from .exercise import Exercise
 from .results import Empty, Wrong, call, expect, read, returned
 

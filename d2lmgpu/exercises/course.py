@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from ..arguments import check_text
-from ..fashion_mnist import FILES, find_file
-from ..output import as_json, target, write_file
-from ..shipped import shipped
+from ..base.arguments import check_text
+from ..base.files import as_json, target, write_file
+from ..base.resources import shipped
+from ..data.fashion_mnist import FILES, find_file
 from .mine import FILE
 
 MINE = '''"""My own framework: `check` saves right answers to the course's exercises here.

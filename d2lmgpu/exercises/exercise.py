@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 
-from ..arguments import shown
+from ..base.arguments import shown
 from .results import RUN_IT, call, compare, expect, in_case, read, returned, same, short
 
 

@@ -16,9 +16,9 @@ import runpy
 from pathlib import Path
 from typing import NamedTuple
 
+from ..base.files import write_file
 from ..collectives import allreduce, ring
 from ..devices import put
-from ..output import write_file
 from ..parallel import split_batch, train_batch
 from ..plans import play
 from .checking import judge

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from ..base.text import several
 from ..collectives import chunk_bounds
-from ..words import several
 from .exercise import Exercise
 from .results import Empty, call_recorded, close, expect, short
 from .splitting import LENET_OUTPUTS

@@ -24,7 +24,7 @@ import textwrap
 from pathlib import Path
 from types import ModuleType
 
-from ..output import keep_aside, write_file
+from ..base.files import keep_aside, write_file
 from .results import kind
 
 FILE = "mine.py"

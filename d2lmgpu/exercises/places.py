@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from ..base.text import several
 from ..devices import cpu, to_host
-from ..words import several
 from .exercise import Exercise
 from .results import Empty, call, call_recorded, close, expect, read, returned, same
 from .watching import RAW, Clock, PretendDevice, check_place, spread

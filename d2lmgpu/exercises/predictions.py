@@ -6,9 +6,9 @@ of this repository show results at once, since they are also meant for reading.
 
 import math
 
-from ..arguments import check_name, is_number, shown
-from ..output import keep_aside, read_json, write_json
-from ..words import several
+from ..base.arguments import check_name, is_number, shown
+from ..base.files import keep_aside, read_json, write_json
+from ..base.text import several
 from . import course
 
 FILE = "predictions.json"

@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..devices.packages import ABSENT, optional
-from ..words import listed
+from ..base.packages import ABSENT, optional
+from ..base.text import listed
 
 
 def run_or_recall(program, *arguments, record, needs, processes=None, run=True, fails=False, seconds=180):

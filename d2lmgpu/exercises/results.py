@@ -5,9 +5,9 @@ import itertools
 
 import numpy as np
 
-from ..arguments import is_number, plain, shown
+from ..base.arguments import is_number, plain, shown
+from ..base.text import one_line
 from ..devices import DeviceArray, DeviceMismatchError, record_transfers, to_host
-from ..words import one_line
 
 
 class Wrong(Exception):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..words import several
+from ..base.text import several
 from .exercise import Exercise
 from .results import call, close, expect, read, returned, same, short
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..words import several
+from ..base.text import several
 from .exercise import Exercise
 from .results import call_recorded, expect, returned
 from .watching import check_place, row_of

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from ..base.text import several
 from ..collectives import ALGORITHMS
-from ..collectives.program import compile_algorithm
+from ..collectives.phases import compile_algorithm
 from ..devices import cpu, to_host
 from ..parallel import get_params
-from ..words import several
 from .exercise import Exercise
 from .places import PUT, vectors
 from .results import Empty, call, call_recorded, close, compare, expect, in_case, kind, read, returned, same_things

@@ -2,7 +2,7 @@
 
 import importlib
 
-from ..arguments import check_name
+from ..base.arguments import check_name
 
 
 def _exercises(topic):

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
+from ..base.text import several
 from ..collectives import chunk_bounds
 from ..networks import init_params, lenet
 from ..parallel import get_params
-from ..words import several
 from .exercise import Exercise
 from .results import call_recorded, close, expect, read, returned
 from .watching import row_of

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import plain
+from ..base.arguments import plain
 
 STRIDE = 0x9E3779B97F4A7C15
 """The constant by which the state grows: 2**64 divided by the golden ratio."""

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from ..arguments import as_array
+from ..base.arguments import as_array
 from ..devices import DeviceArray, array_module, on_device
 
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, ParamSpec
 import numpy as np
 
 from .. import layers
-from ..arguments import check_array, check_input_shape, check_number, check_whole, plain, shown
-from ..words import message_of, several
+from ..base.arguments import check_array, check_input_shape, check_number, check_whole, plain, shown
+from ..base.text import message_of, several
 
 MOST_OF = {"outputs": 10**6, "kernel_size": 2**10, "stride": 2**10, "padding": 2**10, "size": 2**10}
 """The largest whole numbers that are allowed as arguments of recipes. The smallest is 1, or 0 for padding."""

@@ -2,7 +2,7 @@
 
 from os import PathLike
 
-from ..arguments import as_numpy, check_array, shown
+from ..base.arguments import as_numpy, check_array, shown
 from ..layers import Draws
 from .build import Layer, Network, channels
 

@@ -6,7 +6,7 @@ does it (see kernels/).
 
 import numpy as np
 
-from ..arguments import check_array, check_number
+from ..base.arguments import check_array, check_number
 from ..devices import array_module, on_device, zeros_in_one_buffer
 from ..kernels import KERNELS
 from ..layers import track_statistics, zero_moments
@@ -62,7 +62,7 @@ def loss_and_grads(
     ``X`` (N, C, H, W) has the parameters' dtype; ``y`` holds labels or targets (see `check_targets`). N may be 0: then
     loss and gradients are zero. ``loss``: a name in `LOSSES`, or a pair of functions (see `find_loss`). Gradients are
     in one buffer (see devices/flat.py), or are written to ``out``, a list like ``params``. ``scale``: a factor for all
-    gradients (see parallel/loss_scale.py). ``draws``: the `Draws` for random layers, which a network with dropout
+    gradients (see networks/loss_scale.py). ``draws``: the `Draws` for random layers, which a network with dropout
     needs; the same draws drop the same inputs. ``statistics``: batch norm's running means and variances (see
     `init_statistics`), which are moved in place towards those of ``X``.
 

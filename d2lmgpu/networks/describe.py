@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from ..arguments import shown
+from ..base.arguments import shown
+from ..base.text import message_of
 from ..layers.functions import function_of, output_shapes
-from ..words import message_of
 from .build import RECIPES, Recipe, sequential
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import check_name, check_number, check_seed, shown
+from ..base.arguments import check_name, check_number, check_seed, shown
 from .build import channels
 from .checks import check_layers
 from .known import LENET

@@ -2,7 +2,7 @@
 
 import functools
 
-from ..arguments import check_name, check_number
+from ..base.arguments import check_name, check_number
 from .build import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 
 FASHION_MNIST = (1, 28, 28)

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import check_function, check_name
+from ..base.arguments import check_function, check_name
+from ..base.text import name_of
 from ..devices import array_module
 from ..layers import check_targets, softmax_cross_entropy, softmax_cross_entropy_grad, squared_error, squared_error_grad
-from ..words import name_of
 
 
 class Loss(NamedTuple):

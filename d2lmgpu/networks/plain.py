@@ -7,13 +7,13 @@ Plans do this stage by stage, and some divide backward in two: the gradients of 
 """
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
+from ..devices.spans import span
 from ..layers import zero_moments
 from ..layers.batch_norm import batch_moments, batch_norm, batch_norm_fixed
 from ..layers.convolution import conv2d, conv2d_grad
 from ..layers.dense import dense, dense_grad
 from ..layers.functions import check_grads, function_of
 from ..layers.loss import with_right_answers
-from ..spans import span
 from .build import channels
 from .known import LENET
 from .losses import CROSS_ENTROPY

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ..arguments import is_number, shown
+from ..base.arguments import is_number, shown
+from ..base.text import one_line
 from ..devices import array_module
-from ..words import one_line
 from .losses import as_targets, on_host
 
 STEP, TOLERANCE = 1e-5, 1e-3

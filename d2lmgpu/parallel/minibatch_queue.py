@@ -10,16 +10,16 @@ The devices work on a minibatch while the host program prepares the next.
 
 import numpy as np
 
-from ..arguments import check_examples, check_flag, check_seed, check_whole, shown
+from ..base.arguments import check_examples, check_flag, check_seed, check_whole, shown
+from ..base.text import name_of
 from ..cluster import as_cluster
-from ..data import batch_rng, epoch_order, epoch_size, to_float
+from ..data.minibatches import batch_rng, epoch_order, epoch_size, to_float
+from ..data.transforms import find_transform
 from ..devices import DeviceArray
 from ..devices.errors import HOST
 from ..devices.records import note_transfer, timed
+from ..devices.spans import span
 from ..layers import Draws, check_targets
-from ..spans import span
-from ..transforms import find_transform
-from ..words import name_of
 from .shards import check_loads, granule_of, put_parts, shard_bounds
 
 SLOTS = 2

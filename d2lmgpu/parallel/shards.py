@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ..arguments import check_name, is_number, plain, shown
+from ..base.arguments import check_name, is_number, plain, shown
 from ..collectives import chunk_bounds
+from ..collectives.actions import apportioned
 from ..devices import put
-from ..language.actions import apportioned
 from ..layers.exact import SUMS
 
 

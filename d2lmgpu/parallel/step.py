@@ -10,8 +10,8 @@ One step, as in Dive into Deep Learning, "Training on Multiple GPUs":
             ↓ ←───────────→ ↓           allreduce: now both devices hold the sum
        parameters       parameters      update, on each device's own copy
 
-A `Step` is submitted to the devices as a whole; `finish` waits for it. `train_batch` (data.py) does one step after
-another; `train` submits the next step while the devices do this one:
+A `Step` is submitted to the devices as a whole; `finish` waits for it. `train_batch` (data_parallel.py) does one step
+after another; `train` submits the next step while the devices do this one:
 
     under_way = []
     while queue.hasdata:
@@ -24,7 +24,7 @@ The network, its loss and its arithmetic are a `Computation` (computation.py), w
 
 import numpy as np
 
-from ..arguments import check_array, check_examples, check_list
+from ..base.arguments import check_array, check_examples, check_list
 from ..collectives import add_allreduce
 from ..devices import Batch, DeviceArray, as_group, parts_of, put, to_host
 from .shards import check_loads, granule_of, put_parts, shard_bounds

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arguments import plain, shown
+from ..base.arguments import plain, shown
 from ..collectives.clock import Clock
-from ..language.memory import held_in_steps, joined_values, unit_bytes
-from ..language.moves import sent_by
-from ..language.plan import Compute, part_updated
-from ..language.prove_plan import check_minibatch, replayed
+from ..collectives.columns import sent_by
 from ..networks import layer_rows
-from ..optimizers import OPTIMIZERS
+from ..networks.optimizers import OPTIMIZERS
 from .contention import slowed
+from .plan import Compute, part_updated
+from .proof.memory import held_in_steps, joined_values, unit_bytes
+from .proof.prove import check_minibatch, replayed
 
 EQUAL = {"F": 1, "B": 2, "I": 1, "W": 1, "update": 0}
 """Costs for equal stages: for each product of forward, backward has two."""

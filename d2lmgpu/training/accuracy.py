@@ -4,10 +4,11 @@ from typing import overload
 
 import numpy as np
 
-from ..arguments import as_array, as_numpy, check_list, check_whole
+from ..base.arguments import as_array, as_numpy, check_list, check_whole
 from ..cluster import as_cluster, gather
-from ..data import to_float
+from ..data.minibatches import to_float
 from ..devices import array_module, put, to_host
+from ..devices.spans import span
 from ..layers import check_labels
 from ..layers.exact import ExactSums, slices_of_granules
 from ..layers.loss import right_answers
@@ -16,7 +17,6 @@ from ..networks.checks import check_params, check_running
 from ..networks.losses import as_targets, on_host
 from ..parallel import get_params, split_batch
 from ..parallel.shards import shard_bounds
-from ..spans import span
 from .checks import check_data, check_image_data
 from .metrics import EXAMPLES, check_metrics, sum_metrics, try_metrics
 

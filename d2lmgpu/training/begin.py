@@ -5,22 +5,22 @@ from os import PathLike
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-from ..arguments import check_arguments
+from ..base.arguments import check_arguments
 from ..cluster import Across, Cluster
-from ..data import check_parts, epoch_size
+from ..data.fashion_mnist import load_fashion_mnist
+from ..data.minibatches import check_parts, epoch_size
 from ..devices import Device, nothing_left_behind, put
-from ..fashion_mnist import load_fashion_mnist
-from ..language.plan import Plan
-from ..live_plot import LivePlot, in_notebook
-from ..monitor import Callback, Progress
+from ..devices.timeline import Timeline
 from ..networks import Network, find_loss, try_loss
 from ..networks.try_loss import EXAMPLES
-from ..timing import Timeline
+from ..plans.plan import Plan
 from .checks import classes_of, network_for
 from .history import History, sha256
+from .live_plot import LivePlot, in_notebook
 from .loop import Loop, Run
 from .make_runner import make_runner
 from .model import Model, Result
+from .monitor import Callback, Progress
 from .options import check_files, check_options, find_everybody
 from .resume import Position, data_checksum, load_run, restore
 from .settings import USUAL, Settings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..arguments import check_name, plain, shown
+from ..base.arguments import check_name, plain, shown
 from ..networks import CROSS_ENTROPY, FASHION_MNIST, INITS, NETWORKS, Network, channels, known_network
 from ..networks.checks import check_images, check_network, check_trainable
 

@@ -6,7 +6,7 @@ from functools import partial
 from types import NoneType, UnionType
 from typing import get_args, get_origin
 
-from ..arguments import MAX_WHOLE, check_flag, check_name, check_number, check_whole, is_number, plain
+from ..base.arguments import MAX_WHOLE, check_flag, check_name, check_number, check_whole, is_number, plain
 
 MAX_NUMBER = 1e6
 """Larger than any sensible value, but in the range of float32 even when multiplied by the number of devices."""

@@ -11,7 +11,7 @@ One thread does the work of the textbook's `Step` for all devices, and so record
     other ones  ──►  loss_and_grads ─┘
                                    └► fetch the next examples from the data set in the device's memory
 
-Values that change from step to step are in the devices' memory (parallel/graph_computation.py). The host program need
+Values that change from step to step are in the devices' memory (training/graph_computation.py). The host program need
 not do anything between steps, so it launches several at once if nothing is read in between.
 """
 
@@ -19,16 +19,16 @@ import collections
 
 import numpy as np
 
-from ..data import epoch_size
+from ..data.minibatches import epoch_size
 from ..devices import DeviceArray, parts_of, put, to_host
 from ..devices.recording import GraphMemory, Recording
+from ..devices.spans import span
+from ..devices.timeline import paused
 from ..kernels.cuda import capture, finish_card, has_kernels
 from ..networks import init_statistics
-from ..parallel.graph_computation import GraphComputation, GraphOptimizer
 from ..parallel.shards import shard_bounds
 from ..parallel.step import Replica, Step
-from ..spans import span
-from ..timing import paused
+from .graph_computation import GraphComputation, GraphOptimizer
 from .resume import START
 from .runner import AHEAD
 from .textbook_steps import TextbookSteps

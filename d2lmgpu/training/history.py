@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..data import oddities
+from ..base.text import FEW, REACHED, format_seconds, listed, several
+from ..data.minibatches import oddities
 from ..networks import CROSS_ENTROPY, find_loss
-from ..words import FEW, REACHED, listed, seconds, several
 from .fields import called, kind_in_files, of_kind
 from .settings import RECORDED
 
@@ -150,7 +150,7 @@ class History:
         else:
             tested = f"test acc: {last['test_accuracy']:.2f}"
         epochs = self.seconds_per_epoch
-        speed = f"{seconds(sum(epochs) / len(epochs))} sec/epoch" if epochs else "no complete epoch"
+        speed = f"{format_seconds(sum(epochs) / len(epochs))} sec/epoch" if epochs else "no complete epoch"
         many = several(len(self.devices), "device") + " " if len(self.devices) > FEW else ""
         return f"{tested}, {speed} on {many}[{listed(self.devices)}]"
 

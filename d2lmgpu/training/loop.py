@@ -6,20 +6,19 @@ import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from .. import words
-from ..checkpoints import Checkpoint
+from ..base.text import format_metrics, format_seconds, one_line, several
 from ..cluster import Cluster
-from ..data import epoch_order, oddities
+from ..data.minibatches import epoch_order, oddities
 from ..devices import to_host
+from ..devices.timeline import Timeline
 from ..devices.trials import tell as tell_user
-from ..monitor import Progress, stop_on_interrupt
 from ..networks import Network
 from ..networks.losses import Loss
-from ..timing import Timeline
-from ..words import one_line
 from .accuracy import TestSet
+from .checkpoints import Checkpoint
 from .history import History, why_diverged, why_slow
 from .model import Model
+from .monitor import Progress, stop_on_interrupt
 from .resume import Position, save
 from .runner import Runner
 
@@ -106,7 +105,7 @@ class Loop:
         self.stop.settle()
         if self.stop.requested and after.epoch < self.history.epochs:
             self.history.interrupted = {"epoch": position.epoch + 1, "steps": position.steps} | reached
-            self.bar.report(f"stopped after {words.several(position.steps, 'step')}: {words.figures(reached)}")
+            self.bar.report(f"stopped after {several(position.steps, 'step')}: {format_metrics(reached)}")
         elif self.history.diverged:
             self.bar.report(self.history.diverged)
         elif not math.isfinite(reached.get("test_loss", 0)):
@@ -169,8 +168,8 @@ class Loop:
 
     def _say_epoch(self, reached, seconds):
         """Print how a complete epoch went."""
-        speed = f"{words.seconds(seconds)} s, {self.bar.num_examples / seconds:,.0f} examples/s"
-        self.bar.report(f"{words.figures(reached)}, {speed}")
+        speed = f"{format_seconds(seconds)} s, {self.bar.num_examples / seconds:,.0f} examples/s"
+        self.bar.report(f"{format_metrics(reached)}, {speed}")
         hint = why_slow(self.history, self.of.network)
         if hint:
             self.bar.report(hint)

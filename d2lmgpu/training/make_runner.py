@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
+from ..base.text import listed
 from ..devices import DeviceError
 from ..devices.trials import tell
 from ..networks import CROSS_ENTROPY, find_loss
-from ..optimizers import make_optimizer
+from ..networks.optimizers import make_optimizer
 from ..parallel import measure_loads
-from ..parallel.graph_limits import can_be_graph, why_not_one_graph
-from ..words import listed
+from .graph_limits import can_be_graph, why_not_one_graph
 from .graph_step import GraphStep
 from .plan_step import PlanStep
 from .runner import Runner

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from ..arguments import check_function, shown
+from ..base.arguments import check_function, shown
 from ..devices import array_module
 from ..layers.loss import answers
 from ..networks.losses import as_targets

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import check_flag, check_names, check_path, check_whole, is_number, shown
-from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from ..devices.packages import needed
-from ..images import read_images
+from ..base.arguments import check_flag, check_names, check_path, check_whole, is_number, shown
+from ..base.files import write_file
+from ..base.packages import needed
+from ..base.text import several
+from ..data.images import read_images
 from ..networks import Dense, Network, init_params, sequential
 from ..networks.checks import check_network, check_params
 from ..networks.describe import described, layer_table, restored
 from ..networks.losses import LOSSES, find_loss, missing_loss
-from ..output import write_file
-from ..words import several
 from .accuracy import evaluate, predict
+from .checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from .fields import of_kind
 from .history import History
 

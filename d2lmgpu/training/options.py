@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from ..arguments import MOST_DEVICES, check_flag, check_list, check_path, check_whole, shown
+from ..base.arguments import MOST_DEVICES, check_flag, check_list, check_path, check_whole, shown
+from ..base.files import check_writable, same_file
 from ..cluster import Cluster, as_cluster
 from ..devices import choose_devices
 from ..devices.choose import are_asked_for, kinds_of
-from ..monitor import Callback
-from ..output import check_writable, same_file
-from ..timing import Timeline
+from ..devices.timeline import Timeline
 from .metrics import check_metrics
+from .monitor import Callback
 
 
 def check_options(options):

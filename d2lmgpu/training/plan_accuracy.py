@@ -3,12 +3,12 @@
 import numpy as np
 
 from ..cluster import unite
-from ..data import to_float
+from ..data.minibatches import to_float
 from ..devices import put, to_host
-from ..language.plan import Compute, norms_of, shapes_of
+from ..devices.spans import span
 from ..layers.exact import SUMS
 from ..networks import CROSS_ENTROPY, HALF, logits, logits_as_written
-from ..spans import span
+from ..plans.plan import Compute, norms_of, shapes_of
 from .accuracy import PREDICTION_BATCH, TestSet, by_granules, sums_of
 from .splits import limits_of
 

@@ -1,12 +1,12 @@
 """Training with a plan: its steps for the loop, and the loop's access to parameters and state."""
 
-from ..collectives.library import check_cards
-from ..language.sizes import examples_of
-from ..optimizers import make_optimizer
+from ..collectives.nccl import check_cards
+from ..networks.optimizers import make_optimizer
 from ..parallel.shards import shard_bounds
 from ..plans import Execution
-from ..plans.store import Minibatch
-from ..plans.whole import give_back, whole_state
+from ..plans.execution.state import give_back, whole_state
+from ..plans.execution.store import Minibatch
+from ..plans.proof.sizes import examples_of
 from .runner import StepsAhead
 from .splits import WITHOUT_SCHEDULE, check_memory
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from ..checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from ..base.text import REACHED, several
 from ..devices.trials import tell
 from ..networks.describe import described, restored
-from ..parallel.loss_scale import are_finite
-from ..words import REACHED, several
+from ..networks.loss_scale import are_finite
+from .checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from .fields import kind_in_files, of_kind
 from .history import HISTORY, History, sha256
 from .model import MODEL, model_state

@@ -14,12 +14,12 @@ import numpy as np
 
 from ..cluster import as_cluster
 from ..devices import synchronize
-from ..monitor import Stop
 from ..networks import LENET, find_loss
 from ..networks.checks import is_random
 from ..networks.losses import as_targets
 from ..parallel import MinibatchQueue
 from .accuracy import TestSet
+from .monitor import Stop
 from .plan_accuracy import SplitTestSet
 from .resume import START
 from .settings import Settings

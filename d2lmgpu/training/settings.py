@@ -11,21 +11,21 @@ from functools import wraps
 from os import PathLike
 from typing import Any
 
-from ..arguments import MAX_SEED, check_arguments, check_name, shown
+from ..base.arguments import MAX_SEED, check_arguments, check_name, shown
+from ..base.text import name_of
 from ..cluster import Across, as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
+from ..data.transforms import TRANSFORMS, find_transform
 from ..layers.exact import SUMS
 from ..networks import INITS, LOSSES, NETWORKS, Network, check_width, find_loss
-from ..optimizers import OPTIMIZERS
+from ..networks.lr_schedules import SCHEDULES, learning_rates
+from ..networks.optimizers import OPTIMIZERS
 from ..parallel import check_loads
 from ..parallel.computation import BATCH_STATISTICS, PRECISIONS
-from ..parallel.graph_limits import check_precision
 from ..plans import MOST_MICRO_BATCHES, Plan
-from ..schedules import SCHEDULES, learning_rates
-from ..transforms import TRANSFORMS, find_transform
-from ..words import name_of
 from .checks import as_init, check_init, find_network
 from .fields import called, described, flag, number, setting, whole
+from .graph_limits import check_precision
 from .splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, check_number_of_devices, check_split, check_together
 
 MAX_EPOCHS = 10**6

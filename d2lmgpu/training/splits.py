@@ -15,15 +15,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from .. import words
-from ..arguments import check_name, check_whole, shown
+from ..base.arguments import check_name, check_whole, shown
+from ..base.text import listed, several
 from ..cluster import gather
 from ..collectives import LIBRARIES
 from ..devices import DeviceMemoryError
-from ..language.plan import Compute, Plan
 from ..layers.functions import function_of
 from ..networks import in_half
 from ..plans import MOST_DEVICES, PLANS, copies_of, prove_plan
+from ..plans.plan import Compute, Plan
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
 SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
@@ -87,7 +87,7 @@ def check_number_of_devices(split, k):
     factors = _factors(split or "")
     wanted = split.k if isinstance(split, Plan) else math.prod(factors.values()) if factors else k
     if wanted != k:
-        raise ValueError(f"split {name_of_split(split)} is for {words.several(wanted, 'device')}; there are {k}")
+        raise ValueError(f"split {name_of_split(split)} is for {several(wanted, 'device')}; there are {k}")
 
 
 def name_of_split(split):
@@ -175,7 +175,7 @@ def check_memory(plan, everybody, settings, batch_size, y, dtype, sizes=None):
     fits = _that_fit(plan.network, limits, settings, batch_size, target_bytes)
     advice = "no split would fit; more devices or micro-batches may help"
     if fits or not settings.split:
-        advice = f"{words.listed(fits)} would fit" if fits else "more devices help, a higher limit, smaller minibatches"
+        advice = f"{listed(fits)} would fit" if fits else "more devices help, a higher limit, smaller minibatches"
     raise DeviceMemoryError(
         f"split {name_of_split(settings.split or 'data')} needs {peaks[i]:,} bytes on {everybody.names[i]}, {most:,} "
         f"more than its limit; {advice}"

@@ -6,7 +6,7 @@ from ..cluster import gather
 from ..collectives import find_algorithm
 from ..devices import Batch, put, to_host
 from ..networks import init_statistics
-from ..optimizers import init_optimizer
+from ..networks.optimizers import init_optimizer
 from ..parallel import get_params
 from ..parallel.computation import computation_for
 from ..parallel.step import Replica, Step, split_batch

@@ -9,10 +9,10 @@ same everywhere. Without the check, you would notice only that nothing is learne
 import math
 from dataclasses import fields
 
+from ..base.text import listed
 from ..cluster import agree, gather
 from ..cluster.rendezvous import usual_of
 from ..devices import to_host
-from ..words import listed
 from .history import sha256
 
 DIGITS = 12

@@ -10,7 +10,7 @@ website's first page contains it, too, so its rules apply to nothing outside the
 from pathlib import Path
 
 from d2lmgpu.collectives import ALGORITHMS
-from d2lmgpu.collectives.draw import states_of
+from d2lmgpu.pictures.schedules import states_of
 
 K = 4
 PLACES = ((20, 56), (420, 56), (420, 248), (20, 248))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import d2lmgpu as d2l
-from d2lmgpu import fashion_mnist
+from d2lmgpu.data import fashion_mnist
 from d2lmgpu.networks import CNN, Conv2d, Dense, Flatten, MaxPool2d, ReLU, described, sequential
 from d2lmgpu.plans import PLANS, prove
 

@@ -615,7 +615,7 @@ loops(
     '`d2l.init_optimizer("momentum", device_params)`; `optimizers.momentum(params, grads, velocities, lr, batch_size)`',
 )
 def velocities():
-    from d2lmgpu.optimizers import momentum
+    from d2lmgpu.networks.optimizers import momentum
 
     param, velocity = np.ones(3, np.float32), np.zeros(3, np.float32)
     for _ in range(2):

@@ -15,11 +15,11 @@ import math
 
 import numpy as np
 
-from ...free_list import FreeList
+from ...base.free_list import FreeList
+from ...devices.spans import span
 from ...layers import batch_norm
 from ...layers.functions import EACH_BY_ITSELF, function_of, output_shapes
 from ...layers.loss import right_answers
-from ...spans import span
 from ..stages import Stages
 from .choose import make_stages
 from .stages import OtherLoss, SoftmaxCrossEntropy

@@ -1,4 +1,4 @@
-// Momentum (Polyak 1964) and Adam (Kingma and Ba 2015) over all parameters at once, as in optimizers.py; SGD is sgd.cu.
+// Momentum (Polyak 1964) and Adam (Kingma and Ba 2015) over all parameters at once, as in networks/optimizers.py; SGD is sgd.cu.
 //
 //   param, grad, velocity, mean, square (n,) float32: flat buffers
 //   rates, sizes float32, step (1,) int32: rates[step[0]] is learning rate / size of the full batch, sizes[step[0]] the size

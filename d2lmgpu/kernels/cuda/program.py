@@ -14,11 +14,11 @@ import threading
 
 import numpy as np
 
-from ...free_list import FreeList
+from ...base.free_list import FreeList
+from ...devices.spans import span
 from ...layers import rounded_to_half
 from ...layers.functions import images_last
 from ...layers.loss import with_right_answers
-from ...spans import span
 from ..stages import Stages
 from . import launch
 from .dense import Head, can_be_head

@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax_cross_entropy(
 // The books of a step: loss[0] = sum losses and correct[0] = sum hits, which are also added to the epoch's, and step[0],
 // the number of minibatches that were taken in the epoch, counts this one. It is the one place where a step is counted:
 // what comes before it in a step finds the old number there, and what waits for it the new one. A hit whose loss is not
-// a number is none, as in layers/labels.py: a row with NaN has a largest logit only by how comparisons go.
+// a number is none, as in layers/loss.py: a row with NaN has a largest logit only by how comparisons go.
 // Grid: 1. Block: 1024.
 extern "C" __global__ void __launch_bounds__(1024) softmax_cross_entropy_sum(
     const float* losses, const int* hits, float* loss, int* correct, float* epoch_loss, int* epoch_correct, int* step,

@@ -21,10 +21,10 @@ import itertools
 
 import numpy as np
 
+from ...base.text import listed
 from ...devices.gpu import mark_of
 from ...devices.peers import ADDERS, PROBE, Adder, across, copy_async
 from ...devices.trials import works
-from ...words import listed
 from . import launch
 from .launch import current_card, run
 

@@ -1,0 +1,1 @@
+"""What everything may use: checks of arguments, texts, files, signals, names."""

@@ -1,0 +1,1 @@
+"""Networks given by their wires, and schedules that are found for them."""

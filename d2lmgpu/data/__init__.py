@@ -1,0 +1,1 @@
+"""Data: Fashion-MNIST, pictures in folders, minibatches, and random changes to images."""

@@ -1,0 +1,180 @@
+"""Scaling experiments: the same network trained on 1, 2, 4, … devices.
+
+    strong   the minibatch stays the same, and each of k devices gets a k-th of it
+    weak     each device's part stays the same, and the minibatch is k times as large
+
+Sources: Amdahl 1967 for the limits of strong scaling, Gustafson 1988 for weak scaling.
+"""
+
+import math
+import platform
+import statistics
+from dataclasses import asdict, dataclass
+from datetime import date
+
+from ..base.arguments import as_whole, check_list, check_name, check_whole, plain, shown
+from ..base.measuring import take_rounds
+from ..base.text import several
+from ..collectives import ALGORITHMS, check_algorithm
+from ..data.fashion_mnist import load_fashion_mnist
+from ..data.minibatches import check_parts
+from ..devices import check_devices, count_cores, device_table
+from ..networks import init_params
+from ..training.checks import network_for
+from .candidates import Contender, make_rows
+from .predicted_scaling import Compute, batch_sizes, fit_messages, predict_scaling
+
+
+@dataclass
+class Scaling:
+    """A scaling experiment: what was trained, on which devices, and the results.
+
+    ``batch_size``: the number of examples in all in mode "strong", or on each device in mode "weak". ``parameters``:
+    how many numbers the network learns. ``steps``: the steps per turn. ``places``: how many of the devices can work at
+    the same time (cores or GPUs).
+
+    ``rows``: a `Row` for each number of devices. ``model``: the basis of predictions, or None.
+    """
+
+    mode: str
+    network: str
+    width: float
+    parameters: int
+    batch_size: int
+    allreduce: str
+    rounds: int
+    steps: int
+    devices: list
+    places: int
+    machine: str
+    date: str
+    rows: list = None
+    model: dict = None
+
+    as_dict = asdict
+
+    def of_places(self):
+        """The processors, in words: "2 cores", "1 GPU"."""
+        kinds = {name.partition("(")[0] for name in self.devices}
+        kind = "/".join("core" if kind == "cpu" else "GPU" for kind in sorted(kinds))
+        return several(self.places, kind)
+
+
+def measure_scaling(
+    devices,
+    counts=(1, 2, 4),
+    mode="strong",
+    algorithm="ring",
+    steps=20,
+    predict=False,
+    batch_size=256,
+    network="lenet",
+    width=1,
+    repeats=5,
+    data=None,
+):
+    """Time training on the first k of ``devices``, for each k in ``counts``, which includes 1; return a `Scaling`.
+
+    In each of ``repeats`` rounds, for each k in turn, k devices train for ``steps`` whole steps, as in `train` (fewer
+    if the data set has fewer minibatches); see `take_rounds`. ``batch_size``: the size of the minibatch in mode
+    "strong", of each device's part in mode "weak". ``network``: a name, or the result of `networks.sequential`;
+    ``width`` multiplies the channels of a network given by name. ``data``: X_train, y_train and optionally more, as in
+    `train`; by default Fashion-MNIST.
+
+    ``predict``: add predictions to the rows. For these, in the same rounds, as many of the k devices as can work at the
+    same time also train independently; then messages are timed.
+
+    Raises ValueError, before anything is trained, for settings that make no sense.
+    """
+    devices = check_devices(devices)
+    counts = check_counts(counts, devices)
+    check_algorithm(algorithm, training=True)
+    if predict:
+        check_name("allreduce to predict from", algorithm, ALGORITHMS)
+    batch_size, width, repeats = plain((batch_size, width, repeats))
+    batches, places = batch_sizes(mode, counts, batch_size), count_places(devices)
+    data = load_fashion_mnist() if data is None else check_parts(data, least=2)
+    name, network = network_for(data, network, width)
+    steps, examples = check_steps(steps, repeats, batches, len(data[0])), len(data[0])
+    contenders = {k: Contender([devices[:k]], network, batches[k], steps, data, algorithm) for k in counts}
+    shards = {k: (min(k, places), math.ceil(batches[k] / k)) for k in counts if k > 1 and predict}
+    for busy, n in set(shards.values()):
+        alone = [[device] for device in devices[:busy]]
+        contenders[busy, n] = Contender(alone, network, n, steps, data)
+    turns = take_rounds(contenders, repeats)
+    scaling = Scaling(
+        mode=mode,
+        network=name,
+        width=width,
+        parameters=sum(param.size for param in init_params(network=network)),
+        batch_size=batch_size,
+        allreduce=algorithm,
+        rounds=repeats,
+        steps=steps,
+        devices=[str(device) for device in devices[: max(counts)]],
+        places=places,
+        machine=machine_of(devices),
+        date=date.today().isoformat(),
+        rows=make_rows({k: turns[k] for k in counts}, batches, steps, examples),
+    )
+    if shards:
+        _predict(scaling, shards, turns, devices, examples)
+    return scaling
+
+
+def _predict(scaling, shards, turns, devices, epoch):
+    """Add predictions, from the times that devices needed in the same rounds without an exchange.
+
+    ``shards``: for each number of devices, how many are busy, and the number of examples on each; this pair is the key
+    of their turns.
+    """
+    exchange, constants = fit_messages(devices, list(shards), scaling.allreduce, scaling.places)
+    step = scaling.batch_size, scaling.parameters, exchange, scaling.mode, scaling.allreduce, scaling.places
+    computes = {}
+    for row in scaling.rows[1:]:
+        busy, n = shards[row.devices]
+        seconds = statistics.median(turn.seconds for turn in turns[busy, n]) / scaling.steps
+        (predicted,) = predict_scaling(Compute([n], [seconds]), [row.devices], *step)
+        row.predicted_seconds_per_epoch = predicted.seconds_per_step / row.batch_size * epoch
+        computes[busy, n] = {"busy": busy, "examples": n, "seconds": seconds}
+    scaling.model = {"compute": [*computes.values()], "messages": constants}
+
+
+def check_counts(counts, devices=None):
+    """The numbers of devices, ascending. Raises ValueError unless they can be compared, on ``devices`` if given."""
+    counts = check_list("devices", counts, of="different whole numbers, such as 1,2,4")
+    whole = [*map(as_whole, counts)]
+    if None in whole or min(whole, default=1) < 1 or len({*whole}) < len(whole):
+        raise ValueError(f"devices are {shown(counts)}; they should be different whole numbers, such as 1,2,4")
+    if 1 not in counts:
+        raise ValueError(f"devices are {shown(counts)}; 1 should be among them, for comparison")
+    if devices is not None and max(counts) > len(devices):
+        raise ValueError(f"devices are {shown(counts)}, but only {len(devices)} were given")
+    return sorted(whole)
+
+
+def check_steps(steps, repeats, batches, examples):
+    """How many steps a turn can have: ``steps``, but no more than the data set has minibatches of the largest size.
+
+    Raises ValueError for numbers below 1, and for minibatches larger than the data set.
+    """
+    steps, _ = check_whole("steps", steps), check_whole("repeats", repeats)
+    largest = max(batches.values())
+    if largest > examples:
+        raise ValueError(f"a minibatch of {largest} examples is more than the {examples} there are; give a smaller one")
+    return min(steps, examples // largest)
+
+
+def count_places(devices):
+    """How many of the devices can work at the same time: distinct GPUs, or cores for virtual devices."""
+    cards = {device.card for device in devices if device.kind == "gpu"}
+    virtual = sum(device.kind == "cpu" for device in devices)
+    return len(cards) + min(virtual, count_cores())
+
+
+def machine_of(devices):
+    """The processors behind the devices, in words."""
+    kinds = {device.kind for device in devices}
+    found = [row.description for row in device_table() if row.kind in kinds]
+    names = ", ".join(f"{found.count(name)} × {name}" for name in dict.fromkeys(found))
+    return f"{names}; {platform.system()} {platform.machine()}"

@@ -1,0 +1,229 @@
+"""A step of a plan as one `Batch` of work for its devices.
+
+receive       waits for the sender's earlier work; then the receiver copies the value
+free          waits until the value has been copied, if it was sent
+collective    works as in collectives/execute.py, on arrays that earlier work creates
+
+For exchanges that overlap with computations, see overlap.py; for devices of other processes, across.py.
+"""
+
+import functools
+import threading
+
+from ...cluster import add_gather, rows_of
+from ...collectives import add_allreduce, find_algorithm
+from ...collectives.execute import add_exchange, needs_staging
+from ...devices import DeviceArray
+from ...devices.records import note_transfer
+from ...devices.transfer import result_to_host
+from .chains import Chains
+from .compute import agree, do, finite
+from .lower import compiled
+from .overlap import Overlap
+
+
+class Step:
+    """A step of an `Execution`. The constructor makes its ``batch``; ``minibatch``: a `Minibatch` for each device.
+
+    ``number``: how many steps came before. ``ends``: for each device, an event that happens when the device has
+    finished the step.
+    """
+
+    def __init__(self, execution, minibatch, lr, tell):
+        self.execution, self.minibatch, self.lr, self.number = execution, minibatch, lr, execution.begun
+        self.tell, self.examples = tell, next(iter(minibatch.values())).examples
+        self.batch, self._lock = Chains(), threading.Lock()
+        self.received = {}  # for each (value, source): the events of copies
+        self.across, self.told = execution.across, None
+        self.overlap = Overlap(self) if execution.overlap else None
+        for i, own in minibatch.items():
+            self.chain(execution.store[i], execution.functions["begin"], execution.store[i], own)
+        for number, action in execution.actions[: execution.before_updates]:
+            self._add(number, action)
+        if self.across is not None:
+            self._tell_others()
+        if execution.mixed:
+            self._agree()
+        for number, action in execution.actions[execution.before_updates :]:
+            self._add(number, action)
+        self._await_exchanges()
+        self.ends = [self.chain(store, execution.functions["end"], store) for store in execution.stores]
+
+    def chain(self, store, function, *args):
+        """Submit work for the store's device that consists only of kernels and Python code; return the task."""
+        return self.batch.chain(store.device, function, *args)
+
+    def submit(self, store, action, *more):
+        """Submit an action of the store's device alone."""
+        self.chain(store, self.do, do, self.execution.functions, store, action, *more)
+
+    # When the step is done:
+
+    def rows(self):
+        """A row of numbers for each device, the loss and correct answers of each micro-batch, or 0.
+
+        The last number is the one that the device's process gave as ``tell``. If several devices computed a
+        micro-batch, each of them has its own numbers.
+        """
+        if self.told is not None:
+            return rows_of(self.told, self.execution.everybody).tolist()
+        return [self._row(i, result_to_host) for i in self.minibatch]
+
+    def _row(self, i, to_host):
+        """A device's row; ``to_host(array, device)`` copies the device's sums to the host."""
+        row = [0.0] * (2 * len(self.examples)) + [self.tell]
+        for m, sums in self.minibatch[i].sums.items():
+            row[2 * m : 2 * m + 2] = to_host(sums, self.execution.store[i].device).tolist()
+        return row
+
+    # Between gradients and updates, at the same point of the step in all processes:
+
+    def _tell_others(self):
+        """Let all processes know the rows of all devices: losses are known, and nothing has been updated."""
+        makers = [functools.partial(self._row, i, to_host) for i in self.minibatch]
+        self.told = add_gather(self.batch, self.execution.everybody, 2 * len(self.examples) + 1, makers, self.do)
+
+    def _agree(self):
+        """In mixed precision, find out whether all gradients are finite."""
+        self._await_exchanges()
+        stores, execution = self.execution.stores, self.execution
+        makers = [functools.partial(self._finite, store) for store in stores]
+        gathered = add_gather(self.batch, execution.everybody, 1, makers, self.do)
+        for store, rows in zip(stores, gathered, strict=True):
+            self.chain(store, self.do, agree, store, rows)
+
+    def _finite(self, store):
+        return self.do(finite, store) or [0.0]
+
+    # The plan's actions, each with its number:
+
+    def _add(self, number, action):
+        """Add an action that involves devices of this process."""
+        if action.what == "collective":
+            self._add_collective(number, action)
+        elif action.what == "receive":
+            self._add_receive(number, action)
+        else:
+            if action.what == "free":
+                self._await_receipt(action)
+            i, more = action.devices[0], (self.lr, sum(self.examples)) if action.what == "update" else ()
+            if self.overlap:
+                self.overlap.submit(i, self.execution.store[i], action, more)
+            else:
+                self.submit(self.execution.store[i], action, *more)
+
+    def _is_across(self, number):
+        """Whether the action needs messages between processes."""
+        return self.across is not None and number in self.across.first_tags
+
+    def _add_receive(self, number, action):
+        if self._is_across(number):
+            self.across.add_receive(self, number, action)
+            return
+        store, source = (self.execution.store[i] for i in action.devices)
+        self.batch.wait(store.device, self.batch.record(source.device))
+        record = note_transfer(source.device, store.device, self.bytes_of(action))
+        copied = self.batch.submit(store.device, self.do, store.arrive, action.value, source, record)
+        self.received.setdefault((action.value, action.devices[1]), []).append((copied, None))
+
+    def _await_receipt(self, action):
+        """Wait until a value that was sent has been received, before it is freed."""
+        (i,) = action.devices
+        for copied, taker in self.received.pop((action.value, i), ()):
+            if taker is not None:
+                self.across.note_wait(self, action, copied, taker, "take")
+            self.batch.wait(self.execution.store[i].device, copied)
+
+    def _add_collective(self, number, action):
+        execution, (stores, queues) = self.execution, self._prepare(action)
+        size, first, unit = self._extent(action, stores[0])
+        if execution.library and action.value[0] == "grads" and len(action.devices) == execution.plan.k:
+            pairs = zip(stores, queues, strict=True)
+            arrays = [DeviceArray(store.fixed[action.value], queue) for store, queue in pairs]
+            add_allreduce(self.batch, arrays, find_algorithm(execution.library))
+        elif size:
+            arrays, dtype = Exchanged(self, stores, action), stores[0].dtype
+            if self._is_across(number):
+                self.across.add_exchange(self, number, action, queues, arrays, size, dtype, first, unit)
+            else:
+                program = compiled(action.schedule, len(queues), needs_staging(queues, dtype), first, unit)
+                add_exchange(self.batch, program, queues, arrays, size, dtype.itemsize)
+        if self._is_overlapped(action):
+            self.overlap.note_exchange(action, queues)
+
+    def _prepare(self, action):
+        """Prepare the whole arrays for a collective.
+
+        Returns, for each of its devices in this process, the `Store` and the queue in which the collective runs.
+        """
+        here = [i for i in action.devices if i in self.execution.store]
+        stores = [self.execution.store[i] for i in here]
+        if self._is_overlapped(action):
+            return stores, [self.overlap.prepare(i, store, action) for i, store in zip(here, stores, strict=True)]
+        for store in stores:
+            self.chain(store, self.do, store.prepare, action.value)
+        return stores, [store.device for store in stores]
+
+    def _is_overlapped(self, action):
+        return self.overlap is not None and action.value[0] == "grads"
+
+    def _await_exchanges(self):
+        if self.overlap:
+            self.overlap.wait(self.execution.store)
+
+    def _extent(self, action, store):
+        """The size of a collective's flat arrays, and the arguments ``first`` and ``unit`` of `compiled`."""
+        s = action.stage
+        if action.value[0] in ("y", "dy"):
+            size = self.bytes_of(action) // self.execution.dtype.itemsize
+            return size, 0, size // store.units[s]
+        start, stop = store.extent(action.value)
+        return stop - start, start, 1
+
+    def bytes_of(self, action):
+        """The bytes that a receive transfers."""
+        return self.execution.sizes[action.stage].y(self.examples[action.micro_batch])
+
+    # On devices:
+
+    def do(self, function, *args):
+        """Do some work, unless a device has failed already; if the work fails, note its error. Runs on a device."""
+        if self._has_failed():
+            return None
+        try:
+            return function(*args)
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def _has_failed(self):
+        """Whether any device has failed, even outside the plan's actions, in a copy or a wait."""
+        if self.execution.error is None:
+            error = next((queue.failures.first for queue in self.execution.queues if queue.failures.first), None)
+            if error is not None:
+                self.fail(error)
+        return self.execution.error is not None
+
+    def fail(self, error):
+        """Note a device's error; this process's devices stop waiting for messages."""
+        with self._lock:
+            self.execution.error = self.execution.error or error
+        if self.across is not None:
+            self.across.progress.give_up(error)
+
+
+class Exchanged:
+    """The plain arrays of a collective's devices: looked up only when used, since earlier work creates them."""
+
+    def __init__(self, step, stores, action):
+        self.step, self.stores, self.action = step, stores, action
+
+    def __getitem__(self, i):
+        if self.step.execution.error is not None:  # there may be no array
+            raise self.step.execution.error
+        return self.stores[i].exchanged(self.action.value)
+
+
+def to_host(array, device):
+    """The plain ``array`` on the host; runs on the device."""
+    return array if device.kind == "cpu" else array.get()

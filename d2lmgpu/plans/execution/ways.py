@@ -1,0 +1,114 @@
+"""How each stage of a plan is computed, and how forward keeps what backward needs.
+
+    scratch    Backward of a micro-batch follows forward immediately on the same device: both are done together, for as
+               many examples at a time as fit into a core's cache, and nothing is kept. This also works for several
+               stages whose F's lead to the loss and whose B's lead back: F0 F1 F2 B2 B1 B0 is one *run*, and the data
+               that stages exchange within the run are not values of the plan.
+    kept       Other work comes in between, so the data that the kernels keep count as the device's memory.
+    written    Stages without kernels, with I and W, or computed more than once go layer by layer, as they are written.
+               Without ``kernels``, all stages are computed this way.
+
+Source: Huang et al. 2019, "GPipe", which shows that a pipeline's last stage needs no cache, and what the others cost.
+"""
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from ...layers.functions import EACH_BY_ITSELF, function_of
+from ..plan import COMPUTES
+
+SCRATCH, INNER, KEPT, WRITTEN, EMPTY = "scratch", "inner", "kept", "written", "empty"
+"""`INNER`: in a run that begins with another stage. `EMPTY`: there are no examples, which plans do not show."""
+
+
+class Ways:
+    """How the stages of a plan are computed; ``columns``: its steps as `check_plan` returns them.
+
+    ``of[device, stage, micro_batch]``: one of the ways. ``runs``: by the same keys, with the first stage of each run,
+    the gradients to which the run's B's add, from the first stage to the last. ``early``: by (device, value, step) of
+    what a run makes, the step of the run's first F, in which all of it is computed. ``computed``: for each device, a
+    list of (stage, micro-batch).
+    """
+
+    def __init__(self, plan, columns, kernels=True):
+        self.plan, self.of, self.runs, self.early = plan, {}, {}, {}
+        done = {}  # by device, stage and micro-batch
+        for compute in itertools.chain(*(computes for computes, _ in columns)):
+            if compute.what in COMPUTES:
+                done.setdefault(compute[1:4], []).append(compute.what)
+        self.computed = [[] for _ in plan.layout]
+        for (device, s, m), whats in done.items():
+            fast = kernels and sorted(whats) == ["B", "F"] and has_kernels(plan.stages[s], plan.network)
+            self.of[device, s, m] = KEPT if fast else WRITTEN
+            self.computed[device].append((s, m))
+        self._runs = {}  # by device, a run whose F's may still go back
+        for number, (each, moves) in enumerate(columns, 1):
+            for one in moves:
+                self._cut(one)
+            for compute in each:
+                self._compute(compute, number)
+
+    def is_nothing(self, device, value):
+        """Whether this y, dy or cache of the device is made and used within a run, so it is not a value of the plan."""
+        kind, s, *m = value
+        if kind == "cache":
+            return self.of[(device, s, *m)] in (SCRATCH, INNER)
+        return kind in ("y", "dy") and self.of.get((device, s + 1, *m)) == INNER
+
+    def _cut(self, moves):
+        """End the runs of devices that take part in the transfers, unless these are of another micro-batch."""
+        kind, *numbers = moves.value
+        for device in np.unique((moves.source, moves.destination)).tolist() if self._runs else ():
+            run = self._runs.get(device)
+            if run and (kind not in ("y", "dy") or numbers[1] == run.forward[-1][0].micro_batch):
+                del self._runs[device]
+
+    def _compute(self, compute, number):
+        what, device, s, m, _ = compute
+        run = self._runs.get(device)
+        if what == "F":
+            follows = run and not run.back and run.forward[-1][0][2:4] == (s - 1, m)
+            if not follows:
+                run = self._runs[device] = _Run([], [])
+            run.forward.append((compute, number))
+            return
+        goes_back = run and run.forward[-1][0][2:4] == (s, m) and (run.back or s == len(self.plan.stages) - 1)
+        if what == "B" and goes_back and self.of[device, s, m] == KEPT:
+            _, begin = run.forward.pop()
+            run.back.append((compute, begin, number))
+            self._note(run)
+            if run.forward:
+                return
+        self._runs.pop(device, None)
+
+    def _note(self, run):
+        """Note what is known so far: the run has the B's in ``back``, and begins with the F of the last of them."""
+        begin = run.back[-1][1]
+        for compute, _, number in run.back:
+            _, device, s, m, _ = compute
+            self.of[device, s, m] = INNER
+            self.runs.pop((device, s, m), None)
+            self.early[device, compute.grads, number] = begin
+        self.of[device, s, m] = SCRATCH
+        self.runs[device, s, m] = [compute.grads for compute, *_ in reversed(run.back)]
+        self.early[device, ("dy", s - 1, m), run.back[-1][2]] = begin
+
+
+class _Run(NamedTuple):
+    """A device's consecutive F's and their steps, pairs, except those that already have a B in ``back``.
+
+    ``back``: triples of a B, the step of its F, and its own step.
+    """
+
+    forward: list
+    back: list
+
+
+@functools.lru_cache(maxsize=256)
+def has_kernels(stage, network):
+    """Whether kernels compute the stage for some examples at a time, where batch norm does not need all."""
+    layers = network[stage.first : stage.stop]
+    return bool(layers) and all(layer.channels or function_of(layer)[0] in EACH_BY_ITSELF for layer in layers)

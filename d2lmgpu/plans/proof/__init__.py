@@ -1,0 +1,1 @@
+"""What a plan does: its form, its proof, its memory."""

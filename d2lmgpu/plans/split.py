@@ -1,0 +1,111 @@
+"""Split a stage among devices by its units: a convolution's channels, a dense layer's outputs.
+
+A layer's work is a matrix product, y = x @ weight. Each device has some of the weight's columns, and so some of the
+outputs: its part of y = x @ some columns. Megatron calls this column-parallel.
+
+A device's part should be contiguous in the stage's flat array. So the parameters of a split stage are ordered by units:
+an output's weights, and then its bias. With p parameters per unit, units a to b are the elements a·p to b·p.
+"""
+
+import functools
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ..collectives.actions import chunk_bound
+from .plan import shapes_of
+
+
+class Split(NamedTuple):
+    """How a stage is split: into ``units`` of ``size`` elements."""
+
+    units: int
+    size: int
+
+    def part(self, k, i):
+        """The elements (start, stop) of part i of k; parts are as even as possible, and the last ones may be empty."""
+        return tuple(unit * self.size for unit in chunk_bound(self.units, k, i))
+
+    def units_of(self, part):
+        """The units (start, stop) of elements (start, stop)."""
+        return tuple(edge // self.size for edge in part)
+
+    def is_part(self, part):
+        """Whether elements (start, stop) are whole units."""
+        return all(edge % self.size == 0 for edge in part)
+
+
+@functools.lru_cache(maxsize=64)
+def splits_of(network, stages):
+    """The `Split` of each stage, None if it has none. Raises ValueError for a stage that cannot be split this way."""
+    units, found = units_of_outputs(network, stages), []
+    for s, stage in enumerate(stages):
+        if stage.split is None:
+            found.append(None)
+            continue
+        layers, shapes = network[stage.first : stage.stop], shapes_of(stage, network)
+        with_weights = [has_weights(layer) for layer in layers if layer.shapes]
+        if with_weights[:1] != [True] or any(with_weights[1:]) or any(shape[:1] != (units[s],) for shape in shapes[1:]):
+            raise ValueError(
+                f"stage {s}: split by columns, it should have one convolution or dense layer; other layers with "
+                "parameters should come after it, with one for each of its outputs"
+            )
+        found.append(Split(units[s], stage.params // units[s]))
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def units_of_outputs(network, stages):
+    """The number of units of each stage's y: outputs of the last convolution or dense layer, or None before any."""
+    found, units = [], None
+    for stage in stages:
+        for layer in network[stage.first : stage.stop]:
+            if has_weights(layer):
+                weight = layer.shapes[0]
+                units = weight[0] if len(weight) == 4 else weight[1]
+        found.append(units)
+    return found
+
+
+def numbered(arrays, split):
+    """Join parameters, a list of NumPy arrays, into a flat array in the stage's order."""
+    if split is not None:
+        tables = [array.T if array.ndim == 2 else array.reshape(len(array), -1) for array in arrays]
+        return np.concatenate(tables, axis=1).reshape(-1)
+    return np.concatenate([array.reshape(-1) for array in arrays])
+
+
+def views(flat, split, shapes):
+    """Views of ``flat`` as a stage's layers take it: all parameters, which have these ``shapes``, or whole units."""
+    if split is None:
+        return in_shapes(flat, shapes)
+    table, found, start = flat.reshape(len(flat) // split.size, split.size), [], 0
+    for shape in shapes:
+        width = math.prod(shape) // split.units
+        cut = table[:, start : start + width]
+        start += width
+        found.append(cut.T if len(shape) == 2 else cut.reshape(len(cut), *shape[1:]))
+    return found
+
+
+def held_units(plan, device):
+    """For each stage, how many units the device has, or None if the stage is not split."""
+    splits, parts = splits_of(plan.network, plan.stages), {part.stage: part for part in plan.layout[device]}
+    held = []
+    for s, split in enumerate(splits):
+        a, b = split.units_of(parts[s].params) if split is not None and s in parts else (0, 0)
+        held.append(None if split is None else b - a)
+    return tuple(held)
+
+
+def in_shapes(flat, shapes):
+    """Consecutive views of the plain array ``flat`` (n,), in these shapes."""
+    ends = itertools.accumulate(map(math.prod, shapes))
+    return [flat[end - math.prod(shape) : end].reshape(shape) for shape, end in zip(shapes, ends, strict=True)]
+
+
+def has_weights(layer):
+    """Whether the layer is a convolution or a dense layer."""
+    return bool(layer.shapes) and len(layer.shapes[0]) in (2, 4)
