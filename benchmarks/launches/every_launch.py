@@ -7,7 +7,7 @@ from typing import NamedTuple
 import d2lmgpu as d2l
 from d2lmgpu.kernels.cuda import PRECISIONS, TENSOR_CORES, has_kernels
 from d2lmgpu.networks.known import cnn_network, lenet_network
-from d2lmgpu.optimizers import OPTIMIZERS
+from d2lmgpu.networks.optimizers import OPTIMIZERS
 
 from .record import record_additions, record_plan, record_step
 
