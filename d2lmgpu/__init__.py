@@ -37,8 +37,8 @@ from .devices.discovery import device_table as device_table
 from .devices.errors import DeviceError as DeviceError, DeviceMismatchError as DeviceMismatchError
 from .devices.records import record_transfers as record_transfers
 from .devices.transfer import put as put, to_host as to_host
+from .experiments.scaling_plots import plot_curves as plot_curves, plot_sweep as plot_sweep
 from .experiments.sweep_files import load_sweep as load_sweep
-from .experiments.sweep_plots import plot_curves as plot_curves, plot_sweep as plot_sweep
 from .experiments.sweeps import sweep as sweep
 from .experiments.trials import grid as grid, run_trial as run_trial
 from .layers.convolution import conv2d as conv2d, conv2d_grad as conv2d_grad

@@ -5,8 +5,7 @@ import threading
 from mpi_in_threads import comms
 
 from d2lmgpu.cluster import Cluster, Place
-from d2lmgpu.cluster.communicator import Communicator
-from d2lmgpu.cluster.progress import ProgressThread
+from d2lmgpu.cluster.communicator import Communicator, ProgressThread
 from d2lmgpu.devices import cpu, gpu
 from d2lmgpu.devices.cpu import CPU
 from d2lmgpu.devices.workers import Workers

@@ -7,9 +7,8 @@ from mpi_in_threads import comms
 import d2lmgpu as d2l
 from d2lmgpu.cluster import Place
 from d2lmgpu.cluster.communicator import Communicator
-from d2lmgpu.cluster.exchange import Exchange
-from d2lmgpu.cluster.part import ProcessPart
-from d2lmgpu.cluster.watch import Watch
+from d2lmgpu.cluster.exchange import Exchange, ProcessPart
+from d2lmgpu.cluster.watchdog import Watch
 from d2lmgpu.collectives.phases import compile_schedule
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import members
-from d2lmgpu.cluster.supervisor import RANKS
+from d2lmgpu.cluster.watchdog import RANKS
 
 ROUNDS, PATIENCE = 3, 3.0
 

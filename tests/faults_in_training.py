@@ -8,7 +8,7 @@ import os
 import sys
 
 from d2lmgpu.cli import main
-from d2lmgpu.cluster.supervisor import RANKS
+from d2lmgpu.cluster.watchdog import RANKS
 from d2lmgpu.parallel.step import Replica
 
 USUAL = "train --environment parallel --limit 400 --batch-size 40 --epochs 2 --init he --lr 0.05 --patience 3".split()

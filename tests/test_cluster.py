@@ -15,7 +15,7 @@ from mpiexec import mpiexec
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import launch
-from d2lmgpu.cluster.supervisor import LAUNCHERS
+from d2lmgpu.cluster.watchdog import LAUNCHERS
 from d2lmgpu.collectives import ALGORITHMS, Transfer, execute
 
 pytestmark = pytest.mark.threads

@@ -12,7 +12,7 @@ from mpiexec import mpiexec
 
 from d2lmgpu.cluster import ending, watch
 from d2lmgpu.cluster.communicator import Waiting
-from d2lmgpu.cluster.watch import Watch
+from d2lmgpu.cluster.watchdog import Watch
 
 pytestmark = pytest.mark.threads
 

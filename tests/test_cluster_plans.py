@@ -14,9 +14,8 @@ from test_splits import SMALL
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import communicator, members, part
-from d2lmgpu.cluster.communicator import Communicator
-from d2lmgpu.cluster.progress import ProgressThread
-from d2lmgpu.cluster.watch import Watch
+from d2lmgpu.cluster.communicator import Communicator, ProgressThread
+from d2lmgpu.cluster.watchdog import Watch
 from d2lmgpu.devices import DeviceMemoryError, Task
 from d2lmgpu.networks import Dense, Dropout, Flatten, ReLU, init_params, sequential
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove

@@ -30,9 +30,9 @@ from d2lmgpu.exercises import (
     write_my_page,
 )
 from d2lmgpu.exercises.course import copy_course, find_notebooks
+from d2lmgpu.exercises.exercise import TOPICS
 from d2lmgpu.exercises.framework import CORE
 from d2lmgpu.exercises.mine import BLOCK, keep, source_of
-from d2lmgpu.exercises.topics import TOPICS
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -398,7 +398,7 @@ def test_what_cannot_be_captured(standin, rng):
 @pytest.mark.long
 def test_an_overflow_is_skipped_and_the_scale_halved(make_gpus, rng, monkeypatch):
     """A loss scale beyond float16: no step changes anything until the scale has come down."""
-    monkeypatch.setattr("d2lmgpu.networks.loss_scale.FIRST_SCALE", 2.0**18)
+    monkeypatch.setattr("d2lmgpu.networks.mixed.FIRST_SCALE", 2.0**18)
     X, y = rng.integers(0, 256, (8, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 8).astype(np.uint8)
     params = init_params(1, init="he", network=TINY)
     (device,) = make_gpus(1)

@@ -16,8 +16,8 @@ import site_logo
 import site_sources
 
 import d2lmgpu as d2l
+from d2lmgpu.exercises.exercise import EXERCISES
 from d2lmgpu.exercises.framework import CORE
-from d2lmgpu.exercises.topics import EXERCISES
 
 REPOSITORY = Path(__file__).parent.parent
 NOTEBOOKS = sorted(path.stem for path in (REPOSITORY / "notebooks").glob("*.ipynb"))

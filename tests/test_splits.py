@@ -317,7 +317,7 @@ def test_mixed_precision(data, split, monkeypatch):
 
     Adam notices how many steps were left out.
     """
-    monkeypatch.setattr("d2lmgpu.networks.loss_scale.FIRST_SCALE", 2.0**19)
+    monkeypatch.setattr("d2lmgpu.networks.mixed.FIRST_SCALE", 2.0**19)
     some = tuple(part[:90] for part in data)
     settings = {"precision": "mixed", "batch_size": 17, "network": SMALL, "optimizer": "adam", "lr": 0.003}
     scales = []

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.
 
 PROGRAM = """
 import os, signal, sys, time
-from d2lmgpu.cluster import supervisor
+from d2lmgpu.cluster import watchdog as supervisor
 
 supervisor.AFTER = supervisor.SPEAK = 0.05
 print("once", end=" ")

@@ -23,7 +23,7 @@ import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.base.files import as_json
 from d2lmgpu.experiments import executors as workers, plot_curves, sweeps as run
-from d2lmgpu.experiments.sweep_plots import check_axes, plot_sweep
+from d2lmgpu.experiments.scaling_plots import check_axes, plot_sweep
 from d2lmgpu.experiments.trials import complete_trials, make_row
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, sequential
 from d2lmgpu.training import Settings

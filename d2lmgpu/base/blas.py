@@ -8,7 +8,7 @@ has an effect only if NumPy is imported later.
 import os
 import sys
 
-from .wasm import IN_A_TAB
+from .packages import IN_A_TAB
 
 VARIABLE = "VECLIB_MAXIMUM_THREADS"
 IN_TIME = "numpy" not in sys.modules

@@ -181,3 +181,27 @@ def save_figure(path, draw):
 def _part(path):
     """The name of a new hidden file beside ``path``; random, since another program may be writing ``path``, too."""
     return path.with_name(f".{path.name}.{secrets.token_hex(3)}.part")
+
+
+LEFT = "__macosx __pycache__ @eadir $recycle.bin desktop.ini lost+found thumbs.db".split()
+"""The names, in lower case, of files and folders that systems and programs make without being asked."""
+
+
+def visible(folder):
+    """The paths in a folder, sorted, except hidden ones (``._1.png``) and those in `LEFT`. Raises OSError."""
+    return sorted(path for path in Path(folder).iterdir() if path.name[0] != "." and path.name.lower() not in LEFT)
+
+
+SHARE = "share/d2lmgpu"
+"""Where setup.cfg puts a clone's folders when the package is installed into an environment."""
+
+
+def shipped(name):
+    """The path of a folder of the repository: in a clone, or else where it was installed.
+
+    An installer puts it beside the package, or beside an enclosing folder such as ``lib/python3.12/site-packages``. If
+    it is not found, the result is the path that it would have in a clone.
+    """
+    clone = Path(__file__).resolve().parents[2] / name
+    installed = (folder / SHARE / name for folder in list(Path(__file__).parents)[2:6])
+    return next((folder for folder in (clone, *installed) if folder.is_dir()), clone)

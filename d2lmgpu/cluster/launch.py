@@ -22,7 +22,7 @@ from ..devices import DeviceError, cpu, gpu, try_gpu
 from ..devices.discovery import identities_of_cards
 from .nccl import share_one_heap
 from .rendezvous import rendezvous
-from .supervisor import LAUNCHERS, supervise
+from .watchdog import LAUNCHERS, supervise
 
 
 def started_together():

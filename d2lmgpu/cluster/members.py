@@ -12,17 +12,14 @@ from ..base.text import listed, name_of
 from ..collectives import check_algorithm, hierarchical, schedules_of
 from ..collectives.phases import compile_algorithm
 from ..devices import DeviceError, Group, check_devices, to_host, try_gpu
-from . import ending
-from .communicator import Communicator
-from .exchange import Exchange
+from .communicator import Communicator, ProgressThread
+from .exchange import Exchange, part_of
 from .gather import add_gather, gather, rows_of
 from .launch import NoDeviceError, begin_together, find_world, own_devices
 from .nccl import add_nccl, all_reduce, check_nccl
-from .part import part_of
-from .progress import ProgressThread
 from .rendezvous import PATIENCE, agree, checksum, checksum_of_code, rendezvous
 from .staging import add_staged, endpoint
-from .watch import Watch
+from .watchdog import Watch, end_together, unless_all_failed
 
 
 class Place(NamedTuple):
@@ -66,7 +63,7 @@ class Cluster(Group):
             self._communicators = {queue: Communicator(world.Dup(), heard) for queue in ("device", "comm stream")}
             self.progress = ProgressThread(world.Dup(), heard)
             self.watch.begin([*self._communicators.values(), self.progress])
-            ending.end_together(world, self.watch.leave, self.hosts[self.rank])
+            end_together(world, self.watch.leave, self.hosts[self.rank])
             agree(world, {"the code of d2lmgpu": checksum_of_code()}, patience, "d2l.cluster()")
 
     def __repr__(self):
@@ -126,10 +123,10 @@ class Cluster(Group):
     def failed(self, error):
         """Call this if an ``error`` has ended this process's work: it ends all processes, unless all of them call it.
 
-        They have a few seconds to do so (`ending.FAIRNESS`).
+        They have a few seconds to do so (`watchdog.FAIRNESS`).
         """
         if self.world:
-            ending.unless_all_failed(self.world, self.hosts[self.rank], error)
+            unless_all_failed(self.world, self.hosts[self.rank], error)
 
     def communicator(self, devices):
         """The `Communicator` of ``devices``, which are this process's devices or their comm streams."""

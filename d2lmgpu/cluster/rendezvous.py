@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base.arguments import plain, shortened
 from .communicator import most_tags
-from .ending import end
+from .watchdog import end
 
 PATIENCE = 120.0
 """Seconds for which a process waits for another one, by default."""

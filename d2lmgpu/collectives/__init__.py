@@ -7,12 +7,11 @@ from .actions import (
     place as place,
     together as together,
 )
-from .algorithms import ALGORITHMS as ALGORITHMS
+from .algorithms import ALGORITHMS as ALGORITHMS, none as none
 from .algorithms.bidirectional_ring import bidirectional_ring as bidirectional_ring
 from .algorithms.halving_doubling import halving_doubling as halving_doubling
 from .algorithms.hierarchical import hierarchical as hierarchical
 from .algorithms.naive import naive as naive
-from .algorithms.none import none as none
 from .algorithms.recursive_doubling import recursive_doubling as recursive_doubling
 from .algorithms.ring import all_gather as all_gather, reduce_scatter as reduce_scatter, ring as ring
 from .algorithms.sharded import sharded as sharded

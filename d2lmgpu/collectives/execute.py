@@ -65,7 +65,7 @@ def add_exchange(batch, program, devices, flat, size, itemsize):
 
 def _do_all(program, devices, flat, records):
     """Do all phases in their order; runs on one of the virtual devices."""
-    with span("allreduce", devices), np.errstate(invalid="ignore"):  # infinities may cancel: networks/loss_scale.py
+    with span("allreduce", devices), np.errstate(invalid="ignore"):  # infinities may cancel: networks/mixed.py
         for i, phase in program.order:
             _do_phase(phase, i, devices, flat, program, records)
 

@@ -10,11 +10,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..base.arguments import MOST_DEVICES, check_name, check_whole
-from .actions import ALONE, MOST_ELEMENTS
+from .actions import ALONE, MOST_ELEMENTS, chunk_bound
 from .columns import Wrong, check_moves, check_steps, cuts_of, sent_by
 from .diagnosis import diagnosis, follow, shares_alone
-from .postconditions import GOALS
 from .replay import Replay
+
+GOALS = {
+    "allreduce": lambda k, n: [(device, 0, n, (1 << k) - 1) for device in range(k)],
+    "reduce_scatter": lambda k, n: [(device, *chunk_bound(n, k, device), (1 << k) - 1) for device in range(k)],
+    "all_gather": lambda k, n: [(i, *chunk_bound(n, k, owner), 1 << owner) for owner in range(k) for i in range(k)],
+}
+"""Functions of k devices and n elements that return lists of (device, start, stop, shares).
+
+Elements start to stop on the device must be the sum of the shares, an int whose bit i stands for device i's share.
+"""
 
 
 class ScheduleError(ValueError):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.resources import shipped
+from ..base.files import shipped
 from .idx import read_idx
 
 CLASSES = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.folders import visible
+from ..base.files import visible
 from ..base.text import listed
 
 KINDS = {

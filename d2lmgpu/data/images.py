@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ..base.arguments import check_flag, check_input_shape, check_list, check_path
-from ..base.folders import visible
+from ..base.files import visible
 from ..base.text import legible
 from .idx import find_idx, load_idx, read_pictures
 

@@ -2,8 +2,11 @@
 
 from .array import DeviceArray as DeviceArray, array_module as array_module, on_device as on_device
 from .batch import Batch as Batch
+from .buffers import parts_of as parts_of, zeros_in_one_buffer as zeros_in_one_buffer
 from .choose import (
     ENVIRONMENTS as ENVIRONMENTS,
+    Group as Group,
+    as_group as as_group,
     can_use_gpu as can_use_gpu,
     check_devices as check_devices,
     choose_devices as choose_devices,
@@ -24,10 +27,7 @@ from .errors import (
     DeviceMismatchError as DeviceMismatchError,
 )
 from .failures import Failures as Failures, nothing_left_behind as nothing_left_behind
-from .flat import parts_of as parts_of, zeros_in_one_buffer as zeros_in_one_buffer
-from .forks import in_forked_process as in_forked_process
-from .group import Group as Group, as_group as as_group
 from .records import record_transfers as record_transfers
 from .task import HAPPENED as HAPPENED, Task as Task
 from .transfer import put as put, to_host as to_host
-from .workers import current_device as current_device
+from .workers import current_device as current_device, in_forked_process as in_forked_process

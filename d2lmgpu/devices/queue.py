@@ -20,10 +20,10 @@ reaches: Python handles signals in its main thread only.
 import collections
 import threading
 
-from . import forks
 from .batch import bind, check_event, is_inside, nothing
 from .failures import Failures
 from .task import HAPPENED, Task
+from .workers import renew
 
 
 class Queue:
@@ -34,7 +34,7 @@ class Queue:
         self._workers = workers
         self._begin()
         workers.join(self)
-        forks.renew(self)
+        renew(self)
 
     def _begin(self):
         self.tasks = collections.deque()  # each is removed only when it is done

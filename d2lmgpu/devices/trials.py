@@ -11,7 +11,7 @@ import time
 from typing import NamedTuple
 
 from ..base.text import one_line
-from .forks import in_forked_process
+from .workers import in_forked_process
 
 
 class Trial(NamedTuple):

@@ -22,9 +22,36 @@ import os
 import queue
 import threading
 import time
+import weakref
 
-from ..base.wasm import IN_A_TAB
-from . import forks
+from ..base.packages import IN_A_TAB
+
+# Devices in a forked process, which has a copy of the parent's memory, but only one thread.
+#
+# Queues and locks are renewed there. Work that was under way stays with the parent: in the child its tasks fail, so
+# that waiting for them ends. CPUs need nothing else. CUDA does not survive a fork, so a child cannot use GPUs.
+
+
+_renewed = weakref.WeakSet()
+
+
+def renew(thing):
+    """Have ``thing.after_fork()`` called in forked processes."""
+    _renewed.add(thing)
+
+
+def in_forked_process(function):
+    """A decorator: have ``function()`` called in every forked process, on platforms that can fork."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
+    return function
+
+
+@in_forked_process
+def _renew_all():
+    for thing in _renewed:
+        thing.after_fork()
+
 
 THREADS = os.environ.get("D2LMGPU_THREADS") != "0" and not IN_A_TAB
 """Whether devices can have threads that do their work."""
@@ -71,7 +98,7 @@ class Workers:
         self._count = count
         self._devices = {}  # the devices that are served, as keys
         self.after_fork()
-        forks.renew(self)
+        renew(self)
 
     def after_fork(self):
         """Begin without threads, at first and again in a forked process; they are started when they are needed."""
@@ -151,7 +178,7 @@ class NoThreads:
 
     def __init__(self):
         self.after_fork()
-        forks.renew(self)
+        renew(self)
 
     def after_fork(self):
         self._in_line = collections.deque()  # devices with work to do

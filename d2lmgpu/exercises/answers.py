@@ -15,12 +15,11 @@ from types import NoneType
 from typing import NamedTuple
 
 from ..base.arguments import check_list, check_number, check_path, shown
-from ..base.files import target
-from ..base.folders import visible
-from ..cluster.supervisor import how_it_ended
+from ..base.files import target, visible
+from ..cluster.watchdog import how_it_ended
 from .checking import Verdict, not_yet
+from .exercise import EXERCISES, find
 from .mine import FILE
-from .topics import EXERCISES, find
 
 SECONDS = 20.0
 """How many seconds an answer may take, unless another limit is given; the course's own answers need less than one."""

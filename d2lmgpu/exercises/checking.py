@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from . import faulty
+from .exercise import find
 from .results import Empty, Wrong, in_case, in_words
-from .topics import find
 
 
 class Verdict(NamedTuple):

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..base.arguments import check_text
-from ..base.files import as_json, target, write_file
-from ..base.resources import shipped
+from ..base.files import as_json, shipped, target, write_file
 from ..data.fashion_mnist import FILES, find_file
 from .mine import FILE
 

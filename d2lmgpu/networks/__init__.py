@@ -22,19 +22,20 @@ from .compute import (
 )
 from .describe import described as described, layer_rows as layer_rows, layer_table as layer_table, restored as restored
 from .fast import kernels_work as kernels_work
-from .initial import INITS as INITS, init_params as init_params, init_statistics as init_statistics
 from .known import (
     CNN as CNN,
     DEEP as DEEP,
     FASHION_MNIST as FASHION_MNIST,
+    INITS as INITS,
     LENET as LENET,
     LENET_BN as LENET_BN,
     NETWORKS as NETWORKS,
     check_width as check_width,
+    init_params as init_params,
+    init_statistics as init_statistics,
     known_network as known_network,
     lenet_network as lenet_network,
 )
-from .losses import CROSS_ENTROPY as CROSS_ENTROPY, LOSSES as LOSSES, find_loss as find_loss
+from .losses import CROSS_ENTROPY as CROSS_ENTROPY, LOSSES as LOSSES, find_loss as find_loss, try_loss as try_loss
 from .mixed import HALF as HALF, half_weights as half_weights, in_half as in_half
 from .plain import logits_as_written as logits_as_written, loss_and_grads_as_written as loss_and_grads_as_written
-from .try_loss import try_loss as try_loss

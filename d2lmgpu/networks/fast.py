@@ -8,7 +8,7 @@ import numpy as np
 from ..devices.trials import works
 from ..kernels import KERNELS, Kernels, cpu, cuda
 from .build import AvgPool2d, Conv2d, Dense, Flatten, ReLU, sequential
-from .initial import init_params
+from .known import init_params
 from .losses import on_host
 from .plain import loss_and_grads_as_written
 

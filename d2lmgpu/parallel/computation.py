@@ -14,7 +14,7 @@ from ..devices import DeviceArray, array_module, parts_of
 from ..layers.batch_norm import track_statistics
 from ..layers.exact import ExactSums, as_floats, slices_of_granules
 from ..networks import CROSS_ENTROPY, LENET, channels, half_weights, in_half, sums_and_grads
-from ..networks.loss_scale import LossScale, are_finite
+from ..networks.mixed import LossScale, are_finite
 
 
 class Computation:

@@ -33,5 +33,5 @@ from .splits.zero_bubble import zero_bubble as zero_bubble
 prove = prove_plan
 __getattr__, __dir__ = looked_up(
     __name__,
-    {"..pictures.plans": "draw", "..pictures.splits": "draw_splits", "..pictures.plan_films": "play write_html"},
+    {"..pictures.plans": "draw", "..pictures.splits": "draw_splits", "..pictures.films": "play write_html"},
 )

@@ -12,7 +12,7 @@ from ..data.minibatches import check_parts, epoch_size
 from ..devices import Device, nothing_left_behind, put
 from ..devices.timeline import Timeline
 from ..networks import Network, find_loss, try_loss
-from ..networks.try_loss import EXAMPLES
+from ..networks.losses import EXAMPLES
 from ..plans.plan import Plan
 from .checks import classes_of, network_for
 from .history import History, sha256
@@ -21,10 +21,9 @@ from .loop import Loop, Run
 from .make_runner import make_runner
 from .model import Model, Result
 from .monitor import Callback, Progress
-from .options import check_files, check_options, find_everybody
+from .options import check_files, check_options, find_everybody, first_params, start_from
 from .resume import Position, data_checksum, load_run, restore
 from .settings import USUAL, Settings
-from .start import first_params, start_from
 from .together import compare, share_times
 
 

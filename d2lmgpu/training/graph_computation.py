@@ -15,7 +15,7 @@ import numpy as np
 from ..devices import DeviceArray
 from ..kernels.cuda import PRECISIONS, Branches, Program, batch_norm, launch, optimize, run
 from ..kernels.cuda.stages import rounds_output
-from ..networks import loss_scale
+from ..networks import mixed
 from ..parallel.computation import Computation
 
 ALIGNED = 16
@@ -34,7 +34,7 @@ class GraphComputation(Computation):
 
         super().__init__(device, network, loss, statistics)
         self.precision, self.kind = precision, PRECISIONS[precision] if precision == "mixed" else None
-        self.scale = cupy.full(1, loss_scale.FIRST_SCALE if self.kind else 1, np.float32)
+        self.scale = cupy.full(1, mixed.FIRST_SCALE if self.kind else 1, np.float32)
         self.number, self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(4))
         self.count, self.zero = (cupy.zeros(1, np.int32) for _ in range(2))
         self.totals = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
@@ -157,6 +157,6 @@ class GraphOptimizer:
         if self.name == "adam":
             run(launch.count_step(), own.taken, own.overflow)
         if own.kind:
-            how = launch.mixed_precision("update_scale", 1, loss_scale.INTERVAL)
+            how = launch.mixed_precision("update_scale", 1, mixed.INTERVAL)
             run(how, own.scale, own.overflow, own.good_steps)
         own.branches.join()

@@ -16,8 +16,7 @@ import numpy as np
 from ..base.arguments import check_function, shown
 from ..devices import array_module
 from ..layers.loss import answers
-from ..networks.losses import as_targets
-from ..networks.try_loss import called, number
+from ..networks.losses import as_targets, called, number
 
 EXAMPLES, TOLERANCE = 7, 1e-3
 """The number of examples with which a metric is tried, and how far its sums may be off, relative to their size."""

@@ -11,7 +11,7 @@ import numpy as np
 from ..base.text import REACHED, several
 from ..devices.trials import tell
 from ..networks.describe import described, restored
-from ..networks.loss_scale import are_finite
+from ..networks.mixed import are_finite
 from .checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from .fields import kind_in_files, of_kind
 from .history import HISTORY, History, sha256

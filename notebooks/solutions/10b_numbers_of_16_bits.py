@@ -11,7 +11,7 @@ def to_bfloat16(x):
 
 
 def next_scale(scale, good_steps, grads, interval):
-    """As d2lmgpu/networks/loss_scale.py, without memory of its own."""
+    """As d2lmgpu/networks/mixed.py, without memory of its own."""
     if not all(np.isfinite(grad).all() for grad in grads):
         return False, max(1.0, scale / 2), 0
     good_steps += 1

@@ -4,11 +4,16 @@ from .bidirectional_ring import bidirectional_ring
 from .halving_doubling import halving_doubling
 from .hierarchical import hierarchical
 from .naive import naive
-from .none import none
 from .recursive_doubling import recursive_doubling
 from .ring import ring
 from .sharded import sharded
 from .tree import tree
+
+
+def none(k, n):
+    """The empty schedule."""
+    return []
+
 
 ALGORITHMS = {
     "naive": naive,

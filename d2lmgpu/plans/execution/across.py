@@ -8,7 +8,7 @@ Before the first step, the processes check that their plans and parameters agree
 
 Devices of the same process work together as in step.py. A collective works like an allreduce (cluster/exchange.py)
 among the devices of its group. A receive waits for the message, and a free waits until the message has been sent;
-meanwhile the progress thread (cluster/progress.py) handles the messages. If a device waits too long, it can say for
+meanwhile the progress thread (cluster/communicator.py) handles the messages. If a device waits too long, it can say for
 what, because the plan is known beforehand.
 
 GPUs send and receive through the host's memory. A value keeps its memory layout when it is sent, so that computations
@@ -22,8 +22,7 @@ import numpy as np
 
 from ...cluster import agree
 from ...cluster.communicator import most_tags
-from ...cluster.exchange import Exchange
-from ...cluster.part import part_of
+from ...cluster.exchange import Exchange, part_of
 from ...cluster.rendezvous import checksum
 from ...cluster.staging import add_staged
 from ...devices.records import note_transfer, timed

@@ -12,7 +12,7 @@ from ...devices import array_module, parts_of
 from ...layers import track_statistics
 from ...layers.functions import check_grads, images_last, with_shapes
 from ...networks import plain
-from ...networks.loss_scale import are_finite
+from ...networks.mixed import are_finite
 from ..plan import COMPUTES
 from .ways import EMPTY, INNER, KEPT, SCRATCH, WRITTEN
 

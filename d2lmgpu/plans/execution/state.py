@@ -3,6 +3,7 @@
 import numpy as np
 
 from ...devices import DeviceArray, put
+from ...devices.cpu import memory_of
 from ..plan import shapes_of
 from ..split import in_shapes, numbered, splits_of
 
@@ -39,3 +40,34 @@ def numbered_stages(arrays, plan):
         own = [next(rest) for _ in shapes_of(stage, plan.network)]
         flats.append(numbered(own, split) if own else none)
     return flats
+
+
+# The arrays that belong to what forward keeps for backward: a device with a memory limit counts them.
+
+
+PACKAGE = __name__.split(".")[0]
+
+
+def owned_arrays(cache, papers):
+    """The plain arrays that own the memory of a cache, each once, without scratch ``papers``.
+
+    A cache is an object of the kernels, or the lists and tuples that layers keep if they compute as they are written.
+    """
+    found, seen, rest = {}, set(), [cache]
+    shared = {id(array) for paper in papers.values() for array in paper}
+    while rest:
+        one = rest.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if hasattr(one, "nbytes") and not isinstance(one, np.generic):
+            one = memory_of(one)
+            if id(one) not in shared:
+                found[id(one)] = one
+        elif isinstance(one, (list, tuple)):
+            rest += one
+        elif isinstance(one, dict):
+            rest += one.values()
+        elif hasattr(one, "__dict__") and not isinstance(one, type) and type(one).__module__.startswith(PACKAGE):
+            rest.append(vars(one))
+    return list(found.values())

@@ -16,10 +16,9 @@ from ...collectives.execute import add_exchange, needs_staging
 from ...devices import DeviceArray
 from ...devices.records import note_transfer
 from ...devices.transfer import result_to_host
-from .chains import Chains
 from .compute import agree, do, finite
 from .lower import compiled
-from .overlap import Overlap
+from .overlap import Chains, Overlap
 
 
 class Step:

@@ -12,18 +12,18 @@ import itertools
 
 import numpy as np
 
-from ...base.free_list import FreeList
 from ...devices import DeviceArray, array_module
+from ...devices.buffers import FreeList
 from ...devices.records import timed
 from ...devices.transfer import copy_between
 from ...layers import zero_moments
 from ...networks import half_weights
 from ...networks.compute import kernels_for
-from ...networks.loss_scale import LossScale
+from ...networks.mixed import LossScale
 from ..plan import COMPUTES, all_of, norms_of, shapes_of
 from ..proof.sizes import output_shapes
 from ..split import in_shapes, splits_of, units_of_outputs, views
-from .owned import owned_arrays
+from .state import owned_arrays
 from .ways import EMPTY, WRITTEN
 
 
