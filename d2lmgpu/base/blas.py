@@ -8,8 +8,6 @@ has an effect only if NumPy is imported later.
 import os
 import sys
 
-from .packages import IN_A_TAB
-
 VARIABLE = "VECLIB_MAXIMUM_THREADS"
 IN_TIME = "numpy" not in sys.modules
 
@@ -27,7 +25,7 @@ def check_held():
     """Raise RuntimeError if no BLAS could be limited to one thread."""
     from threadpoolctl import threadpool_info
 
-    is_known = IN_A_TAB or any(pool["user_api"] == "blas" for pool in threadpool_info())
+    is_known = any(pool["user_api"] == "blas" for pool in threadpool_info())
     is_asked = sys.platform == "darwin" and IN_TIME and os.environ.get(VARIABLE) == "1"
     if not is_known and not is_asked:
         why = "threadpoolctl does not know the BLAS of NumPy"

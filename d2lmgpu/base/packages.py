@@ -61,6 +61,3 @@ def in_a_clone(extra):
 def ipython():
     """The IPython shell that runs this program; None elsewhere. This does not import IPython."""
     return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-
-
-IN_A_TAB = sys.platform in ("emscripten", "wasi")

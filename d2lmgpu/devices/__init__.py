@@ -5,8 +5,6 @@ from .batch import Batch as Batch
 from .buffers import parts_of as parts_of, zeros_in_one_buffer as zeros_in_one_buffer
 from .choose import (
     ENVIRONMENTS as ENVIRONMENTS,
-    Group as Group,
-    as_group as as_group,
     can_use_gpu as can_use_gpu,
     check_devices as check_devices,
     choose_devices as choose_devices,
@@ -19,7 +17,7 @@ from .choose import (
     try_all_gpus as try_all_gpus,
     try_gpu as try_gpu,
 )
-from .device import Device as Device
+from .device import Device as Device, Group as Group, as_group as as_group
 from .discovery import count_cores as count_cores, device_table as device_table, find_gpus as find_gpus
 from .errors import (
     DeviceError as DeviceError,

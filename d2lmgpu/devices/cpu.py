@@ -20,7 +20,7 @@ from .device import Device
 from .discovery import count_cores
 from .errors import DeviceMemoryError
 from .trials import works
-from .workers import make_workers
+from .workers import IN_A_TAB, make_workers
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """The values of these constants in glibc's malloc.h."""
@@ -104,7 +104,7 @@ def memory_of(array):
 
 def blas_works():
     """Whether BLAS keeps to one thread. If not, a note says so, once for all virtual devices."""
-    return works("cpu", "BLAS on one thread", "a device may take more than one core", check_held)
+    return works("cpu", "BLAS on one thread", "a device may take more than one core", lambda: IN_A_TAB or check_held())
 
 
 def libc(function, *arguments):

@@ -20,11 +20,10 @@ import contextlib
 import itertools
 import os
 import queue
+import sys
 import threading
 import time
 import weakref
-
-from ..base.packages import IN_A_TAB
 
 # Devices in a forked process, which has a copy of the parent's memory, but only one thread.
 #
@@ -52,6 +51,9 @@ def _renew_all():
     for thing in _renewed:
         thing.after_fork()
 
+
+IN_A_TAB = sys.platform in ("emscripten", "wasi")
+"""Whether this is Python for WebAssembly, as in a browser tab, which has no threads, processes or signals."""
 
 THREADS = os.environ.get("D2LMGPU_THREADS") != "0" and not IN_A_TAB
 """Whether devices can have threads that do their work."""

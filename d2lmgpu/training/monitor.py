@@ -9,9 +9,10 @@ import time
 from typing import Any
 
 from ..base.arguments import check_flag
-from ..base.packages import IN_A_TAB, needed
+from ..base.packages import needed
 from ..base.signals import listened_to, note
 from ..base.text import REACHED, format_metrics, several
+from ..devices.workers import IN_A_TAB
 
 SILENCE = 5.0
 """Where there is no progress bar, a line reports progress after this many seconds without a line."""

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from ...devices.buffers import FreeList
+from ...base.free_list import FreeList
 from ...devices.spans import span
 from ...layers import batch_norm
 from ...layers.functions import EACH_BY_ITSELF, function_of, output_shapes

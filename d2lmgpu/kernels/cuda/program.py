@@ -14,7 +14,7 @@ import threading
 
 import numpy as np
 
-from ...devices.buffers import FreeList
+from ...base.free_list import FreeList
 from ...devices.spans import span
 from ...layers import rounded_to_half
 from ...layers.functions import images_last

@@ -12,8 +12,8 @@ import itertools
 
 import numpy as np
 
+from ...base.free_list import FreeList
 from ...devices import DeviceArray, array_module
-from ...devices.buffers import FreeList
 from ...devices.records import timed
 from ...devices.transfer import copy_between
 from ...layers import zero_moments
