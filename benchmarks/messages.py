@@ -19,8 +19,8 @@ import numpy as np
 from d2lmgpu.base.measuring import least_squares, repeated, seconds_of
 from d2lmgpu.cluster import Across, gather
 from d2lmgpu.collectives import Transfer, allreduce, execute
-from d2lmgpu.collectives.network import NO_LINK, Network
-from d2lmgpu.devices import nothing_left_behind, put, synchronize
+from d2lmgpu.collectives.network import NO_LINK, Topology
+from d2lmgpu.devices import isolated_errors, put, synchronize
 
 SIZES = (2**12, 2**16, 2**18, 2**20, 2**22)
 """Bytes of the messages that are timed."""
@@ -62,7 +62,7 @@ def measure_wires(cluster, sizes=SIZES):
     All processes call this and get the same result.
     """
     startups, latency, per_byte = [], {}, {}
-    with nothing_left_behind(cluster.mine):
+    with isolated_errors(cluster.mine):
         for level, (i, j) in _pairs(cluster).items():
             tries = [(nbytes, rounds) for nbytes in sizes for rounds in (1, ROUNDS)]
             # Arrays of nbytes / 2 elements of 4 bytes: each message is one half of an array.
@@ -77,7 +77,7 @@ def measure_wires(cluster, sizes=SIZES):
 
 
 def network_of(wires, devices=1, processes=1):
-    """Return a function of k that makes a `Network` of k devices: ``processes`` on a host, ``devices`` in a process.
+    """Return a function of k that makes a `Topology` of k devices: ``processes`` on a host, ``devices`` in a process.
 
     Messages cost what ``wires`` says. In this model, each process has one thread for all its messages, and each host
     one network card.
@@ -112,7 +112,7 @@ def network_of(wires, devices=1, processes=1):
 
         name = f"hosts of {processes} processes of {devices} devices, {k} devices"
         add, occupancy = wires.add_seconds_per_byte, np.zeros(len(links))
-        return Network(name, k, links, bandwidth, route, latency, occupancy, add, wires.startup)
+        return Topology(name, k, links, bandwidth, route, latency, occupancy, add, wires.startup)
 
     return network
 

@@ -37,7 +37,7 @@ from d2lmgpu.base import packages
 from d2lmgpu.data import fashion_mnist
 from d2lmgpu.devices import choose, find_gpus
 from d2lmgpu.devices.discovery import count_cores
-from d2lmgpu.devices.trials import forget_trials
+from d2lmgpu.devices.trials import forget_probes
 from d2lmgpu.devices.workers import THREADS
 from d2lmgpu.layers import exact
 
@@ -243,7 +243,7 @@ def forget_gpus():
         for queue in queues:  # whose threads would stay, thousands in a whole run
             queue._workers._count = 0
             queue._workers._in_line.put(queue)
-    forget_trials()
+    forget_probes()
     packages._failed.clear()
     sys.modules["d2lmgpu.kernels.cuda.launch"]._thread.__dict__.clear()  # kernels that this thread has compiled
 

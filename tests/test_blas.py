@@ -11,7 +11,7 @@ import pytest
 import d2lmgpu as d2l
 from d2lmgpu.base import blas
 from d2lmgpu.devices.cpu import CPU
-from d2lmgpu.devices.trials import forget_trials
+from d2lmgpu.devices.trials import forget_probes
 
 UNKNOWN = "threadpoolctl does not know the BLAS of NumPy"
 
@@ -26,14 +26,14 @@ def test_a_cpu_device_holds_blas_to_one_thread():
 def test_blas_that_cannot_be_held_is_told_once(monkeypatch, capsys):
     monkeypatch.setattr("threadpoolctl.threadpool_info", lambda: [{"user_api": "openmp", "num_threads": 2}])
     monkeypatch.setattr(sys, "platform", "linux")
-    forget_trials()
+    forget_probes()
     for i in range(2):
         CPU(i).set_up()
     told = (
         f"cpu: BLAS on one thread: does not work here (RuntimeError: {UNKNOWN}); a device may take more than one core"
     )
     assert capsys.readouterr().err == f"note: {told}\n"
-    forget_trials()
+    forget_probes()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_accelerate_keeps_to_one_thread_if_it_was_asked_in_time(monkeypatch, in_
     monkeypatch.setattr(blas, "IN_TIME", in_time)
     monkeypatch.setenv("VECLIB_MAXIMUM_THREADS", threads)
     with contextlib.nullcontext() if why is None else pytest.raises(RuntimeError, match=f"{UNKNOWN}; .*{why}"):
-        blas.check_held()
+        blas.check_blas_threads()
 
 
 @pytest.mark.parametrize("users, expected", [(None, "1"), ("3", "3")])

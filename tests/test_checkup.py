@@ -17,7 +17,7 @@ from test_gpu_rules import assert_as, machine, small_data, train  # noqa: F401
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.devices import find_gpus
-from d2lmgpu.devices.trials import forget_trials, works
+from d2lmgpu.devices.trials import forget_probes, probe
 
 SINGLE = {
     "a stream of its own",
@@ -160,7 +160,7 @@ def test_copies_between_cards_that_arrive_changed(machine, nccl, check, rng, cap
     found = check()
     assert failures(found) == rows_of((BOTH, {"peer access"})) and made.staged and not made.enabled
     assert found[BOTH, "peer access"] == "RuntimeError: a copy of 16396 bytes from card 0 to card 1 arrives changed"
-    forget_trials()
+    forget_probes()
     assert_trains(rng)
     assert f"note: {BOTH}: peer access: does not work here (" in capsys.readouterr().err
 
@@ -174,7 +174,7 @@ def test_kernels_that_read_something_else_on_another_card(machine, nccl, check, 
     assert failures(found) == rows_of((BOTH, {"adding across"})) and found.keys() == GOOD - {SPAN}
     why = f"RuntimeError: a kernel on gpu({card}) adds other numbers than those on gpu({1 - card})"
     assert found[BOTH, "adding across"] == why
-    forget_trials()
+    forget_probes()
     assert_trains(rng)
     note = f"note: {BOTH}: adding across: does not work here ({why}); messages are copied before they are added"
     assert note in capsys.readouterr().err.splitlines()
@@ -186,7 +186,7 @@ def test_a_graph_that_forgets_the_other_card(machine, nccl, check, rng, capsys):
     found = check()
     assert failures(found) == {SPAN} and found.keys() == GOOD
     assert found[SPAN] == "RuntimeError: launched 3 times it gives 3.0 to 3.0 instead of 26"
-    forget_trials()
+    forget_probes()
     assert_trains(rng)
     note = (
         f"note: {SPAN[0]}: {SPAN[1]}: does not work here ({found[SPAN]}); steps on them are launched kernel by kernel"
@@ -230,20 +230,20 @@ def test_without_nccl(machine, check):  # noqa: F811
 
 def test_a_trial_may_wait_for_another():
     """As where it waits for a device that first has to try something for somebody else."""
-    forget_trials()
-    other = threading.Thread(target=lambda: works("other", "something", "", lambda: None), daemon=True)
+    forget_probes()
+    other = threading.Thread(target=lambda: probe("other", "something", "", lambda: None), daemon=True)
 
     def attempt():
         other.start()
         other.join(20)
         assert not other.is_alive(), "it waits for this trial's end"
 
-    assert works("one", "something", "", attempt)
-    forget_trials()
+    assert probe("one", "something", "", attempt)
+    forget_probes()
 
 
 def test_what_several_threads_ask_at_once_is_tried_once():
-    forget_trials()
+    forget_probes()
     asking, tries, answers = threading.Barrier(3), [], []
 
     def attempt():
@@ -252,7 +252,7 @@ def test_what_several_threads_ask_at_once_is_tried_once():
 
     def ask():
         asking.wait()
-        answers.append(works("one", "something", "", attempt))
+        answers.append(probe("one", "something", "", attempt))
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
@@ -260,4 +260,4 @@ def test_what_several_threads_ask_at_once_is_tried_once():
     for thread in threads:
         thread.join()
     assert tries == [1] and answers == [True] * 3
-    forget_trials()
+    forget_probes()

@@ -9,7 +9,7 @@ import pytest
 from mpi_in_threads import comms
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import Cluster, agree, checksum_of_code, rendezvous
+from d2lmgpu.cluster import Cluster, check_same_on_all_ranks, checksum_of_code, rendezvous
 from d2lmgpu.cluster.communicator import most_tags
 from d2lmgpu.plans import PLANS
 from d2lmgpu.plans.execution.across import AcrossProcesses
@@ -17,7 +17,7 @@ from d2lmgpu.plans.execution.across import AcrossProcesses
 pytestmark = pytest.mark.threads
 
 
-def answers(*whats, times=1, ask=lambda comm, what: agree(comm, what, 20)):
+def answers(*whats, times=1, ask=lambda comm, what: check_same_on_all_ranks(comm, what, 20)):
     """What each rank is told: an error's text, or None."""
     found = [None] * len(whats)
 

@@ -20,7 +20,7 @@ from d2lmgpu.devices import DeviceMemoryError, Task
 from d2lmgpu.networks import Dense, Dropout, Flatten, ReLU, init_params, sequential
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
 from d2lmgpu.plans.execution.lower import actions_of
-from d2lmgpu.plans.execution.state import give_back, whole_state
+from d2lmgpu.plans.execution.state import gather_state, scatter_state
 from d2lmgpu.plans.execution.step import Step
 from d2lmgpu.plans.proof.check import check_plan
 
@@ -52,9 +52,9 @@ def trained(plan, devices, sizes):
     execution, found = Execution(plan, params, devices, "adam"), []
     for X, y in minibatches(sizes):
         found += [execution.step(X, y, 0.01), execution.correct]
-    state = whole_state(execution)
-    give_back(execution, [2 * array for array in state])
-    arrays = [*execution.params(), *state, *whole_state(execution)]
+    state = gather_state(execution)
+    scatter_state(execution, [2 * array for array in state])
+    arrays = [*execution.params(), *state, *gather_state(execution)]
     return found, [array.tobytes() for array in arrays]
 
 

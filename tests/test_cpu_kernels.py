@@ -12,7 +12,7 @@ from d2lmgpu.kernels import cpu
 from d2lmgpu.kernels.cpu import convolution as products
 from d2lmgpu.kernels.cpu.convolution import Convolution
 from d2lmgpu.kernels.cpu.program import MOST_IDLE, Program, borrowed_programs
-from d2lmgpu.kernels.cpu.stages import AsWritten
+from d2lmgpu.kernels.cpu.stages import ReferenceStage
 from d2lmgpu.kernels.cpu.winograd_convolution import WinogradConvolution
 from d2lmgpu.layers import winograd
 from d2lmgpu.networks import (
@@ -210,7 +210,7 @@ def test_both_ways_of_convolution_are_in_use(rng):
     # The gradients of few tiles are added up by one product, those of many by several, with seams between them.
     staircases = {tuple(len(side.staircases) for side in (s.along_h, s.along_w)) for s in winograd_stages}
     assert {(0, 0), (1, 1), (3, 2)} <= staircases
-    assert sum(type(stage) is AsWritten for stage in stages) == 3
+    assert sum(type(stage) is ReferenceStage for stage in stages) == 3
     lenet = Program(LENET, init_params(), (1, 28, 28), np.dtype(np.float32), 4).stages
     assert [type(stage) for stage in lenet[:2]] == [Convolution, WinogradConvolution]
 
@@ -260,7 +260,7 @@ def test_a_step_allocates_nothing(rng):
 
     def steps():
         for N in (80, 33):
-            cpu.in_parts(X[:N], y[:N], params, LENET, grads)
+            cpu.loss_and_grads(X[:N], y[:N], params, LENET, grads)
         cpu.outputs(X, params, LENET)
 
     steps()

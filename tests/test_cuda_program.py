@@ -13,7 +13,7 @@ from d2lmgpu import layers
 from d2lmgpu.cluster import as_cluster
 from d2lmgpu.devices import array_module
 from d2lmgpu.kernels import cuda
-from d2lmgpu.kernels.cuda import PRECISIONS, Branches, Program, has_kernels
+from d2lmgpu.kernels.cuda import PRECISIONS, Program, SideStreams, has_kernels
 from d2lmgpu.kernels.cuda.stages import Convolution, WinogradConvolution
 from d2lmgpu.networks import (
     LENET,
@@ -102,7 +102,7 @@ def test_branches_change_nothing(make_gpus, rng, name):
 
     def compute():
         results, raws = [], [param.raw for param in params]
-        for branches in (None, Branches(device.stream)):
+        for branches in (None, SideStreams(device.stream)):
             program = Program(network, raws, X.shape[1:], 3, branches=branches)
             grads = [raw.copy() for raw in raws]
             for _ in range(2):
@@ -135,7 +135,7 @@ def test_a_part_forward_and_the_rest_at_once(make_gpus, rng, name):
         for _ in range(2):
             x = array_module(X.raw).moveaxis(first.forward(X.raw, raws[:n]), -1, 0)
             dx = x.copy()
-            sums = cuda.in_parts(x, y.raw, raws[n:], tuple(network[1:]), grads[n:], dx=dx)
+            sums = cuda.loss_and_grads(x, y.raw, raws[n:], tuple(network[1:]), grads[n:], dx=dx)
             whole = cuda.Pass(tuple(network[1:]), raws[n:], x.shape[1:], np.float32, 3, True, True, None, {})
             assert whole.forward(x, raws[n:], y.raw).get().tolist() == sums.get().tolist()
             again = [raw.copy() for raw in raws[n:]]
@@ -173,7 +173,7 @@ def test_the_last_layers_gradients_are_ready_first(make_gpus, rng):
 
     def compute():
         raws = [param.raw for param in params]
-        cuda.in_parts(X.raw, y.raw, raws, network, [raw.copy() for raw in raws], seen.append)
+        cuda.loss_and_grads(X.raw, y.raw, raws, network, [raw.copy() for raw in raws], seen.append)
 
     device.submit(compute).result()
     assert seen == [4, 2, 2, 0]

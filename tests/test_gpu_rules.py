@@ -13,7 +13,7 @@ from d2lmgpu.cluster import as_cluster
 from d2lmgpu.collectives.execute import are_connected
 from d2lmgpu.data.minibatches import epoch_order
 from d2lmgpu.devices.peers import connect
-from d2lmgpu.devices.trials import trials
+from d2lmgpu.devices.trials import probes
 from d2lmgpu.kernels.cuda import add, graphs_work
 from d2lmgpu.kernels.cuda.program import borrowed_program
 from d2lmgpu.parallel.step import Replica
@@ -212,7 +212,7 @@ def test_what_does_not_work_is_named_and_something_slower_used(machine, alone, c
     notes = capsys.readouterr().err.splitlines()
     assert any(f": {tried}: does not work here" in note and note.endswith(instead) for note in notes)
     assert all(note.startswith("note: ") for note in notes)
-    assert [trial.why for trial in trials() if trial.tried == tried][0]
+    assert [trial.why for trial in probes() if trial.tried == tried][0]
 
 
 def test_kernels_that_compute_something_else_are_found(machine, alone, monkeypatch, capsys):
@@ -235,7 +235,7 @@ def test_a_graph_that_does_something_else_is_found(machine, monkeypatch):
     machine(1)
     monkeypatch.setattr(standin_cupy.standin_streams.Graph, "launch", lambda self, stream: None)
     assert not d2l.gpu(0).submit(graphs_work).result()
-    assert [trial.why for trial in trials()] == ["RuntimeError: launched 3 times it gives 0.0 to 0.0 instead of 20"]
+    assert [trial.why for trial in probes()] == ["RuntimeError: launched 3 times it gives 0.0 to 0.0 instead of 20"]
 
 
 @pytest.mark.parametrize("card", [0, 1])
@@ -247,7 +247,7 @@ def test_each_direction_between_two_cards_is_tried(machine, what, card):
         "copies": f"a copy of 16396 bytes from card {1 - card} to card {card} arrives changed",
         "kernels": f"a kernel on gpu({card}) adds other numbers than those on gpu({1 - card})",
     }
-    assert [trial.why for trial in trials() if not trial.works] == [f"RuntimeError: {why[what]}"]
+    assert [trial.why for trial in probes() if not trial.works] == [f"RuntimeError: {why[what]}"]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_step_on_several_cards_is_one_graph_where_such_a_graph_works(machine, 
     machine(3, **{property: [wrong]})
     found = why_not_one_graph(as_cluster([d2l.gpu(i) for i in range(3)]))
     assert found == (why and "no graph spans its cards") and why_not_one_graph(as_cluster([d2l.gpu(0)])) is None
-    tried = [trial for trial in trials() if trial.tried == "a CUDA graph over them"]
+    tried = [trial for trial in probes() if trial.tried == "a CUDA graph over them"]
     assert [(trial.device, trial.why) for trial in tried] == [("gpu(0), gpu(1), gpu(2)", why)]
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.base import files as output
-from d2lmgpu.base.files import check_writable, keep_aside, same_file, write_file, write_json
+from d2lmgpu.base.files import backup, check_writable, same_file, write_file, write_json
 from d2lmgpu.experiments import plot_sweep
 from d2lmgpu.pictures.plots import plot_history
 from d2lmgpu.training import load_run
@@ -60,11 +60,11 @@ def test_a_file_is_kept_aside_under_a_name_that_is_free(tmp_path):
     for content, expected in ((b"one", 1), (b"two", 3), (b"one", 1)):
         file.write_bytes(content)
         file.chmod(0o600)
-        aside = keep_aside(link)
+        aside = backup(link)
         assert aside == folder / f"file.before-{expected}" and aside.read_bytes() == content == file.read_bytes()
         assert aside.stat().st_mode & 0o777 == 0o600
     with pytest.raises(FileNotFoundError, match="nothing"):
-        keep_aside(tmp_path / "nothing")
+        backup(tmp_path / "nothing")
 
 
 def full(file):

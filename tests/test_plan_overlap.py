@@ -10,7 +10,7 @@ from conftest import LONG_ON_STANDIN, long
 from test_plan_execution import batch, start
 
 import d2lmgpu as d2l
-from d2lmgpu.kernels.cpu import in_parts
+from d2lmgpu.kernels.cpu import loss_and_grads
 from d2lmgpu.networks import LENET, LENET_BN
 from d2lmgpu.plans import PLANS, Execution, data as make_data, prove
 from d2lmgpu.plans.execution import compute
@@ -125,7 +125,7 @@ def test_the_last_layers_gradients_are_ready_first(rng):
     X, y, params = rng.random((70, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, 70), d2l.init_params(0, init="he")
     grads = [np.empty_like(p) for p in params]
     seen = []
-    in_parts(X, y, params, LENET, grads, lambda first: seen.append((first, [g.copy() for g in grads])))
+    loss_and_grads(X, y, params, LENET, grads, lambda first: seen.append((first, [g.copy() for g in grads])))
     assert [first for first, _ in seen][-1] == 0 and {6, 4, 2, 0} <= {first for first, _ in seen}
     for first, snapshot in seen:
         assert all(np.array_equal(a, b) for a, b in zip(snapshot[first:], grads[first:], strict=True))

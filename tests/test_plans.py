@@ -14,7 +14,7 @@ from d2lmgpu.networks.known import NETWORKS
 from d2lmgpu.plans import PLANS, Compute, Part, Plan, PlanError, compose, cut, prove
 from d2lmgpu.plans.plan import stage_of
 from d2lmgpu.plans.proof.check import check_plan
-from d2lmgpu.plans.proof.live_ranges import lives_of
+from d2lmgpu.plans.proof.live_ranges import live_ranges
 from d2lmgpu.plans.splits.cut import SLACK, blocks
 from d2lmgpu.plans.splits.product import ORDERS
 
@@ -120,7 +120,7 @@ def test_the_sketchs_numbers_of_held_caches():
     """gpipe, 1f1b and zero-bubble on 4 stages with 8 micro-batches hold 8, 4 and 4 caches at most."""
     for name, most in ("gpipe", 8), ("1f1b", 4), ("zero-bubble", 4):
         plan = PLANS[name](4, 8)
-        lives = [life for life in lives_of(plan, check_plan(plan)) if life.value[0] == "cache"]
+        lives = [life for life in live_ranges(plan, check_plan(plan)) if life.value[0] == "cache"]
         for device in range(4):
             own = [life for life in lives if life.device == device]
             peak = max(sum(a.begin <= b.begin <= a.end for a in own) for b in own)
@@ -131,7 +131,7 @@ def test_the_sketchs_numbers_of_held_caches():
 def test_what_is_sent_stays_for_one_computation_more():
     """Two devices, a pipeline: y of micro-batch 0 is there until F of micro-batch 1 is done, not longer."""
     plan = PLANS["gpipe"](2, 3)
-    lives = {life[:2]: life for life in lives_of(plan, check_plan(plan))}
+    lives = {life[:2]: life for life in live_ranges(plan, check_plan(plan))}
     assert plan.steps[1][0].value == ("y", 0, 0) and Compute("F", 0, 0, 1) in plan.steps[2]
     assert lives[0, ("y", 0, 0)][2:4] == (1, 3)
     assert lives[1, ("y", 0, 0)][2:4] == (2, 3) and lives[1, ("cache", 1, 0)].begin == 3

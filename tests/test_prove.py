@@ -9,12 +9,12 @@ from d2lmgpu.collectives import (
     Transfer,
     all_gather,
     hierarchical,
+    in_parallel,
     place,
     prove,
     recursive_doubling,
     reduce_scatter,
     ring,
-    together,
 )
 
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
@@ -139,12 +139,12 @@ def test_a_mistake_that_two_devices_do_not_reveal():
 def test_schedules_can_be_placed_and_merged():
     """Two rings on other devices and elements, at the same time, make neither an allreduce of the whole."""
     left, right = place(ring(2, 3), [0, 2]), place(ring(3, 4), [4, 3, 1], start=3)
-    both = together(left, right)
+    both = in_parallel(left, right)
     assert len(both) == 4 and [len(step) for step in both] == [5, 5, 3, 3]
     assert both[0][0] == Transfer(0, 2, 2, 3, "add") and {t.source for t in both[2]} == {1, 3, 4}
     with pytest.raises(ScheduleError):
         prove(both, 5, 7)
-    prove(together(place(recursive_doubling(2, 5), [0, 1]), place(ring(2, 5), [0, 1], start=5)), 2, 10)
+    prove(in_parallel(place(recursive_doubling(2, 5), [0, 1]), place(ring(2, 5), [0, 1], start=5)), 2, 10)
 
 
 def with_op(schedule, op):

@@ -20,7 +20,7 @@ from d2lmgpu.experiments import (
     predict_scaling,
     predicted_scaling as predict,
 )
-from d2lmgpu.experiments.candidates import Contender, Turn, make_rows
+from d2lmgpu.experiments.candidates import Candidate, Sample, make_rows
 from d2lmgpu.experiments.scaling import check_steps, count_places
 
 QUICK = {"steps": 2, "repeats": 3, "batch_size": 6}
@@ -49,7 +49,7 @@ def test_a_turn_is_timed_from_idle_devices_to_idle_devices(k, monkeypatch, small
     monkeypatch.setattr(turns, "_runner", lambda group, *settings: FakeRunner(clock))
     monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock["now"])
     monkeypatch.setattr(turns, "synchronize", lambda devices: idle.append((list(devices), clock["now"])))
-    contender = Contender([[device] for device in devices], None, 5, 4, small)
+    contender = Candidate([[device] for device in devices], None, 5, 4, small)
     assert contender().seconds == k * (4 * 2 + 5)  # and not the half seconds before
     assert idle == [(devices, 100 + 0.5 * k), (devices, 100 + 0.5 * k + 13 * k)]
 
@@ -57,7 +57,7 @@ def test_a_turn_is_timed_from_idle_devices_to_idle_devices(k, monkeypatch, small
 def test_trainings_beside_each_other_exchange_nothing(small):
     devices = [d2l.cpu(i) for i in range(3)]
     for groups, exchanged in (([[device] for device in devices], False), ([devices], True)):
-        contender = Contender(groups, d2l.networks.LENET, 7, 2, small)
+        contender = Candidate(groups, d2l.networks.LENET, 7, 2, small)
         with d2l.record_transfers() as transfers:
             turn = contender()
         assert any("host" not in (t.source, t.destination) for t in transfers) is exchanged
@@ -67,8 +67,8 @@ def test_trainings_beside_each_other_exchange_nothing(small):
 def test_strong_scaling_by_hand():
     """100 examples an epoch, 2 steps of 10: five turns are an epoch."""
     found = {
-        1: [Turn(4.0, {"forward": 3.0, "waiting": 1.0}), Turn(8.0, {}, 0.5), Turn(2.0, {}, 2.0)],
-        2: [Turn(2.0, {}), Turn(2.0, {"forward": 1.5, "waiting": 0.5}), Turn(4.0, {})],
+        1: [Sample(4.0, {"forward": 3.0, "waiting": 1.0}), Sample(8.0, {}, 0.5), Sample(2.0, {}, 2.0)],
+        2: [Sample(2.0, {}), Sample(2.0, {"forward": 1.5, "waiting": 0.5}), Sample(4.0, {})],
     }
     one, two = make_rows(found, {1: 10, 2: 10}, steps=2, epoch=100)
     assert (one.devices, one.batch_size) == (1, 10)
@@ -83,7 +83,7 @@ def test_strong_scaling_by_hand():
 
 def test_weak_scaling_by_hand():
     """The step takes a quarter longer with 3 times the examples: 3/1.25 times as fast, efficiency 1/1.25."""
-    found = {1: [Turn(4.0, {})], 3: [Turn(5.0, {})]}
+    found = {1: [Sample(4.0, {})], 3: [Sample(5.0, {})]}
     one, three = make_rows(found, {1: 10, 3: 30}, steps=2, epoch=60)
     assert (one.seconds_per_epoch, three.seconds_per_epoch) == (12, 5)
     assert (one.seconds_per_step, three.seconds_per_step) == (2, 2.5)
@@ -236,7 +236,7 @@ def test_figures(small):
 
 def test_the_bars_add_up_to_the_step():
     phases = {"forward": 1.0, "backward": 2.0, "waiting": 1.0, "data": 0.5}
-    rows = make_rows({1: [Turn(4.0, phases)], 2: [Turn(3.0, {"forward": 3.0})]}, {1: 10, 2: 10}, 2, 100)
+    rows = make_rows({1: [Sample(4.0, phases)], 2: [Sample(3.0, {"forward": 3.0})]}, {1: 10, 2: 10}, 2, 100)
     scaling = type("Scaling", (), {"rows": rows})
     (axes,) = plot_phases({"by hand": scaling}).axes
     bars = [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for kind in axes.containers for bar in kind]

@@ -12,7 +12,7 @@ from d2lmgpu.cli import COMMANDS
 from d2lmgpu.cli.parser import make_parser
 from d2lmgpu.experiments import DEFAULTS
 from d2lmgpu.networks import Dense, Flatten, sequential
-from d2lmgpu.training.fields import called
+from d2lmgpu.training.fields import cli_name
 
 NAMES = [about.name for about in fields(d2l.Settings)]
 
@@ -22,11 +22,11 @@ def test_a_setting_is_everywhere():
     parsers = make_parser(COMMANDS)[1].choices
     for about in fields(d2l.Settings):
         assert f"{about.name} = {about.default!r}: {about.metadata['help']}" in d2l.Settings.__doc__
-        assert about.metadata["recorded"] == (called(about) in d2l.Settings().recorded())
+        assert about.metadata["recorded"] == (cli_name(about) in d2l.Settings().recorded())
         assert DEFAULTS[about.name] == about.default
         no = "no-" if about.default is True else ""
         for command in ("train", "sweep"):
-            assert f"--{no}{called(about)}".replace("_", "-") in parsers[command]._option_string_actions
+            assert f"--{no}{cli_name(about)}".replace("_", "-") in parsers[command]._option_string_actions
 
 
 def test_train_has_every_setting_in_its_signature():

@@ -7,7 +7,7 @@ import d2lmgpu as d2l
 from d2lmgpu.collectives.actions import Transfer
 from d2lmgpu.networks import LENET, init_params
 from d2lmgpu.plans import PLANS, compose, cut, execute
-from d2lmgpu.plans.execution.ways import INNER, KEPT, SCRATCH, WRITTEN, Ways
+from d2lmgpu.plans.execution.ways import CACHED, FUSED, IN_FUSED, REFERENCE, ExecutionModes
 from d2lmgpu.plans.plan import Compute
 from d2lmgpu.plans.proof.check import check_plan
 
@@ -15,34 +15,34 @@ from d2lmgpu.plans.proof.check import check_plan
 def ways_of(plan, **options):
     """For each device and stage the set of ways in which its micro-batches are computed."""
     found = {}
-    for (device, s, _), way in Ways(plan, check_plan(plan), **options).of.items():
+    for (device, s, _), way in ExecutionModes(plan, check_plan(plan), **options).of.items():
         found.setdefault((device, s), set()).add(way)
     return found
 
 
 def test_what_goes_back_at_once_keeps_nothing():
     for name in ("data", "zero1"):
-        assert set(map(tuple, ways_of(PLANS[name](3, 2)).values())) == {(SCRATCH,)}
+        assert set(map(tuple, ways_of(PLANS[name](3, 2)).values())) == {(FUSED,)}
 
 
 def test_where_there_are_no_kernels():
-    assert set(map(tuple, ways_of(PLANS["zero-bubble"](3, 4)).values())) == {(WRITTEN,)}
-    assert ways_of(PLANS["data"](1), kernels=False) == {(0, 0): {WRITTEN}}
+    assert set(map(tuple, ways_of(PLANS["zero-bubble"](3, 4)).values())) == {(REFERENCE,)}
+    assert ways_of(PLANS["data"](1), kernels=False) == {(0, 0): {REFERENCE}}
 
 
 def test_of_a_pipeline_the_last_stage_keeps_nothing():
     for name in ("1f1b", "layers"):
         found = ways_of(PLANS[name](3, 4))
-        assert found == {(0, 0): {KEPT}, (1, 1): {KEPT}, (2, 2): {SCRATCH}}
+        assert found == {(0, 0): {CACHED}, (1, 1): {CACHED}, (2, 2): {FUSED}}
     found = ways_of(PLANS["gpipe"](3, 4))  # all forward, then all back, the first one first
-    assert found == {(0, 0): {KEPT}, (1, 1): {KEPT}, (2, 2): {KEPT}}
+    assert found == {(0, 0): {CACHED}, (1, 1): {CACHED}, (2, 2): {CACHED}}
 
 
 def test_exchanges_come_in_between():
-    assert set(map(tuple, ways_of(PLANS["zero3"](2, 2)).values())) == {(KEPT,)}
+    assert set(map(tuple, ways_of(PLANS["zero3"](2, 2)).values())) == {(CACHED,)}
     found = ways_of(PLANS["zero2"](2, 2))  # before the first of them the last stage has gone back
-    assert {way for (_, s), ways in found.items() for way in ways if s == 1} == {SCRATCH}
-    assert {way for (_, s), ways in found.items() for way in ways if s == 0} == {KEPT}
+    assert {way for (_, s), ways in found.items() for way in ways if s == 1} == {FUSED}
+    assert {way for (_, s), ways in found.items() for way in ways if s == 0} == {CACHED}
 
 
 def in_turn(stages, micro_batches):
@@ -57,11 +57,11 @@ def in_turn(stages, micro_batches):
 
 def test_a_run_of_several_stages():
     plan = in_turn(3, 2)
-    ways = Ways(plan, check_plan(plan))
+    ways = ExecutionModes(plan, check_plan(plan))
     assert {key: way for key, way in ways.of.items() if key[2] == 1} == {
-        (0, 0, 1): SCRATCH,
-        (0, 1, 1): INNER,
-        (0, 2, 1): INNER,
+        (0, 0, 1): FUSED,
+        (0, 1, 1): IN_FUSED,
+        (0, 2, 1): IN_FUSED,
     }
     assert ways.runs[0, 0, 1] == [("grads", 0), ("grads", 1), ("grads", 2)] and len(ways.runs) == 2
     assert ways.is_nothing(0, ("y", 0, 1)) and ways.is_nothing(0, ("dy", 1, 0)) and ways.is_nothing(0, ("cache", 0, 0))
@@ -74,16 +74,16 @@ def test_a_transfer_ends_a_run():
     n = plan.stages[2].params
     number = next(i for i, step in enumerate(plan.steps) if Compute("B", 0, 0, 0) in step)
     steps = [*plan.steps[:number], [Transfer(0, 0, 0, n, "add", ("grads", 2), ("grads", 2, 0))], *plan.steps[number:]]
-    ways = Ways(plan, check_plan(plan._replace(steps=steps)))
-    assert ways.of == {(0, 0, 0): KEPT, (0, 1, 0): SCRATCH, (0, 2, 0): INNER}
+    ways = ExecutionModes(plan, check_plan(plan._replace(steps=steps)))
+    assert ways.of == {(0, 0, 0): CACHED, (0, 1, 0): FUSED, (0, 2, 0): IN_FUSED}
     assert ways.runs == {(0, 1, 0): [("grads", 1), ("grads", 2)]}
 
 
 def test_what_is_computed_again_is_computed_as_written():
     plan = in_turn(2, 1)
     steps = [*plan.steps[:2], plan.steps[0], *plan.steps[2:]]  # F of the first stage once more
-    ways = Ways(plan, check_plan(plan._replace(steps=steps)))
-    assert ways.of == {(0, 0, 0): WRITTEN, (0, 1, 0): KEPT}
+    ways = ExecutionModes(plan, check_plan(plan._replace(steps=steps)))
+    assert ways.of == {(0, 0, 0): REFERENCE, (0, 1, 0): CACHED}
 
 
 def test_idle_programs_hold_no_parameters():

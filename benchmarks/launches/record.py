@@ -71,7 +71,7 @@ class _AllWorks(dict):
     """In the place of what was tried: on a machine that only writes down, no trial has a result."""
 
     def get(self, key, default=None):
-        return trials.Trial(*key, works=True, why=None, seconds=0.0)
+        return trials.Probe(*key, works=True, why=None, seconds=0.0)
 
 
 @contextlib.contextmanager

@@ -14,14 +14,14 @@ IN_TIME = "numpy" not in sys.modules
 os.environ.setdefault(VARIABLE, "1")
 
 
-def hold_to_one_thread():
+def limit_blas_threads():
     """Limit BLAS to one thread in the whole process."""
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(limits=1, user_api="blas")
 
 
-def check_held():
+def check_blas_threads():
     """Raise RuntimeError if no BLAS could be limited to one thread."""
     from threadpoolctl import threadpool_info
 

@@ -100,7 +100,7 @@ def write_file(path, write):
             part.unlink(missing_ok=True)
 
 
-def keep_aside(path):
+def backup(path):
     """Copy a file that will be replaced to NAME.before-1 beside it, or to -2 and so on: the first unused name.
 
     Returns the path of the copy, or of an older copy with the same content. Raises OSError if the file cannot be

@@ -48,7 +48,7 @@ def repeats_in(budget, seconds):
     return int(min(MOST, max(LEAST, budget / seconds)))
 
 
-class Sparingly:
+class Throttle:
     """A ``with`` block for displaying progress: `due` says when to do so, so that it takes little of the time."""
 
     _ended = spent = 0.0

@@ -9,7 +9,7 @@ from ..base.arguments import check_path
 from ..base.files import check_writable, same_file, save_figure, write_json
 from ..collectives.measuring import parse_size
 from ..devices import ENVIRONMENTS, choose_devices
-from ..training.fields import called, kind_of, meaning
+from ..training.fields import cli_name, kind_of, meaning
 from ..training.settings import Settings
 
 ALL = [about.name for about in fields(Settings)]
@@ -131,7 +131,7 @@ def add_settings(command, as_type=lambda kind: kind, names=ALL):
     """
     group = command.add_argument_group("settings")
     for about in (about for about in fields(Settings) if about.name in names):
-        flag = "--" + called(about).replace("_", "-")
+        flag = "--" + cli_name(about).replace("_", "-")
         if about.type is bool:
             _add_flag(group, flag, about)
         elif kind_of(about) == list[float]:
@@ -145,7 +145,7 @@ def add_settings(command, as_type=lambda kind: kind, names=ALL):
 def _add_flag(group, flag, about):
     if about.default:
         help = about.metadata["without"]
-        group.add_argument(flag.replace("--", "--no-"), action="store_false", dest=called(about), help=help)
+        group.add_argument(flag.replace("--", "--no-"), action="store_false", dest=cli_name(about), help=help)
     else:
         group.add_argument(flag, action="store_true", help=about.metadata["help"])
 
@@ -161,4 +161,4 @@ def numbers_or_auto(text):
 
 def settings(options, names=ALL):
     """The values of the options that `add_settings` added, by the settings' names."""
-    return {about.name: getattr(options, called(about)) for about in fields(Settings) if about.name in names}
+    return {about.name: getattr(options, cli_name(about)) for about in fields(Settings) if about.name in names}

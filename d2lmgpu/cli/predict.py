@@ -15,7 +15,7 @@ from ..data.fashion_mnist import CLASSES, load_fashion_mnist
 from ..data.idx import find_idx
 from ..data.images import load_image_data, load_image_folder
 from ..devices import ENVIRONMENTS
-from ..devices.trials import tell
+from ..devices.trials import warn
 from ..layers.loss import answers
 from ..pictures.plots import plot_confusion
 from ..training import confusion_matrix, load_model
@@ -56,7 +56,7 @@ def run(options, everybody=None):
         result = _say_accuracy(y, probabilities, names)
     lost = np.sum(answers(probabilities) < 0)
     if lost:
-        tell(f"{lost:,} of {several(len(probabilities), 'image')} have no class: the network's outputs are not finite")
+        warn(f"{lost:,} of {several(len(probabilities), 'image')} have no class: the network's outputs are not finite")
     write_results(options, result, confusion=lambda: plot_confusion(np.array(result["confusion"]), names))
 
 

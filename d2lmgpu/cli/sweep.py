@@ -7,7 +7,7 @@ The networks learn Fashion-MNIST, or pictures in folders. A setting takes severa
 import contextlib
 
 from ..base.files import check_folder, check_plot
-from ..base.measuring import Sparingly
+from ..base.measuring import Throttle
 from ..devices import ENVIRONMENTS
 from ..experiments import MEASURES, MODES, check_axes, grid, plot_curves, plot_sweep, sweep
 from .inputs import add_data, find_data, find_networks
@@ -45,7 +45,7 @@ def run(options):
     data = find_data(options)
     own = {"network": find_networks(options.network, data)}
     trials = grid(**taken(options, "devices", "environment", "limit"), **settings(options) | own)
-    sparingly = Sparingly()
+    sparingly = Throttle()
 
     def redraw(rows):
         if sparingly.due():

@@ -29,11 +29,11 @@ def gather(cluster, rows):
         return rows
     whole = np.zeros((len(cluster), rows.shape[1]))
     cluster.part(whole)[...] = rows
-    unite(cluster, whole.reshape(-1))
+    sum_disjoint(cluster, whole.reshape(-1))
     return whole
 
 
-def unite(cluster, array):
+def sum_disjoint(cluster, array):
     """Assemble a flat host array, in every process, from the elements of all; each one's ``array`` is zero elsewhere.
 
     All processes call this.

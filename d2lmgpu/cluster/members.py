@@ -17,9 +17,9 @@ from .exchange import Exchange, part_of
 from .gather import add_gather, gather, rows_of
 from .launch import NoDeviceError, begin_together, find_world, own_devices
 from .nccl import add_nccl, all_reduce, check_nccl
-from .rendezvous import PATIENCE, agree, checksum, checksum_of_code, rendezvous
+from .rendezvous import PATIENCE, check_same_on_all_ranks, checksum, checksum_of_code, rendezvous
 from .staging import add_staged, endpoint
-from .watchdog import Watch, end_together, unless_all_failed
+from .watchdog import Watch, abort_unless_all_failed, end_together
 
 
 class Place(NamedTuple):
@@ -64,7 +64,7 @@ class Cluster(Group):
             self.progress = ProgressThread(world.Dup(), heard)
             self.watch.begin([*self._communicators.values(), self.progress])
             end_together(world, self.watch.leave, self.hosts[self.rank])
-            agree(world, {"the code of d2lmgpu": checksum_of_code()}, patience, "d2l.cluster()")
+            check_same_on_all_ranks(world, {"the code of d2lmgpu": checksum_of_code()}, patience, "d2l.cluster()")
 
     def __repr__(self):
         return f"<cluster of {self.size}: {listed(self.places)}; this is rank {self.rank}>"
@@ -118,7 +118,7 @@ class Cluster(Group):
         """
         if self.world:
             here = {"the checksum of the parameters": checksum(*map(to_host, params))}
-            agree(self.world, here, self.patience, "check_same")
+            check_same_on_all_ranks(self.world, here, self.patience, "check_same")
 
     def failed(self, error):
         """Call this if an ``error`` has ended this process's work: it ends all processes, unless all of them call it.
@@ -126,7 +126,7 @@ class Cluster(Group):
         They have a few seconds to do so (`watchdog.FAIRNESS`).
         """
         if self.world:
-            unless_all_failed(self.world, self.hosts[self.rank], error)
+            abort_unless_all_failed(self.world, self.hosts[self.rank], error)
 
     def communicator(self, devices):
         """The `Communicator` of ``devices``, which are this process's devices or their comm streams."""

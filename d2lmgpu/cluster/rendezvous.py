@@ -50,7 +50,7 @@ def rendezvous(world, here, patience, where="d2l.cluster()"):
     return [found[rank] for rank in range(world.size)]
 
 
-def agree(comm, what, patience=PATIENCE, where="the comparison of what they run"):
+def check_same_on_all_ranks(comm, what, patience=PATIENCE, where="the comparison of what they run"):
     """Check that all processes have the same ``what``: a dict of settings, checksums and the like by their names.
 
     ``comm`` is MPI's communicator of all processes. All of them call this in the same order; one that does not do so

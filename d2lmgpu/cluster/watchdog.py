@@ -137,7 +137,7 @@ FAIRNESS = 3.0
 """Seconds for which a failed process waits to see whether all others fail, too, as all do after a wrong option."""
 
 
-def unless_all_failed(comm, host, error, code=2):
+def abort_unless_all_failed(comm, host, error, code=2):
     """End all processes because of an ``error`` in this one, unless all of them call this within `FAIRNESS` seconds."""
     failures, end_of_waiting = comm.Ibarrier(), time.monotonic() + FAIRNESS
     while not failures.Test():

@@ -4,8 +4,8 @@ from ..base.lookup import looked_up
 from .actions import (
     Transfer as Transfer,
     chunk_bounds as chunk_bounds,
+    in_parallel as in_parallel,
     place as place,
-    together as together,
 )
 from .algorithms import ALGORITHMS as ALGORITHMS, none as none
 from .algorithms.bidirectional_ring import bidirectional_ring as bidirectional_ring

@@ -109,11 +109,11 @@ def place(schedule, members, start=0, value=ALONE):
     ]
 
 
-def way_back(schedule):
+def reversed_copies(schedule):
     """The steps in reverse: a device that received elements sends them back, to replace the originals."""
     return [[Transfer(t.destination, t.source, t.start, t.stop, "copy") for t in step] for step in reversed(schedule)]
 
 
-def together(*schedules):
+def in_parallel(*schedules):
     """One schedule that does several at the same time, step by step; shorter ones end earlier."""
     return [list(itertools.chain(*steps)) for steps in itertools.zip_longest(*schedules, fillvalue=())]

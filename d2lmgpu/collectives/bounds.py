@@ -22,7 +22,7 @@ import functools
 import numpy as np
 
 from ..base.arguments import plain_numbers
-from .topology import NO_LINK, check_network
+from .topology import NO_LINK, check_topology
 
 
 class Cuts:
@@ -137,7 +137,7 @@ def _turned(function):
 @functools.lru_cache(maxsize=64)
 def cuts_of(network):
     """The `Cuts` of a network, cached. Raises ValueError for anything but a network."""
-    return Cuts(check_network(network))
+    return Cuts(check_topology(network))
 
 
 @plain_numbers

@@ -20,7 +20,7 @@ import collections
 
 import numpy as np
 
-from .topology import NO_LINK, check_network
+from .topology import NO_LINK, check_topology
 
 
 class Clock:
@@ -33,7 +33,7 @@ class Clock:
     def __init__(self, k, network, bytes_of):
         self.network, self.bytes_of, self.end, self.link_bytes = network, bytes_of, 0.0, None
         if network is not None:
-            check_network(network)
+            check_topology(network)
             if network.k < k:
                 raise ValueError(f"the network {network.name} has {network.k} devices, and the plan {k}")
             self.end, self.link_bytes = float(network.startup), np.zeros(len(network.links))
@@ -43,7 +43,7 @@ class Clock:
         self.times = collections.defaultdict(lambda: np.full((2, k), start))  # by value: when it is written, read
 
     def step(self, moves, computes=(), costs=()):
-        """Time the next step: return two lists of pairs (begin, end), for its `Moves` and for its computations.
+        """Time the next step: return two lists of pairs (begin, end), for its transfers and for its computations.
 
         ``costs``: the seconds that each computation takes on a device that does nothing else.
         """
@@ -73,7 +73,7 @@ class Clock:
         return float(begin), float(begin + cost)
 
     def _move(self, moves):
-        """When a step's transfers begin and end: a pair of arrays for each of the `Moves`."""
+        """When a step's transfers begin and end: a pair of arrays for each of the `TransferColumns`."""
         begins = []
         for each in moves:
             written, read = self.times[each.target]

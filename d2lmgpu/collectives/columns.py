@@ -1,6 +1,6 @@
 """A step's transfers as columns of numbers, for speed: a ring of 1,024 devices has two million transfers.
 
-Consecutive transfers in a step that differ only in devices and elements become one `Moves`.
+Consecutive transfers in a step that differ only in devices and elements become one `TransferColumns`.
 """
 
 import itertools
@@ -13,11 +13,11 @@ from ..base.arguments import as_whole, check_list, shown
 from .actions import MOST_ELEMENTS, Transfer
 
 
-class Wrong(ValueError):
+class InvalidStep(ValueError):
     """Something is wrong in a step; the caller adds the step's number to the message."""
 
 
-class Moves(NamedTuple):
+class TransferColumns(NamedTuple):
     """Transfers of ``value`` to ``target`` by ``op``; the other fields are int64 arrays, one number per transfer."""
 
     value: tuple
@@ -39,8 +39,8 @@ class Moves(NamedTuple):
         return self.stop - self.start
 
 
-def moves_of(transfers):
-    """The list of `Moves` for a step's list of ``transfers``, in order. Raises ValueError for anything else."""
+def columns_of(transfers):
+    """The `TransferColumns` of a step's list of ``transfers``, in order. Raises ValueError for anything else."""
     if not transfers:
         return []
     try:
@@ -51,7 +51,7 @@ def moves_of(transfers):
         if all(field.count(field[0]) == len(field) for field in (ops, values, targets)):
             # For valid numbers, this takes half as long as NumPy's array.
             columns = [np.frombuffer(array("q", column), np.int64) for column in numbers]
-            return [Moves(values[0], targets[0] or values[0], ops[0], *columns)]
+            return [TransferColumns(values[0], targets[0] or values[0], ops[0], *columns)]
     except (TypeError, ValueError, OverflowError):
         wrong = next((t for t in transfers if not _is_transfer(t)), transfers[0])
         raise ValueError(
@@ -59,7 +59,7 @@ def moves_of(transfers):
             f"{MOST_ELEMENTS:,}, and with tuples as value and target"
         ) from None
     runs = itertools.groupby(transfers, key=lambda t: t[4:])
-    return list(itertools.chain.from_iterable(moves_of(list(run)) for _, run in runs))
+    return list(itertools.chain.from_iterable(columns_of(list(run)) for _, run in runs))
 
 
 def _is_transfer(t):
@@ -68,14 +68,14 @@ def _is_transfer(t):
 
 
 def check_steps(schedule):
-    """Yield each step of a schedule as lists of transfers and of `Moves`, with numbers as Python's own.
+    """Yield each step of a schedule as lists of transfers and of `TransferColumns`, with numbers as Python's own.
 
     Raises ValueError if a step is wrong.
     """
     for number, step in enumerate(check_list("schedule", schedule, of="steps, which are lists of transfers"), 1):
         step = check_list(f"schedule: step {number}", step, of="transfers")
         try:
-            moves = moves_of(step)
+            moves = columns_of(step)
         except ValueError as error:
             raise ValueError(f"step {number}: {error}") from None
         if not {int}.issuperset(map(type, itertools.chain.from_iterable(t[:4] for t in step))):
@@ -83,17 +83,17 @@ def check_steps(schedule):
         yield step, moves
 
 
-def check_moves(moves, k, size_of):
-    """Raise `Wrong` unless all transfers are between two of k devices, within the value, and add or copy.
+def check_columns(moves, k, size_of):
+    """Raise `InvalidStep` unless all transfers are between two of k devices, within the value, and add or copy.
 
     ``size_of(value)``: how many elements the value has, or None if there is no such value.
     """
     for each in moves:
         n = size_of(each.value)
         if n is None or (each.target != each.value and size_of(each.target) != n):
-            raise Wrong(f"{each.transfer(0)!r}: there is no such value")
+            raise InvalidStep(f"{each.transfer(0)!r}: there is no such value")
         if each.op not in ("add", "copy"):
-            raise Wrong(f"{each.transfer(0)!r} should add or copy")
+            raise InvalidStep(f"{each.transfer(0)!r} should add or copy")
         ends = np.minimum(each.source, each.destination), np.maximum(each.source, each.destination)
         for wrong, what in (
             ((ends[0] < 0) | (ends[1] >= k), f"names a device that is not among 0 … {k - 1}"),
@@ -101,7 +101,7 @@ def check_moves(moves, k, size_of):
             ((each.start < 0) | (each.start > each.stop) | (each.stop > n), f"is not within the elements 0 … {n}"),
         ):
             if wrong.any():
-                raise Wrong(f"{each.transfer(np.argmax(wrong))!r} {what}")
+                raise InvalidStep(f"{each.transfer(np.argmax(wrong))!r} {what}")
 
 
 def sent_by(columns, k, bytes_of=lambda value: 1):
@@ -113,7 +113,7 @@ def sent_by(columns, k, bytes_of=lambda value: 1):
 
 
 def cuts_of(columns, edges):
-    """Where to cut a value so that all `Moves` in the lists ``columns`` send whole pieces; ``edges`` are included."""
+    """Where to cut a value so that all in the lists ``columns`` send whole pieces; ``edges`` are included."""
     found = {*edges}
     for each in itertools.chain.from_iterable(columns):
         found.update(each.start.tolist(), each.stop.tolist())

@@ -21,7 +21,7 @@ import numpy as np
 from ..base.arguments import check_list, check_whole, plain_numbers, shown
 from ..base.measuring import fit, repeated, repeats_in, seconds_of
 from ..base.text import name_of
-from ..devices import Group, check_devices, nothing_left_behind, put, synchronize, to_host
+from ..devices import Group, check_devices, isolated_errors, put, synchronize, to_host
 from ..devices.device import MOST_BYTES
 from .allreduce import allreduce, check_algorithm, schedules_of
 from .nccl import LIBRARIES
@@ -83,7 +83,7 @@ def _measure(group, algorithm, across, nbytes, budget=0.3):
         group.mean([0])  # all processes begin at the same time
         return seconds_of(lambda: allreduce(data, across), lambda: synchronize(group.mine))
 
-    with nothing_left_behind(group.mine):
+    with isolated_errors(group.mine):
         data = [put(value_of(i, n), device) for i, device in enumerate(group.mine, group.first)]
         once()
         if algorithm != "none":

@@ -29,7 +29,7 @@ import math
 import numpy as np
 
 from ..base.arguments import plain_numbers
-from .topology import NO_LINK as NO_LINK, Network as Network, check_network as check_network
+from .topology import NO_LINK as NO_LINK, Topology as Topology, check_topology as check_topology
 from .wirings.wires import (
     dragonfly as dragonfly,
     fat_tree as fat_tree,
@@ -50,7 +50,7 @@ def full_switch(k, bandwidth, latency=0.0):
     def route(sources, destinations):
         return np.stack([sources, k + destinations], axis=1)
 
-    return Network(f"switch, {k} devices", k, links, bandwidth, route, latency)
+    return Topology(f"switch, {k} devices", k, links, bandwidth, route, latency)
 
 
 def pcie_bus(k, bandwidth, latency=0.0):
@@ -59,7 +59,7 @@ def pcie_bus(k, bandwidth, latency=0.0):
     def route(sources, destinations):
         return np.zeros((len(sources), 1), int)
 
-    return Network(f"bus, {k} devices", k, ["bus"], bandwidth, route, latency)
+    return Topology(f"bus, {k} devices", k, ["bus"], bandwidth, route, latency)
 
 
 @plain_numbers
@@ -71,7 +71,7 @@ def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds
     """
     name, together, bus = f"{cores} cores, {k} virtual devices", min(k, cores), pcie_bus(k, bandwidth)
     reduce = reduce_seconds_per_byte / together
-    return Network(name, k, bus.links, bandwidth * together, bus.route, latency, occupancy, reduce)
+    return Topology(name, k, bus.links, bandwidth * together, bus.route, latency, occupancy, reduce)
 
 
 @plain_numbers
@@ -95,7 +95,7 @@ def machines(k, size=8, inside=150e9, between=12.5e9, latency_inside=2e-6, laten
     def latency(sources, destinations):
         return np.where(sources // size == destinations // size, latency_inside, latency_between)
 
-    return Network(f"machines of {size}, {k} devices", k, names, bandwidths, route, latency)
+    return Topology(f"machines of {size}, {k} devices", k, names, bandwidths, route, latency)
 
 
 TOPOLOGIES = {
@@ -110,7 +110,7 @@ TOPOLOGIES = {
     "dragonfly": lambda k: dragonfly(-(-k // 4), 4),
     "ethernet": lambda k: machines(k, 8, 150e9, 1.25e9, 2e-6, 50e-6),
 }
-"""Functions of k that make a `Network` of at least k devices."""
+"""Functions of k that make a `Topology` of at least k devices."""
 
 
 def _sides(k):

@@ -32,7 +32,7 @@ import itertools
 from typing import NamedTuple
 
 
-class Action(NamedTuple):
+class PhaseAction(NamedTuple):
     """A part of a device's work: "direct" and "fetch" read from ``source``; "direct" and "apply" write to its array.
 
     ``stage`` is where the message begins in the staging buffer, in elements; ``number`` is the transfer's number in the
@@ -58,7 +58,7 @@ class Phase(NamedTuple):
     actions: tuple
 
 
-class Program(NamedTuple):
+class Phases(NamedTuple):
     """The work of k devices.
 
     ``steps`` are those of the schedule, without empty transfers. ``order`` lists all phases, as pairs (device, phase),
@@ -80,13 +80,13 @@ def compile_algorithm(algorithm, k, n, stage_all):
 
 
 def compile_schedule(schedule, k, stage_all=False):
-    """The `Program` of a schedule; with ``stage_all`` every message goes through a staging buffer."""
+    """The `Phases` of a schedule; with ``stage_all`` every message goes through a staging buffer."""
     steps = [[t for t in step if t.size] for step in schedule]  # an empty chunk need not be sent
     phases, stage_sizes, numbers = _Phases(k), [0] * k, itertools.count()
     for step in steps:
         fetches, writes, filled = {}, {}, [0] * k
         for t, staged in zip(step, _overwritten(step), strict=True):
-            action = Action("direct", t.source, t.start, t.stop, t.op, 0, next(numbers))
+            action = PhaseAction("direct", t.source, t.start, t.stop, t.op, 0, next(numbers))
             if staged or stage_all:  # rule 3
                 fetch = action._replace(kind="fetch", stage=filled[t.destination])
                 fetches.setdefault(t.destination, []).append(fetch)
@@ -96,7 +96,7 @@ def compile_schedule(schedule, k, stage_all=False):
         stage_sizes = list(map(max, stage_sizes, filled))
         phases.add(fetches, writing=False)  # rule 3: all reads come first
         phases.add(writes, writing=True)
-    return Program(steps, phases.order, list(map(list, phases.readers)), stage_sizes)
+    return Phases(steps, phases.order, list(map(list, phases.readers)), stage_sizes)
 
 
 def _overwritten(step):

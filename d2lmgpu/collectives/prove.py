@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.arguments import MOST_DEVICES, check_name, check_whole
 from .actions import ALONE, MOST_ELEMENTS, chunk_bound
-from .columns import Wrong, check_moves, check_steps, cuts_of, sent_by
+from .columns import InvalidStep, check_columns, check_steps, cuts_of, sent_by
 from .diagnosis import diagnosis, follow, shares_alone
 from .replay import Replay
 
@@ -76,7 +76,7 @@ def prove(schedule, k, n, goal="allreduce"):
 
 
 def check_form(schedule, k, n):
-    """Return k and n as ints, and the steps of a schedule as lists of transfers, and as lists of `Moves`.
+    """Return k and n as ints, and the steps of a schedule as lists of transfers, and as lists of `TransferColumns`.
 
     Raises ScheduleError unless all transfers are between two of k devices, of elements 0 to n of one value, and add or
     copy; ValueError for anything but a schedule, or for invalid numbers of devices or elements.
@@ -86,8 +86,8 @@ def check_form(schedule, k, n):
     steps, columns = [], []
     for step, moves in check_steps(schedule):
         try:
-            check_moves(moves, k, lambda value: n if value == ALONE else None)
-        except Wrong as wrong:
+            check_columns(moves, k, lambda value: n if value == ALONE else None)
+        except InvalidStep as wrong:
             raise ScheduleError(f"step {len(steps) + 1}: {wrong}") from None
         steps.append(step)
         columns.append(moves)

@@ -16,7 +16,7 @@ A replay also notes unnecessary actions, which bring values that are there alrea
 import numpy as np
 
 from .actions import name_of
-from .columns import Wrong
+from .columns import InvalidStep
 
 TWICE = -1
 
@@ -46,13 +46,13 @@ class Replay:
         return self.held[value]
 
     def step(self, moves):
-        """Replay a step, a list of `Moves`: all read before any writes. Raises `Wrong` if something is not there."""
+        """Replay a step: all `TransferColumns` read before any writes. Raises `InvalidStep` if something is missing."""
         self.number += 1
         for each, what in [(each, self.read(each)) for each in moves]:
             self.write(each, *what)
 
     def read(self, moves):
-        """Three arrays of what `Moves` read: the transfers' numbers, the pieces' numbers, and the sums."""
+        """Three arrays of what `TransferColumns` read: the transfers' numbers, the pieces' numbers, and the sums."""
         cuts, table = self.cuts(moves.value), self.sums(moves.value)
         first, last = np.searchsorted(cuts, moves.start), np.searchsorted(cuts, moves.stop)
         number = np.repeat(np.arange(len(first)), last - first)
@@ -62,12 +62,14 @@ class Replay:
         missing = np.equal(sums, None).astype(bool)
         if missing.any():
             t = moves.transfer(number[np.argmax(missing)])
-            raise Wrong(f"device {t.source} does not have {name_of(t.value)}, elements {t.start} to {t.stop}, to send")
+            raise InvalidStep(
+                f"device {t.source} does not have {name_of(t.value)}, elements {t.start} to {t.stop}, to send"
+            )
         self.fresh[moves.value][devices, pieces] = 0
         return number, pieces, sums
 
     def write(self, moves, number, pieces, sums):
-        """Write what `Moves` have read; the other arguments are what `read` returned."""
+        """Write what `TransferColumns` have read; the other arguments are what `read` returned."""
         table, fresh = self.sums(moves.target), self.fresh[moves.target]
         devices = moves.destination[number]
         _, first = np.unique(devices * table.shape[1] + pieces, return_index=True)
@@ -89,7 +91,7 @@ class Replay:
         if missing.any():
             if moves.target[0] not in SUMMED:
                 t = moves.transfer(number[np.argmax(missing)])
-                raise Wrong(f"{t}: device {t.destination} has no such elements, to which they could be added")
+                raise InvalidStep(f"{t}: device {t.destination} has no such elements, to which they could be added")
             there = np.where(missing, 0, there)
         twice = (there & more).astype(bool)
         total = there | more

@@ -9,7 +9,7 @@ from ..base.arguments import plain
 from .bounds import bound
 from .clock import Clock
 from .columns import check_steps
-from .topology import check_network
+from .topology import check_topology
 
 
 @dataclass
@@ -38,7 +38,7 @@ def simulate(schedule, network, itemsize=4):
 
     ``schedule`` may be any iterable of steps. Raises ValueError if it names a device that the network does not have.
     """
-    check_network(network)
+    check_topology(network)
     first, last, named = np.inf, 0, 0
     clock, ends, times = Clock(network.k, network, lambda value: plain(itemsize)), [network.startup], []
     for _, moves in check_steps(schedule):

@@ -17,7 +17,7 @@ NO_LINK = -1
 
 
 @dataclass(eq=False)
-class Network:
+class Topology:
     """A network of ``k`` devices.
 
     ``bandwidth`` (bytes/s) and ``occupancy`` (seconds per message) are arrays with an entry for each link, or one
@@ -54,8 +54,8 @@ class Network:
             raise ValueError(f"{self.name}: the lowest bandwidth is {self.bandwidth.min()}; all should be above 0")
 
 
-def check_network(network):
-    """Return ``network``. Raises ValueError unless it is a `Network`."""
-    if not isinstance(network, Network):
+def check_topology(network):
+    """Return ``network``. Raises ValueError unless it is a `Topology`."""
+    if not isinstance(network, Topology):
         raise ValueError(f"network is {shown(network)}; give one of collectives.network, such as full_switch(4, 16e9)")
     return network

@@ -24,8 +24,8 @@ from .errors import (
     DeviceMemoryError as DeviceMemoryError,
     DeviceMismatchError as DeviceMismatchError,
 )
-from .failures import Failures as Failures, nothing_left_behind as nothing_left_behind
+from .failures import Failures as Failures, isolated_errors as isolated_errors
 from .records import record_transfers as record_transfers
-from .task import HAPPENED as HAPPENED, Task as Task
+from .task import DONE as DONE, Task as Task
 from .transfer import put as put, to_host as to_host
 from .workers import current_device as current_device, in_forked_process as in_forked_process

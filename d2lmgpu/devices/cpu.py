@@ -15,11 +15,11 @@ import weakref
 
 import numpy as np
 
-from ..base.blas import check_held, hold_to_one_thread
+from ..base.blas import check_blas_threads, limit_blas_threads
 from .device import Device
 from .discovery import count_cores
 from .errors import DeviceMemoryError
-from .trials import works
+from .trials import probe
 from .workers import IN_A_TAB, make_workers
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -42,7 +42,7 @@ class CPU(Device):
         super().__init__(index, workers or _workers)
 
     def _set_up(self):
-        hold_to_one_thread()
+        limit_blas_threads()
         blas_works()
         # A training step frees and allocates the same few megabytes again and again. If they were returned to the
         # operating system each time, about a third of its time would go into fresh pages, which the kernel must zero.
@@ -104,7 +104,9 @@ def memory_of(array):
 
 def blas_works():
     """Whether BLAS keeps to one thread. If not, a note says so, once for all virtual devices."""
-    return works("cpu", "BLAS on one thread", "a device may take more than one core", lambda: IN_A_TAB or check_held())
+    return probe(
+        "cpu", "BLAS on one thread", "a device may take more than one core", lambda: IN_A_TAB or check_blas_threads()
+    )
 
 
 def libc(function, *arguments):

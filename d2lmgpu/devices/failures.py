@@ -9,7 +9,7 @@ import traceback
 
 from ..base.text import one_line
 from .task import drained
-from .trials import tell
+from .trials import warn
 
 MOST = 100
 """How many errors are kept for a device."""
@@ -79,14 +79,14 @@ def _settled(devices):
 
 
 @contextlib.contextmanager
-def nothing_left_behind(devices):
+def isolated_errors(devices):
     """Keep the errors of the ``with`` block apart from those before and after it.
 
     Errors of earlier work that have not been raised are printed, one line each, and not raised in the block. If the
     block fails, this waits for the devices and forgets all other errors of their work.
     """
     for error in _settled(_all_queues(devices)):
-        tell(f"earlier work failed, and nobody asked for its result: {one_line(error)}")
+        warn(f"earlier work failed, and nobody asked for its result: {one_line(error)}")
     try:
         yield
     except BaseException:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .errors import DeviceError
-from .trials import works
+from .trials import probe
 
 PROBE = 4099
 """How many elements are copied to try a connection."""
@@ -24,7 +24,7 @@ class Adder(NamedTuple):
     """
 
     add: Callable
-    works: Callable
+    probe: Callable
     dtypes: tuple
 
 
@@ -42,9 +42,9 @@ def connect(card, other):
         return True
     names, ways = f"gpu({card}) and gpu({other})", ((card, other), (other, card))
     instead = "copies between them go through the host"
-    if works(names, "peer access", instead, lambda: _connect(ways)):
+    if probe(names, "peer access", instead, lambda: _connect(ways)):
         return True
-    if not works(names, "copies through the host", None, lambda: _try_copies(ways)):
+    if not probe(names, "copies through the host", None, lambda: _try_copies(ways)):
         raise DeviceError(f"{names} cannot exchange data, see above; use one of them at a time, or other devices")
     return False
 

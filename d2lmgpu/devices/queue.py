@@ -22,7 +22,7 @@ import threading
 
 from .batch import bind, check_event, is_inside, nothing
 from .failures import Failures
-from .task import HAPPENED, Task
+from .task import DONE, Task
 from .workers import renew
 
 
@@ -77,7 +77,7 @@ class Queue:
         try:
             last = self.tasks[-1]
         except IndexError:
-            return HAPPENED
+            return DONE
         self.wake()  # in case an interrupt came between its submission and the call for a worker
         return last
 

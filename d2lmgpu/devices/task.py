@@ -150,6 +150,6 @@ def drained(items):
         yield item
 
 
-HAPPENED = Task()
+DONE = Task()
 """An event that is done already."""
-HAPPENED.finish(None)
+DONE.finish(None)

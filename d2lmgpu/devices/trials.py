@@ -1,7 +1,7 @@
 """Try fast methods before they are used; if one fails, a note says why, and a slower method is used.
 
-A card may be too old, a driver too new, a cable missing. Code with a fast method tries it once, through `works`, which
-remembers the outcome and prints a note about a failure. `trials` lists all outcomes.
+A card may be too old, a driver too new, a cable missing. Code with a fast method tries it once, through `probe`, which
+remembers the outcome and prints a note about a failure. `probes` lists all outcomes.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ from ..base.text import one_line
 from .workers import in_forked_process
 
 
-class Trial(NamedTuple):
-    """A trial's outcome on a device, or between two: whether it ``works``, ``why`` not, the ``seconds`` it took."""
+class Probe(NamedTuple):
+    """A trial's outcome on a device, or between two: whether it ``probe``, ``why`` not, the ``seconds`` it took."""
 
     device: str
     tried: str
-    works: bool
+    probe: bool
     why: str | None
     seconds: float
 
@@ -30,11 +30,11 @@ _silent = False
 in_forked_process(_turns.clear)  # threads of the parent may have held them
 
 
-def works(device, tried, instead, attempt):
+def probe(device, tried, instead, attempt):
     """Return whether ``attempt()`` succeeds: called once for each ``device`` (a name) and ``tried`` (what is tried).
 
     Any exception is a failure: a note on standard error then says why, and what is done ``instead``. If ``instead`` is
-    None, there is no other way; after a failure the next call tries again, except in `all_again`.
+    None, there is no other way; after a failure the next call tries again, except in `reprobe`.
     """
     key = device, tried
     with _turns.setdefault(key, threading.Lock()):
@@ -46,21 +46,21 @@ def works(device, tried, instead, attempt):
             except Exception as error:  # whatever the error, this method is not used
                 why = one_line(error)
                 if not _silent:
-                    tell(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")
-            trial = _trials[key] = Trial(device, tried, why is None, why, time.perf_counter() - begin)
+                    warn(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")
+            trial = _trials[key] = Probe(device, tried, why is None, why, time.perf_counter() - begin)
         return trial.works
 
 
-def tell(message):
+def warn(message):
     """Print a note on standard error."""
     print(f"note: {message}", file=sys.stderr)
 
 
 @contextlib.contextmanager
-def all_again():
+def reprobe():
     """Forget all outcomes: in the ``with`` block everything is tried again, once, without notes about failures."""
     global _silent
-    forget_trials()
+    forget_probes()
     _silent = True
     try:
         yield
@@ -68,11 +68,11 @@ def all_again():
         _silent = False
 
 
-def trials():
-    """The latest `Trial` of each device and of each thing tried there, in the order in which they were first tried."""
+def probes():
+    """The latest `Probe` of each device and of each thing tried there, in the order in which they were first tried."""
     return list(_trials.values())
 
 
-def forget_trials():
+def forget_probes():
     """Forget all outcomes, so that everything is tried again."""
     _trials.clear()

@@ -24,7 +24,7 @@ import textwrap
 from pathlib import Path
 from types import ModuleType
 
-from ..base.files import keep_aside, write_file
+from ..base.files import backup, write_file
 from .results import kind
 
 FILE = "mine.py"
@@ -50,7 +50,7 @@ def keep(name, answer, path):
     if old := blocks.get(name):
         if old[0] == new:
             return False
-        print(f"  ({path.name} as it was: {keep_aside(path).name})")
+        print(f"  ({path.name} as it was: {backup(path).name})")
         text = text[: old.start()] + new + text[old.end() :]
     else:
         text += f"\n\n{new}\n"

@@ -7,7 +7,7 @@ of this repository show results at once, since they are also meant for reading.
 import math
 
 from ..base.arguments import check_name, is_number, shown
-from ..base.files import keep_aside, read_json, write_json
+from ..base.files import backup, read_json, write_json
 from ..base.text import several
 from . import course
 
@@ -116,7 +116,7 @@ def _read(path):
     found = read_json(path.read_bytes())
     if isinstance(found, dict):
         return found
-    print(f"({FILE} is damaged. A copy is kept as {keep_aside(path).name}.)")
+    print(f"({FILE} is damaged. A copy is kept as {backup(path).name}.)")
     return {}
 
 

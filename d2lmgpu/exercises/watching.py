@@ -6,7 +6,7 @@ A `PretendDevice` only pretends to work, with a `Clock` that it moves itself, so
 import contextlib
 import threading
 
-from ..devices import HAPPENED, Device, DeviceArray, Failures, cpu, current_device, put
+from ..devices import DONE, Device, DeviceArray, Failures, cpu, current_device, put
 from .results import expect
 
 RAW = "reading .raw bypasses the rules, and on a GPU this would fail"
@@ -127,4 +127,4 @@ class PretendDevice(Device):
     def end(self):
         """Move the clock to the end of the work; `synchronize` begins by calling this."""
         self.clock.now = max(self.clock.now, self.until)
-        return HAPPENED
+        return DONE

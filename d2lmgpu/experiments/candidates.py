@@ -29,7 +29,7 @@ LR = 0.01
 """The learning rate: so small that no run diverges, whatever its minibatch size. It affects nothing else."""
 
 
-class Turn(NamedTuple):
+class Sample(NamedTuple):
     """``seconds`` of a turn, and how they divide into phases (see `Timeline.phases`).
 
     ``cores``: how many cores this program had, on average; fewer than the devices could use if other programs were
@@ -41,8 +41,8 @@ class Turn(NamedTuple):
     cores: float = 0.0
 
 
-class Contender:
-    """Trains on all ``groups`` of devices at the same time. Each call continues training and returns a `Turn`.
+class Candidate:
+    """Trains on all ``groups`` of devices at the same time. Each call continues training and returns a `Sample`.
 
     One group of k devices is data-parallel training as in `train`. Groups of one device each are independent training
     runs on the same machine that exchange nothing. ``batch_size``: the batch size of each group. All devices are
@@ -63,7 +63,7 @@ class Contender:
             begin = time.process_time()
             seconds = seconds_of(self._train, lambda: synchronize(self.devices))
             cores = (time.process_time() - begin) / seconds
-            return Turn(seconds, timeline.phases(seconds), cores)
+            return Sample(seconds, timeline.phases(seconds), cores)
 
     def _train(self):
         for _ in range(self.steps):
@@ -109,7 +109,7 @@ class Row:
 def make_rows(turns, batch_sizes, steps, epoch):
     """A `Row` for each number of devices.
 
-    ``turns``: {devices: a `Turn` for each round}, with 1 among the keys; each turn has ``steps`` steps of
+    ``turns``: {devices: a `Sample` for each round}, with 1 among the keys; each turn has ``steps`` steps of
     ``batch_sizes[devices]`` examples. ``epoch``: the number of examples in an epoch.
     """
     seconds = {k: [turn.seconds / (steps * batch_sizes[k]) * epoch for turn in mine] for k, mine in turns.items()}

@@ -14,7 +14,7 @@ from ..collectives import allreduce
 from ..devices import DeviceError, cpu, find_gpus, put, to_host
 from ..devices.cpu import blas_works
 from ..devices.gpu import GPU
-from ..devices.trials import all_again, trials, works
+from ..devices.trials import probe, probes, reprobe
 from ..kernels.cuda import PRECISIONS, TENSOR_CORES, graphs_work
 from ..networks import kernels_work
 from ..training.graph_limits import why_not_one_graph
@@ -28,22 +28,22 @@ def check_machine():
 
     It raises no errors: the list says what failed and why.
     """
-    with all_again():
+    with reprobe():
         gpus = [gpu for gpu in map(_try_card, range(find_gpus()[0])) if gpu is not None]
         if gpus:
             gpus[0].make_current()
         for pair in itertools.combinations(gpus, 2):
             _try_together(pair)
-            works(" and ".join(map(str, pair)), "a sum over both", "", lambda pair=pair: _try_sum(pair, "ring"))
+            probe(" and ".join(map(str, pair)), "a sum over both", "", lambda pair=pair: _try_sum(pair, "ring"))
         if len(gpus) > 2:
             _try_together(gpus)
         if len(gpus) > 1:
-            works(", ".join(map(str, gpus)), "NCCL", "", lambda: _try_sum(gpus, "nccl"))
+            probe(", ".join(map(str, gpus)), "NCCL", "", lambda: _try_sum(gpus, "nccl"))
         cpus = [cpu(0), cpu(1)]
         blas_works()
         kernels_work("cpu(0)", np)
-        works("cpu(0) and cpu(1)", "a sum over both", "", lambda: _try_sum(cpus, "ring"))
-        return trials()
+        probe("cpu(0) and cpu(1)", "a sum over both", "", lambda: _try_sum(cpus, "ring"))
+        return probes()
 
 
 def _try_card(card):
@@ -54,11 +54,11 @@ def _try_card(card):
     """
     name, made = f"gpu({card})", []
 
-    if not works(name, "a stream of its own", "", lambda: made.append(GPU(card, card).set_up())):
+    if not probe(name, "a stream of its own", "", lambda: made.append(GPU(card, card).set_up())):
         return None
     for task in made[0].submit(_try_precisions, made[0]), made[0].submit(graphs_work):
         if task.exception():  # it failed before anything could be tried
-            works(name, "work in its queue", "", task.result)
+            probe(name, "work in its queue", "", task.result)
     return made[0]
 
 

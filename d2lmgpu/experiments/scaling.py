@@ -21,7 +21,7 @@ from ..data.minibatches import check_parts
 from ..devices import check_devices, count_cores, device_table
 from ..networks import init_params
 from ..training.checks import network_for
-from .candidates import Contender, make_rows
+from .candidates import Candidate, make_rows
 from .predicted_scaling import Compute, batch_sizes, fit_messages, predict_scaling
 
 
@@ -96,11 +96,11 @@ def measure_scaling(
     data = load_fashion_mnist() if data is None else check_parts(data, least=2)
     name, network = network_for(data, network, width)
     steps, examples = check_steps(steps, repeats, batches, len(data[0])), len(data[0])
-    contenders = {k: Contender([devices[:k]], network, batches[k], steps, data, algorithm) for k in counts}
+    contenders = {k: Candidate([devices[:k]], network, batches[k], steps, data, algorithm) for k in counts}
     shards = {k: (min(k, places), math.ceil(batches[k] / k)) for k in counts if k > 1 and predict}
     for busy, n in set(shards.values()):
         alone = [[device] for device in devices[:busy]]
-        contenders[busy, n] = Contender(alone, network, n, steps, data)
+        contenders[busy, n] = Candidate(alone, network, n, steps, data)
     turns = take_rounds(contenders, repeats)
     scaling = Scaling(
         mode=mode,

@@ -35,7 +35,7 @@ class Stages:
             self.owners += [slice(first, first)] * (len(stages) - 1) + [slice(first, first + count)]
             x, i, first = stages[-1].y, i + taken, first + count
         self.norms = [stage for stage in self.stages if hasattr(stage, "statistics")]
-        self.written = [stage for stage in self.stages if isinstance(stage, WrittenLayer)]
+        self.written = [stage for stage in self.stages if isinstance(stage, ReferenceLayer)]
 
     def new_moments(self):
         """New arrays for the moments of batch norm layers."""
@@ -54,7 +54,7 @@ class Stages:
             stage.draws = draws and draws._replace(layer=draws.layer + number)
 
 
-class WrittenLayer:
+class ReferenceLayer:
     """A layer without a fast implementation: its own two functions do the work.
 
     ``draws``: what a random layer draws from in training; otherwise None.

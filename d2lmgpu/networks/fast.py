@@ -5,7 +5,7 @@ The test takes a small network: the kernels' results are compared with those of 
 
 import numpy as np
 
-from ..devices.trials import works
+from ..devices.trials import probe
 from ..kernels import KERNELS, Kernels, cpu, cuda
 from .build import AvgPool2d, Conv2d, Dense, Flatten, ReLU, sequential
 from .known import init_params
@@ -27,7 +27,7 @@ def kernels_work(name, xp, precision="float32"):
     """
     tried = "the kernels" if precision == "float32" else f"kernels with precision {precision}"
     instead = "the layers compute as they are written, which is slow"
-    return works(name, tried, instead, lambda: try_kernels(xp, precision))
+    return probe(name, tried, instead, lambda: try_kernels(xp, precision))
 
 
 def try_kernels(xp, precision="float32"):

@@ -145,7 +145,7 @@ def _try(loss, outputs, y, xp):
 
 def _forward(loss, outputs, y, xp):
     given = xp.array(outputs)
-    result = called("forward", loss.forward, given, xp.array(y))
+    result = call_named("forward", loss.forward, given, xp.array(y))
     if not isinstance(result, tuple) or len(result) != 2:
         raise ValueError(f"forward returned {shown(result)}; it should return the loss and a cache for grad")
     if not (on_host(given) == outputs).all():
@@ -154,7 +154,7 @@ def _forward(loss, outputs, y, xp):
 
 
 def _gradient(loss, cache, shape):
-    grad = called("grad", loss.grad, cache)
+    grad = call_named("grad", loss.grad, cache)
     if getattr(grad, "shape", None) != shape or getattr(getattr(grad, "dtype", None), "kind", "") != "f":
         raise ValueError(f"grad returned {shown(grad)}; it should be an array of floats {shape}, like the outputs")
     grad = on_host(grad).astype(float)
@@ -163,7 +163,7 @@ def _gradient(loss, cache, shape):
     return grad
 
 
-def called(name, function, *arguments):
+def call_named(name, function, *arguments):
     """The result of ``function``. If it raises any error, raise a ValueError with its ``name``."""
     try:
         return function(*arguments)

@@ -32,7 +32,7 @@ from .execution.execute import Execution, extents_of
 from .execution.lower import actions_of
 from .execution.state import numbered_stages
 from .execution.store import Minibatch, Store
-from .execution.ways import INNER, SCRATCH, Ways
+from .execution.ways import FUSED, IN_FUSED, ExecutionModes
 from .plan import Compute, part_updated
 from .proof.check import check_plan
 from .proof.sizes import examples_in_each
@@ -120,8 +120,8 @@ class _Alone:
     """
 
     def __init__(self, plan, examples, optimizer, dtype):
-        ways = Ways(plan, check_plan(plan))
-        self.at_once = {s for (_, s, _), way in ways.of.items() if way in (SCRATCH, INNER)}  # stages
+        ways = ExecutionModes(plan, check_plan(plan))
+        self.at_once = {s for (_, s, _), way in ways.of.items() if way in (FUSED, IN_FUSED)}  # stages
         self.is_split = any(stage.split for stage in plan.stages)
         self.plan = plan if self.is_split else _for_one_device(plan)
         columns, self.optimizer = check_plan(self.plan), OPTIMIZERS[optimizer]
@@ -134,7 +134,7 @@ class _Alone:
         self.timed = [action for action in self.todo if action.value is None]  # computations and updates
         self.params = init_params(init="he", dtype=dtype, network=plan.network)
         flats, extents = numbered_stages(self.params, self.plan), extents_of(self.plan, columns, actions)[0]
-        self.how = flats, self.optimizer, extents, CROSS_ENTROPY, Ways(self.plan, columns), False
+        self.how = flats, self.optimizer, extents, CROSS_ENTROPY, ExecutionModes(self.plan, columns), False
         rng, self.examples = np.random.default_rng(0), max(examples, 1)
         size = self.examples if self.is_split else MICRO_BATCHES * self.examples
         self.X = rng.random((size, *plan.network.input_shape)).astype(dtype)

@@ -153,7 +153,7 @@ class PlanError(ValueError):
     """A plan does not do what it should; the message names the step, the device and the micro-batch."""
 
 
-def all_of(stage):
+def full_range(stage):
     """The (start, stop) of all elements of a stage's parameters."""
     return 0, stage.params
 
@@ -161,7 +161,7 @@ def all_of(stage):
 def computed_with(plan, device, s):
     """The elements (start, stop) of a stage's parameters with which the device computes, or None if it has no part."""
     if plan.stages[s].split is None:
-        return all_of(plan.stages[s])
+        return full_range(plan.stages[s])
     return next((part.params for part in plan.layout[device] if part.stage == s), None)
 
 

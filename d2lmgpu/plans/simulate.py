@@ -106,7 +106,7 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
 
 
 def _timed(plan, columns, network, costs, bytes_of, factors):
-    """The clock at the end, an `Event` for each computation, and (step, moves, bytes, begins, ends) for each `Moves`.
+    """The clock at the end, an `Event` for each computation, and (step, moves, bytes, begins, ends) of all transfers.
 
     ``factors``: {(number of the step, `Compute`): the factor by which this computation is slower}.
     """

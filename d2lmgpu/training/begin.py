@@ -9,7 +9,7 @@ from ..base.arguments import check_arguments
 from ..cluster import Across, Cluster
 from ..data.fashion_mnist import load_fashion_mnist
 from ..data.minibatches import check_parts, epoch_size
-from ..devices import Device, nothing_left_behind, put
+from ..devices import Device, isolated_errors, put
 from ..devices.timeline import Timeline
 from ..networks import Network, find_loss, try_loss
 from ..networks.losses import EXAMPLES
@@ -125,7 +125,7 @@ def train(
     settings, options = Settings.of(given), SimpleNamespace(**given)
     check_options(options)
     everybody, environment = find_everybody(devices, environment, num_gpus)
-    with nothing_left_behind(everybody.mine):
+    with isolated_errors(everybody.mine):
         if everybody.rank == 0:
             check_files(options)
         run = prepare(settings.on(everybody), options, everybody, environment)

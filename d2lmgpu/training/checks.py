@@ -44,7 +44,7 @@ def find_network(network, classes=None, input_shape=FASHION_MNIST, outputs=10, w
     return name, network
 
 
-class Given(tuple):
+class FixedParameters(tuple):
     """Parameters to start from. As the value of a setting, they equal only themselves and print as a short text."""
 
     __eq__, __hash__ = object.__eq__, object.__hash__
@@ -54,11 +54,11 @@ class Given(tuple):
 
 
 def as_init(init):
-    """The value of the setting ``init``: a name or file as text, a `Model` (even for a `Result`), or a `Given`."""
+    """The value of the setting ``init``: a name or file as text, a `Model`, or `FixedParameters`."""
     if isinstance(init, os.PathLike):
         return os.fspath(init)
     model = getattr(init, "model", init)
-    return Given(model) if type(model) in (list, tuple) else plain(model)  # a `Given` and a `Network` are tuples, too
+    return FixedParameters(model) if type(model) in (list, tuple) else plain(model)  # both are tuples
 
 
 def check_init(name, init):
@@ -66,7 +66,7 @@ def check_init(name, init):
     if isinstance(init, str):
         if init not in INITS and not Path(init).is_file():
             check_name(name, init, INITS, also=", or give a model or its file (there is none of this name)")
-    elif not isinstance(init, Given) and not hasattr(init, "params"):
+    elif not isinstance(init, FixedParameters) and not hasattr(init, "params"):
         raise ValueError(
             f"{name} is {shown(init)}; choose from {', '.join(INITS)}, or give parameters as from init_params, a "
             "Model, a Result of train, or the name of a model's file"

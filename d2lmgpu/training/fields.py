@@ -42,7 +42,7 @@ def number(default, help, above=False, **about):
     return setting(default, help, allowed, partial(check_number, **{limit: 0}, most=MAX_NUMBER), **about)
 
 
-def called(about):
+def cli_name(about):
     """The name of a field of `Settings` on the command line (with dashes) and in a history."""
     return about.metadata["called"] or about.name
 

@@ -13,7 +13,7 @@ write:
 import numpy as np
 
 from ..devices import DeviceArray
-from ..kernels.cuda import PRECISIONS, Branches, Program, batch_norm, launch, optimize, run
+from ..kernels.cuda import PRECISIONS, Program, SideStreams, batch_norm, launch, optimize, run
 from ..kernels.cuda.stages import rounds_output
 from ..networks import mixed
 from ..parallel.computation import Computation
@@ -45,7 +45,7 @@ class GraphComputation(Computation):
         half = rounds_output(PRECISIONS[precision], network)
         self.how_to_fetch = launch.rounding(launch.gather(images.size // len(images), most), out=half)
         self.programs = {}  # by the number of examples
-        self.branches = Branches(device.stream)
+        self.branches = SideStreams(device.stream)
         self.bookkeeping = self.branches.branch()
 
     # Between steps:

@@ -10,7 +10,7 @@ import numpy as np
 from ..base.text import FEW, REACHED, format_seconds, listed, several
 from ..data.minibatches import oddities
 from ..networks import CROSS_ENTROPY, find_loss
-from .fields import called, kind_in_files, of_kind
+from .fields import cli_name, kind_in_files, of_kind
 from .settings import RECORDED
 
 PATIENCE = 3
@@ -90,7 +90,7 @@ class History:
         Raises ValueError for anything else.
         """
         values = of_kind("history", values, HISTORY)
-        settings = {called(about): values[called(about)] for about in RECORDED}
+        settings = {cli_name(about): values[cli_name(about)] for about in RECORDED}
         return cls(settings=settings, **{name: value for name, value in values.items() if name not in settings})
 
     def __repr__(self):
@@ -156,7 +156,7 @@ class History:
 
 
 HISTORY = {about.name: kind_in_files(about) for about in fields(History) if about.name != "settings"}
-HISTORY |= {called(about): kind_in_files(about) for about in RECORDED}
+HISTORY |= {cli_name(about): kind_in_files(about) for about in RECORDED}
 """The kind of each value in a file's dict from `History.as_dict`, as `of_kind` takes it."""
 
 

@@ -3,7 +3,7 @@
 import io
 import math
 
-from ..base.measuring import Sparingly
+from ..base.measuring import Throttle
 from ..base.packages import ipython, needed, optional
 from ..base.text import format_metrics, several
 from ..pictures.plots import plot_history
@@ -41,7 +41,7 @@ class Panel:
         self._label = Label(text)
         self._widgets = [HBox([self._button, self._label]), self._button, self._label]
         self._controls = display(self._widgets[0], display_id=True)
-        self._sparingly = Sparingly()
+        self._sparingly = Throttle()
         self._picture = display(self._draw(), display_id=True)
         self._sparingly.spent = 0.0  # the first drawing takes longer than later ones
 

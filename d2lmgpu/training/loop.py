@@ -11,7 +11,7 @@ from ..cluster import Cluster
 from ..data.minibatches import epoch_order, oddities
 from ..devices import to_host
 from ..devices.timeline import Timeline
-from ..devices.trials import tell as tell_user
+from ..devices.trials import warn as tell_user
 from ..networks import Network
 from ..networks.losses import Loss
 from .accuracy import TestSet

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ..base.text import listed
 from ..devices import DeviceError
-from ..devices.trials import tell
+from ..devices.trials import warn
 from ..networks import CROSS_ENTROPY, find_loss
 from ..networks.optimizers import make_optimizer
 from ..parallel import measure_loads
@@ -32,7 +32,7 @@ def make_runner(X, y, params, everybody, network, settings, note=print, saved=No
         except (ValueError, DeviceError):  # settings that make no sense
             raise
         except Exception as error:
-            tell(f"the step cannot be a CUDA graph ({error}); {INSTEAD}")
+            warn(f"the step cannot be a CUDA graph ({error}); {INSTEAD}")
     steps = TextbookSteps if settings.split is None and not settings.overlap else PlanStep
     return steps(X, y, params, everybody, network, settings)
 
@@ -66,5 +66,5 @@ def can_use_graphs(X, y, everybody, network, settings):
         return False
     why = why_not_one_graph(everybody, settings.algorithm)
     if why and everybody.rank == 0:
-        tell(f"the step cannot be a CUDA graph ({why}); {INSTEAD}")
+        warn(f"the step cannot be a CUDA graph ({why}); {INSTEAD}")
     return why is None

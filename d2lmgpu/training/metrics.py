@@ -16,7 +16,7 @@ import numpy as np
 from ..base.arguments import check_function, shown
 from ..devices import array_module
 from ..layers.loss import answers
-from ..networks.losses import as_targets, called, number
+from ..networks.losses import as_targets, call_named, number
 
 EXAMPLES, TOLERANCE = 7, 1e-3
 """The number of examples with which a metric is tried, and how far its sums may be off, relative to their size."""
@@ -65,6 +65,6 @@ def sum_metrics(metrics, outputs, y, finite=False):
     y, sums = as_targets(y, outputs.dtype), []
     finite_outputs = bool(metrics) and bool((answers(outputs) >= 0).all())
     for name, function in metrics.items():
-        value = called(f"metric {name}", function, outputs, y) if finite_outputs else math.nan
+        value = call_named(f"metric {name}", function, outputs, y) if finite_outputs else math.nan
         sums.append(number(f"metric {name} returned", value, "the sum over images", finite))
     return sums

@@ -13,7 +13,7 @@ from ..devices.choose import are_asked_for, kinds_of
 from ..devices.timeline import Timeline
 from ..networks import INITS, NETWORKS, described, init_params
 from ..networks.checks import check_params
-from .checks import Given, classes_of, find_network, image_shape, number_of_outputs
+from .checks import FixedParameters, classes_of, find_network, image_shape, number_of_outputs
 from .metrics import check_metrics
 from .model import Model, load_model
 from .monitor import Callback
@@ -125,5 +125,5 @@ def first_params(given, network, settings):
     if given is None:
         return init_params(settings.seed, init=settings.init, network=network)
     params = given.params if isinstance(given, Model) else given
-    check_params("init", Given(params), network)
+    check_params("init", FixedParameters(params), network)
     return [np.array(to_host(param), np.float32) for param in params]

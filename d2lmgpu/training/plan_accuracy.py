@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..cluster import unite
+from ..cluster import sum_disjoint
 from ..data.minibatches import to_float
 from ..devices import put, to_host
 from ..devices.spans import span
@@ -63,7 +63,7 @@ class SplitTestSet(TestSet):
             found[some] = self._evaluate([parts[i] for i in some], own)
             if tell:
                 tell(min(self.size, parts[some[-1]].stop * size))
-        unite(self.everybody, found.reshape(-1))
+        sum_disjoint(self.everybody, found.reshape(-1))
         return self._reached(sum(found))
 
     def _evaluate(self, parts, own):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 
 from ..base.text import REACHED, several
-from ..devices.trials import tell
+from ..devices.trials import warn
 from ..networks.describe import described, restored
 from ..networks.mixed import are_finite
 from .checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
@@ -80,7 +80,7 @@ def restore(run):
     run.params = checkpoint.arrays["params"]
     other = _other_rates(saved, runner.settings, runner.steps, position)
     if other and run.everybody.rank == 0:
-        tell(f"resume: {other}")
+        warn(f"resume: {other}")
     seconds = "seconds_per_epoch", "examples_per_second"
     for name in (*REACHED, "metrics", "learning_rates", "learning_rate", *seconds):
         setattr(history, name, getattr(saved, name))

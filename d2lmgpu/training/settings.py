@@ -24,7 +24,7 @@ from ..parallel import check_loads
 from ..parallel.computation import BATCH_STATISTICS, PRECISIONS
 from ..plans import MOST_MICRO_BATCHES, Plan
 from .checks import as_init, check_init, find_network
-from .fields import called, described, flag, number, setting, whole
+from .fields import cli_name, described, flag, number, setting, whole
 from .graph_limits import check_precision
 from .splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, check_number_of_devices, check_split, check_together
 
@@ -62,7 +62,7 @@ class Settings:
         "allreduce that sums gradients over the devices (in a program, also a function of k and n)",
         (*TRAINING_NAMES, "mpi"),
         _check_algorithm,
-        called="allreduce",
+        cli_name="allreduce",
     )
     seed: int = whole(
         0,
@@ -189,7 +189,7 @@ class Settings:
     def __post_init__(self):
         for about in fields(self):
             value = about.metadata["read"](getattr(self, about.name))
-            about.metadata["check"](called(about), value)
+            about.metadata["check"](cli_name(about), value)
             object.__setattr__(self, about.name, bool(value) if about.type is bool else value)
         self.learning_rates(0, 1)  # raises now instead of later
         check_together(self)
@@ -233,7 +233,7 @@ class Settings:
 
         ``which``: the fields to record, by default those of a history.
         """
-        return {called(about): _recorded(about.name, getattr(self, about.name)) for about in which or RECORDED}
+        return {cli_name(about): _recorded(about.name, getattr(self, about.name)) for about in which or RECORDED}
 
 
 if Settings.__doc__:  # there is none with -OO
@@ -254,7 +254,7 @@ Settings.__init__ = _init
 
 
 RECORDED = tuple(about for about in fields(Settings) if about.metadata["recorded"])
-SAME = tuple(called(about) for about in RECORDED if about.metadata["same"])
+SAME = tuple(cli_name(about) for about in RECORDED if about.metadata["same"])
 """The settings that a history records, and those that must match in a resumed run; devices, loads, … may change."""
 
 

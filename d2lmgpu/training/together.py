@@ -10,7 +10,7 @@ import math
 from dataclasses import fields
 
 from ..base.text import listed
-from ..cluster import agree, gather
+from ..cluster import check_same_on_all_ranks, gather
 from ..cluster.rendezvous import usual_of
 from ..devices import to_host
 from .history import sha256
@@ -32,7 +32,7 @@ def compare(everybody, settings, options, test_set, params, checksum, position):
     what |= {name: getattr(options, name) is not None for name in ("checkpoint", "keep_best")}
     what["the checksum of the training set"] = checksum and checksum[:16]
     what["the checksum of the initial parameters"] = sha256(params)[:16]
-    agree(everybody.world, what, everybody.patience, "the comparison of what they train")
+    check_same_on_all_ranks(everybody.world, what, everybody.patience, "the comparison of what they train")
 
 
 def share_times(everybody, history):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from d2lmgpu.collectives import Transfer, all_gather, chunk_bounds, place, reduce_scatter, together
+from d2lmgpu.collectives import Transfer, all_gather, chunk_bounds, in_parallel, place, reduce_scatter
 
 
 def ring_seconds(k, nbytes, latency, bandwidth):
@@ -32,8 +32,8 @@ def torus_allreduce(k, n):
         collect = [place(reduce_scatter(4, stop - start), line, start) for line in lines]
         add_up = [place(ring(after - before), line, start + before) for line, (before, after) in across]
         give_back = [place(all_gather(4, stop - start), line, start) for line in lines]
-        parts.append(together(*collect) + together(*add_up) + together(*give_back))
-    return together(*parts)
+        parts.append(in_parallel(*collect) + in_parallel(*add_up) + in_parallel(*give_back))
+    return in_parallel(*parts)
 
 
 def line_allreduce(k, n):
@@ -44,4 +44,4 @@ def line_allreduce(k, n):
         collect = [[Transfer(a, b, start, stop, "add") for a, b in step] for step in ways]
         return collect + [[Transfer(b, a, start, stop, "copy") for a, b in step] for step in reversed(ways)]
 
-    return together(*([[]] * late + one(*bounds) for late, bounds in enumerate(chunk_bounds(n, 128))))
+    return in_parallel(*([[]] * late + one(*bounds) for late, bounds in enumerate(chunk_bounds(n, 128))))

@@ -4,10 +4,10 @@ from d2lmgpu.collectives import (
     Transfer,
     all_gather,
     chunk_bounds,
+    in_parallel,
     place,
     reduce_scatter,
     ring,
-    together,
 )
 
 _ROWS = [[4 * row + column for column in range(4)] for row in range(4)]
@@ -16,7 +16,7 @@ _COLUMNS = [list(column) for column in zip(*_ROWS, strict=True)]
 
 def torus_allreduce__rows_alone(k, n):
     """the shares of devices 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 and 15 are missing"""
-    return together(*(place(ring(4, n), row) for row in _ROWS))
+    return in_parallel(*(place(ring(4, n), row) for row in _ROWS))
 
 
 def torus_allreduce__in_the_order_of_numbers(k, n):
@@ -27,10 +27,10 @@ def torus_allreduce__in_the_order_of_numbers(k, n):
 def torus_allreduce__rows_then_columns(k, n):
     """rows and columns can work at the same time"""
     bounds = chunk_bounds(n, 4)
-    collect = together(*(place(reduce_scatter(4, n), row) for row in _ROWS))
+    collect = in_parallel(*(place(reduce_scatter(4, n), row) for row in _ROWS))
     between = [place(ring(4, b - a), column, a) for column, (a, b) in zip(_COLUMNS, bounds, strict=True)]
-    give_back = together(*(place(all_gather(4, n), row) for row in _ROWS))
-    return collect + together(*between) + give_back
+    give_back = in_parallel(*(place(all_gather(4, n), row) for row in _ROWS))
+    return collect + in_parallel(*between) + give_back
 
 
 def line_allreduce__over_the_broken_wire(k, n):

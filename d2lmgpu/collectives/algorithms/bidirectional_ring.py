@@ -11,7 +11,7 @@ Source: the two-ring decomposition of NVLink servers in Dive into Deep Learning,
 "Parameter Servers" (Wang et al. 2018, "Blink").
 """
 
-from ..actions import chunk_bounds, place, together
+from ..actions import chunk_bounds, in_parallel, place
 from .ring import ring
 
 
@@ -20,4 +20,4 @@ def bidirectional_ring(k, n):
     (start, middle), (_, stop) = chunk_bounds(n, 2)
     right = ring(k, middle - start)
     left = place(ring(k, stop - middle), members=range(k - 1, -1, -1), start=middle)
-    return together(right, left)
+    return in_parallel(right, left)

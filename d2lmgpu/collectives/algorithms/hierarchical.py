@@ -18,7 +18,7 @@ NCCL-based training at scale (Jia et al. 2018).
 import math
 
 from ...base.arguments import plain_numbers
-from ..actions import chunk_bounds, place, together
+from ..actions import chunk_bounds, in_parallel, place
 from .ring import ring
 from .sharded import gather_at_hubs, spread_from_hubs
 
@@ -40,12 +40,12 @@ def hierarchical(k, n, groups=None):
     chunks = min(len(group) for group in groups)
     bounds = chunk_bounds(n, chunks)
     hubs = [group[:chunks] for group in groups]
-    within = together(*(gather_at_hubs(group, bounds, hub) for group, hub in zip(groups, hubs, strict=True)))
-    between = together(
+    within = in_parallel(*(gather_at_hubs(group, bounds, hub) for group, hub in zip(groups, hubs, strict=True)))
+    between = in_parallel(
         *(
             place(ring(len(groups), stop - start), members=[hub[c] for hub in hubs], start=start)
             for c, (start, stop) in enumerate(bounds)
         )
     )
-    back = together(*(spread_from_hubs(group, bounds, hub) for group, hub in zip(groups, hubs, strict=True)))
+    back = in_parallel(*(spread_from_hubs(group, bounds, hub) for group, hub in zip(groups, hubs, strict=True)))
     return within + between + back

@@ -24,7 +24,7 @@ import re
 import numpy as np
 
 from ...base.arguments import MOST_DEVICES, check_number, check_text, check_whole, plain, plain_numbers, shown
-from ..topology import NO_LINK, Network
+from ..topology import NO_LINK, Topology
 
 MESH_WIRES = [(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2), (2, 6, 1)]
 MESH_WIRES += [(3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2)]
@@ -74,7 +74,7 @@ def wired(wires, latency=0.0, name=None):
     ways, legs = _ways(pairs, k, len(nodes))
     links, bandwidths = [f"{a} to {b}" for a, b in named], [both[pair] for pair in named]
     more = {"latency": _by(legs * float(latency)), "direct": legs == 1, "wired": (both, latency)}
-    return Network(name or f"{k} devices", k, links, bandwidths, _by(ways), **more)
+    return Topology(name or f"{k} devices", k, links, bandwidths, _by(ways), **more)
 
 
 def _by(table):
@@ -188,7 +188,7 @@ def torus(*sides, bandwidth=50e9, latency=2e-6, name=None):
     turned = [np.roll(at, -1, axis) for axis in range(at.ndim)]
     wires = {(int(a), int(b)): bandwidth for each in turned for a, b in zip(at.flat, each.flat, strict=True) if a != b}
     name = name or f"torus {' × '.join(map(str, sides))}"
-    return wired(wires, latency, name) if wires else Network(name, 1, [], [], _by(np.full((1, 1, 1), NO_LINK)))
+    return wired(wires, latency, name) if wires else Topology(name, 1, [], [], _by(np.full((1, 1, 1), NO_LINK)))
 
 
 def hypercube(dimensions, bandwidth=50e9, latency=2e-6):

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...layers.batch_norm import EPSILON, mean_and_variance
 from .scratch import scratch
-from .squares import Squares, places_of, pooled_shape
+from .squares import ReluPool, places_of, pooled_shape
 
 BLOCK = 2**19
 """How many bytes of channels are processed at a time: several such blocks fit into a core's cache."""
@@ -36,7 +36,7 @@ class BatchNorm:
         z = scratch((size, size, count, *self.y.shape[1:]), x.dtype)
         parts = {block.stop - block.start for block in self.blocks}
         self.squares = {
-            part: Squares(z[:, :, :part], z[:, :, :part], kind, relu, computed_again=True) for part in parts
+            part: ReluPool(z[:, :, :part], z[:, :, :part], kind, relu, computed_again=True) for part in parts
         }
         self.work = scratch((count, *x.shape[1:]), x.dtype)
         self.dz = np.empty_like(x)  # the gradient of the normalised x

@@ -5,7 +5,7 @@ from ...layers.functions import function_of, relu_and_pool
 from ...layers.winograd import choose_tile
 from .batch_norm import BatchNorm
 from .convolution import Convolution
-from .stages import AsWritten, Dense, Flatten, Frame, Pooling
+from .stages import Dense, Flatten, Padding, Pooling, ReferenceStage
 from .winograd_convolution import WinogradConvolution
 
 
@@ -24,14 +24,14 @@ def make_stages(layers, x, shapes, input_grad):
     if function is dense:
         return [Dense(x, first.shapes[0], what[-1], input_grad)], 1 + what[-1]
     if function is conv2d:
-        frames = [Frame(x, options["padding"])] if options.get("padding") else []
+        frames = [Padding(x, options["padding"])] if options.get("padding") else []
         x = frames[0].y if frames else x
         return [*frames, make_convolution(x, first.shapes[0], *what, input_grad, options.get("stride", 1))], 1 + fused
     if function is batch_norm:
         return [BatchNorm(x, *what, input_grad)], 1 + fused
     if fused:
         return [Pooling(x, *what)], fused
-    return [AsWritten(x, first, shapes[0], input_grad)], 1
+    return [ReferenceStage(x, first, shapes[0], input_grad)], 1
 
 
 def make_convolution(x, kernel_shape, size, kind, relu, input_grad, stride=1):

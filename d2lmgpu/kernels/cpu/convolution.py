@@ -19,7 +19,7 @@ import functools
 import numpy as np
 
 from .scratch import RunningSum, scratch
-from .squares import Squares
+from .squares import ReluPool
 
 THIN = 32
 """The number of rows, or the inner length, up to which a product is thin."""
@@ -92,9 +92,9 @@ class Convolution:
         self.patches[-1] = 1
         self.weights = scratch((O, taps + 1), dtype)
         self.grads = RunningSum(self.weights.shape, dtype)
-        z = Squares.outputs((O, self.patches.shape[1]), dtype, kind)
+        z = ReluPool.outputs((O, self.patches.shape[1]), dtype, kind)
         by_place = z.reshape(O, size, size, rows, columns, n)
-        self.squares = Squares(z, by_place.transpose(1, 2, 0, 3, 4, 5), kind, relu)
+        self.squares = ReluPool(z, by_place.transpose(1, 2, 0, 3, 4, 5), kind, relu)
         self.multiply = product(self.weights, self.patches, z)
         self.sum_grads = long_product(z, self.patches)
         self.y = np.empty((O, rows, columns, n), dtype)

@@ -41,7 +41,7 @@ MOST_IDLE = 12
 _idle = FreeList(MOST_IDLE)  # lists of programs
 
 
-def in_parts(X, y, params, network, grads, ready=None, moments=(), scale=1.0, draws=None, loss=None, dx=None):
+def loss_and_grads(X, y, params, network, grads, ready=None, moments=(), scale=1.0, draws=None, loss=None, dx=None):
     """Loss and gradients, as in networks/plain.py; the moments of batch norm's inputs are written to ``moments``.
 
     ``X`` (N, C, H, W) and the parameters are NumPy arrays of one dtype, ``y`` (N,). The cross-entropy is summed over

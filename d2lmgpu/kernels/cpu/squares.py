@@ -19,7 +19,7 @@ import numpy as np
 from .scratch import is_shared, scratch, scratch_of_zeros
 
 
-class Squares:
+class ReluPool:
     """ReLU (or none) and pooling over squares of ``size``: ``kind`` "average", "max", or None with size 1.
 
     ``z`` is the convolution's output in any shape, ``places`` a view of it whose first two axes are the places of a

@@ -7,9 +7,9 @@ program forgets them. Images are last in every array.
 
 import numpy as np
 
-from ..stages import WrittenLayer
+from ..stages import ReferenceLayer
 from .scratch import RunningSum, scratch
-from .squares import Squares, places_of, pooled_shape
+from .squares import ReluPool, places_of, pooled_shape
 
 
 class Dense:
@@ -56,8 +56,8 @@ class Pooling:
         shape = pooled_shape(x, size)
         self.y, self.dx = np.empty(shape, x.dtype), np.zeros_like(x)
         self.x_places, self.dx_places = places_of(x, size), places_of(self.dx, size)
-        z = Squares.outputs((size, size, *shape), x.dtype, kind)
-        self.squares = Squares(z, z, kind, relu)
+        z = ReluPool.outputs((size, size, *shape), x.dtype, kind)
+        self.squares = ReluPool(z, z, kind, relu)
 
     def forward(self):
         np.multiply(self.x_places, self.y.dtype.type(self.squares.scale), out=self.squares.z)
@@ -84,7 +84,7 @@ class Flatten:
         self.dx = dy.reshape(self.x.shape)
 
 
-class Frame:
+class Padding:
     """x (C, H, W, n) → y (C, H + 2P, W + 2P, n), with ``padding`` P zeros around each image, for a convolution."""
 
     def __init__(self, x, padding):
@@ -99,7 +99,7 @@ class Frame:
         self.dx = dy[self.inside]
 
 
-class AsWritten(WrittenLayer):
+class ReferenceStage(ReferenceLayer):
     """A layer without a fast implementation, with images first, as its functions expect."""
 
     params = sums = ()  # of a layer without parameters

@@ -23,7 +23,7 @@ import numpy as np
 
 from ...layers.winograd import ONE, transforms
 from .scratch import RunningSum, scratch, scratch_of_zeros
-from .squares import Squares, places_of
+from .squares import ReluPool, places_of
 
 STAIRCASE = 3
 """The number of tiles whose gradients one matrix adds up: with more tiles, most of it would be zeros."""
@@ -111,12 +111,12 @@ class WinogradConvolution:
         self.source, self.inside = x[:, :h, :w].transpose(1, 2, 0, 3), pixels[:h, :w]
 
         self.products, self.half = scratch((t_h, T_w, t_w, O, n), dtype), scratch((m_h, T_w, t_w, O * n), dtype)
-        z = Squares.outputs((T_h, m_h, T_w, m_w, O * n), dtype, kind)
+        z = ReluPool.outputs((T_h, m_h, T_w, m_w, O * n), dtype, kind)
         y = np.empty((T_h, m_h // size, T_w * m_w // size, O, n), dtype)
         dy = scratch(y.shape, dtype)
         images = z.reshape(T_h, m_h, T_w * m_w, O, n)
         self.rows_of_tiles = [
-            RowOfTiles(values[a], z[a], Squares(images[a], places_of(images[a], size, 0), kind, relu), y[a], dy[a])
+            RowOfTiles(values[a], z[a], ReluPool(images[a], places_of(images[a], size, 0), kind, relu), y[a], dy[a])
             for a in range(T_h)
         ]
         y, dy = (a.reshape(-1, *y.shape[2:]) for a in (y, dy))

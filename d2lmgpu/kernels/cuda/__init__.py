@@ -10,11 +10,11 @@ from .launch import (
     read as read,
     run as run,
 )
-from .program import Pass as Pass, Program as Program, in_parts as in_parts, outputs as outputs
+from .program import Pass as Pass, Program as Program, loss_and_grads as loss_and_grads, outputs as outputs
 from .stages import PRECISIONS as PRECISIONS, has_kernels as has_kernels
 from .streams import (
     ADDED as ADDED,
-    Branches as Branches,
+    SideStreams as SideStreams,
     add as add,
     capture as capture,
     graphs_span as graphs_span,

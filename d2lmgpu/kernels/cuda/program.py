@@ -92,7 +92,8 @@ class Program(Stages):
     def sums(self, y, loss=None, scale=1):
         """The loss, and the number of right answers, of what went forward last: a new array of two.
 
-        ``loss``: as in `in_parts`, in place of the program's own; its gradient, times ``scale``, goes to ``dlogits``.
+        ``loss``: as in `loss_and_grads`, in place of the program's own; its gradient, times ``scale``, is put into
+        ``dlogits``.
         """
         if loss:
             value, dlogits = loss(self.logits, y)
@@ -149,7 +150,7 @@ class Program(Stages):
                 break
 
 
-def in_parts(X, y, params, network, grads, ready=None, moments=(), scale=1.0, draws=None, loss=None, dx=None):
+def loss_and_grads(X, y, params, network, grads, ready=None, moments=(), scale=1.0, draws=None, loss=None, dx=None):
     """Loss and gradients, as in networks/plain.py; the moments of batch norm's inputs are written to ``moments``.
 
     ``X`` (N, C, H, W), ``params`` and ``grads`` are float32 CuPy arrays of this device. The cross-entropy is summed

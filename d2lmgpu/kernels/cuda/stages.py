@@ -12,7 +12,7 @@ import numpy as np
 from ...devices import array_module
 from ...layers import batch_norm, conv2d, dense, flatten, relu
 from ...layers.functions import POOLS, function_of, relu_and_pool
-from ..stages import WrittenLayer
+from ..stages import ReferenceLayer
 from . import choose, convolution, launch
 from .batch_norm import BatchNorm
 from .dense import Dense
@@ -43,7 +43,7 @@ class OneKernel:
         run(how, dy, *arguments)
 
 
-class Frame(OneKernel):
+class Padding(OneKernel):
     """For convolutions with padding: x (N, C, H, W) → y (N, C, H + 2P, W + 2P), with P zeros around each image."""
 
     def __init__(self, x, padding, input_grad):
@@ -154,7 +154,7 @@ class Pooling(OneKernel):
         self.back = launch.pool_grad(*how), mask, self.dx, np.int32(N * C)
 
 
-class AsWritten(WrittenLayer):
+class ReferenceStage(ReferenceLayer):
     """A layer without a kernel. It is never in a graph, so its factors are never rounded."""
 
     def __init__(self, x, layer, y_shape, input_grad):
@@ -179,7 +179,7 @@ def make_stages(layers, x, shapes, input_grad, kind, count):
     first, rest = layers[0], layers[1:]
     function, options = function_of(first)
     if not has_kernels([first]):
-        return [AsWritten(x, first, shapes[0], input_grad)], 1
+        return [ReferenceStage(x, first, shapes[0], input_grad)], 1
     if function is flatten:
         return [Flatten(x)], 1
     (S, pool, rectified), fused = relu_and_pool(rest, LARGEST_SQUARE)
@@ -189,7 +189,7 @@ def make_stages(layers, x, shapes, input_grad, kind, count):
         what, half = (S, pool == "max", rectified), rounds_output(kind, rest[fused:])
         if function is batch_norm:
             return [BatchNorm(x, *what, input_grad, count, half)], 1 + fused
-        frames = [Frame(x, options["padding"], input_grad)] if options.get("padding") else []
+        frames = [Padding(x, options["padding"], input_grad)] if options.get("padding") else []
         x = frames[0].y if frames else x
         return [*frames, make_convolution(x, first.shapes[0], *what, input_grad, kind, half)], 1 + fused
     half = rounds_output(kind, rest)

@@ -24,7 +24,7 @@ import numpy as np
 from ...base.text import listed
 from ...devices.gpu import mark_of
 from ...devices.peers import ADDERS, PROBE, Adder, across, copy_async
-from ...devices.trials import works
+from ...devices.trials import probe
 from . import launch
 from .launch import current_card, run
 
@@ -35,7 +35,7 @@ ADDED = ("float32", "float64", "int64")
 """The dtypes of arrays that `add` takes."""
 
 
-class Branches:
+class SideStreams:
     """Makes branches of the current device's stream ``main``."""
 
     def __init__(self, main):
@@ -93,7 +93,7 @@ def adds_across(card, other):
         _try_add(card, other)
         _try_add(other, card)
 
-    return works(f"gpu({card}) and gpu({other})", "adding across", "messages are copied before they are added", attempt)
+    return probe(f"gpu({card}) and gpu({other})", "adding across", "messages are copied before they are added", attempt)
 
 
 def _try_add(card, other):
@@ -128,14 +128,14 @@ def graphs_work():
     This is called on a device's thread.
     """
     card, instead = current_card(), "steps are launched kernel by kernel"
-    return works(f"gpu({card})", "a CUDA graph", instead, lambda: _try_graph([card, card]))
+    return probe(f"gpu({card})", "a CUDA graph", instead, lambda: _try_graph([card, card]))
 
 
 def graphs_span(cards):
     """Whether one graph can span these cards, which use each other's memory, and does what it should; tried once."""
     cards = sorted(cards)
     names, instead = listed(f"gpu({card})" for card in cards), "steps on them are launched kernel by kernel"
-    return len(cards) == 1 or works(names, "a CUDA graph over them", instead, lambda: _try_graph(cards))
+    return len(cards) == 1 or probe(names, "a CUDA graph over them", instead, lambda: _try_graph(cards))
 
 
 def _try_graph(cards):

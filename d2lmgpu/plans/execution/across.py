@@ -20,7 +20,7 @@ import time
 
 import numpy as np
 
-from ...cluster import agree
+from ...cluster import check_same_on_all_ranks
 from ...cluster.communicator import most_tags
 from ...cluster.exchange import Exchange, part_of
 from ...cluster.rendezvous import checksum
@@ -56,7 +56,7 @@ class AcrossProcesses:
         written = plan._replace(network=None)  # functions in the network would show their addresses
         here = {"the plan's checksum": checksum(written), "the parameters'": checksum(*params)}
         if everybody.world is not None:
-            agree(everybody.world, here, everybody.patience, "the beginning of a plan")
+            check_same_on_all_ranks(everybody.world, here, everybody.patience, "the beginning of a plan")
 
     # In a step:
 

@@ -14,7 +14,7 @@ from ...layers.functions import check_grads, images_last, with_shapes
 from ...networks import plain
 from ...networks.mixed import are_finite
 from ..plan import COMPUTES
-from .ways import EMPTY, INNER, KEPT, SCRATCH, WRITTEN
+from .ways import CACHED, EMPTY, FUSED, IN_FUSED, REFERENCE
 
 
 def do(functions, store, action, *more):
@@ -287,16 +287,16 @@ def free(store, action):
 
 FUNCTIONS = {
     "begin": begin,
-    ("F", SCRATCH): there_and_back,
-    ("F", INNER): done_already,
-    ("B", SCRATCH): done_already,
-    ("B", INNER): done_already,
-    ("F", KEPT): forward_by_kernels,
-    ("B", KEPT): backward_by_kernels,
-    ("F", WRITTEN): forward_as_written,
-    ("B", WRITTEN): backward_as_written,
-    ("I", WRITTEN): inputs_as_written,
-    ("W", WRITTEN): weights_as_written,
+    ("F", FUSED): there_and_back,
+    ("F", IN_FUSED): done_already,
+    ("B", FUSED): done_already,
+    ("B", IN_FUSED): done_already,
+    ("F", CACHED): forward_by_kernels,
+    ("B", CACHED): backward_by_kernels,
+    ("F", REFERENCE): forward_as_written,
+    ("B", REFERENCE): backward_as_written,
+    ("I", REFERENCE): inputs_as_written,
+    ("W", REFERENCE): weights_as_written,
     **{(what, EMPTY): of_nothing for what in COMPUTES},
     ("update", None): update,
     ("keep", None): keep,

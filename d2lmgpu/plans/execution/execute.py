@@ -11,9 +11,9 @@ import itertools
 import numpy as np
 
 from ...base.arguments import plain, shown
-from ...cluster import Cluster, as_cluster, gather, unite
+from ...cluster import Cluster, as_cluster, gather, sum_disjoint
 from ...cluster.staging import endpoint
-from ...devices import DeviceArray, check_devices, nothing_left_behind, put, to_host
+from ...devices import DeviceArray, check_devices, isolated_errors, put, to_host
 from ...networks import find_loss
 from ...networks.checks import check_drawing, check_params
 from ...networks.optimizers import OPTIMIZERS, Optimizer
@@ -27,7 +27,7 @@ from .lower import actions_of, extents_of
 from .state import numbered_stages
 from .step import Step
 from .store import Minibatch, Store
-from .ways import Ways
+from .ways import ExecutionModes
 
 
 def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd", draws=None):
@@ -95,7 +95,7 @@ class Execution:
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
         actions = actions_of(plan, columns)
         extents = extents_of(plan, columns, actions)
-        ways = Ways(plan, columns, kernels)
+        ways = ExecutionModes(plan, columns, kernels)
         tasks = {
             i: device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
             for i, device in enumerate(self.devices, everybody.first)
@@ -126,7 +126,7 @@ class Execution:
         If a device fails, its error is raised, and this object cannot be used any more. Raises ValueError for examples
         that do not fit the network, and for a network with dropout if there are no ``draws``.
         """
-        with nothing_left_behind(self.devices):
+        with isolated_errors(self.devices):
             return self.finish(self.submit(X, y, lr, draws, examples, tell))
 
     def submit(self, X, y, lr, draws=None, examples=None, tell=0.0):
@@ -218,7 +218,7 @@ class Execution:
             for part in parts:
                 own = 0 if store is None else to_host(DeviceArray(held(store, part.stage), store.device))
                 flats[part.stage][slice(*getattr(part, name))] = own
-        unite(self.everybody, whole)
+        sum_disjoint(self.everybody, whole)
         splits = splits_of(self.plan.network, self.plan.stages)
         for stage, split, flat in zip(self.plan.stages, splits, flats, strict=True):
             yield from views(flat, split, shapes_of(stage, self.plan.network))

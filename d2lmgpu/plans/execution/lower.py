@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ...collectives.actions import Transfer
 from ...collectives.phases import compile_schedule
-from ..proof.live_ranges import lives_of
+from ..proof.live_ranges import live_ranges
 from ..proof.memory import extents_of_grads, joined_values
 
 
@@ -50,7 +50,7 @@ class Action(NamedTuple):
 def actions_of(plan, columns):
     """The list of the plan's `Action` objects; ``columns``: the plan's steps as `check_plan` returns them."""
     joined, actions, block, gone = joined_values(plan, columns), [], {}, {}
-    for life in lives_of(plan, columns):
+    for life in live_ranges(plan, columns):
         gone.setdefault(life.end, []).append(life)
     for number, (computes, _) in enumerate(columns, 1):
         if computes:

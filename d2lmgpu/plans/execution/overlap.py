@@ -14,7 +14,7 @@ import collections
 from ...devices import Batch, Task
 from ..plan import COMPUTES
 from .compute import do
-from .ways import INNER, SCRATCH
+from .ways import FUSED, IN_FUSED
 
 # Combine successive actions in a device's queue into one task, a chain, if the device need not wait between them.
 #
@@ -85,13 +85,13 @@ class Overlap:
         """Submit an action of one device, when the exchanges of what it uses are done."""
         s, m = action.stage, action.micro_batch
         way = store.way(s, m, self.step.examples[m]) if action.what in COMPUTES else None
-        if action.what == "F" and way == SCRATCH:
+        if action.what == "F" and way == FUSED:
             self.wait([i])
             events = {(i, value): Task(places=(store.device,)) for value in store.runs[s, m]}
             self.final |= events
             self.batch.submit(store.device, self._run, store, action, list(events.values()))
             return
-        if action.what != "F" and way not in (SCRATCH, INNER):
+        if action.what != "F" and way not in (FUSED, IN_FUSED):
             for value in action.value, action.target:
                 self.wait([i], value)
                 self.final.pop((i, value), None)

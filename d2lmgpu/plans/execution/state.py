@@ -8,7 +8,7 @@ from ..plan import shapes_of
 from ..split import in_shapes, numbered, splits_of
 
 
-def whole_state(execution):
+def gather_state(execution):
     """For each of the optimiser's states, a flat array on the host with one number per parameter, in order.
 
     These arrays are gathered from the devices that hold parts of them, so a checkpoint is the same with any split, and
@@ -21,8 +21,8 @@ def whole_state(execution):
     return state
 
 
-def give_back(execution, state):
-    """Put a state, as from `whole_state`, back on the devices that hold parts of it."""
+def scatter_state(execution, state):
+    """Put a state, as from `gather_state`, back on the devices that hold parts of it."""
     plan = execution.plan
     shapes = [shape for stage in plan.stages for shape in shapes_of(stage, plan.network)]
     for i, whole in enumerate(state):

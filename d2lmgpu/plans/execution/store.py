@@ -20,11 +20,11 @@ from ...layers import zero_moments
 from ...networks import half_weights
 from ...networks.compute import kernels_for
 from ...networks.mixed import LossScale
-from ..plan import COMPUTES, all_of, norms_of, shapes_of
+from ..plan import COMPUTES, full_range, norms_of, shapes_of
 from ..proof.sizes import output_shapes
 from ..split import in_shapes, splits_of, units_of_outputs, views
 from .state import owned_arrays
-from .ways import EMPTY, WRITTEN
+from .ways import EMPTY, REFERENCE
 
 
 class Minibatch:
@@ -140,7 +140,7 @@ class Store:
             return EMPTY
         if self.splits[s] is not None and not self.own[s].size:
             return EMPTY
-        return WRITTEN if self.kernels is None else self.ways[s, m]
+        return REFERENCE if self.kernels is None else self.ways[s, m]
 
     def is_last(self, s):
         """Whether the stage ends with the loss."""
@@ -249,7 +249,7 @@ class Store:
         kind, s = value[:2]
         if kind == "grads":
             return self.extents[value]
-        return self.parts[s].params if self._always(s) else all_of(self.plan.stages[s])
+        return self.parts[s].params if self._always(s) else full_range(self.plan.stages[s])
 
     def channels_of(self, s):
         """The device's channels in a stage's batch norm layers, a slice."""
@@ -258,7 +258,7 @@ class Store:
     def _always(self, s):
         """Whether the device holds all parameters that it needs for the stage even between steps."""
         part = self.parts.get(s)
-        return part is not None and (self.splits[s] is not None or part.params == all_of(self.plan.stages[s]))
+        return part is not None and (self.splits[s] is not None or part.params == full_range(self.plan.stages[s]))
 
     def _join(self, value):
         """Create a whole y or dy, with the device's own units in their places and zeros elsewhere."""

@@ -20,11 +20,11 @@ import numpy as np
 from ...layers.functions import EACH_BY_ITSELF, function_of
 from ..plan import COMPUTES
 
-SCRATCH, INNER, KEPT, WRITTEN, EMPTY = "scratch", "inner", "kept", "written", "empty"
-"""`INNER`: in a run that begins with another stage. `EMPTY`: there are no examples, which plans do not show."""
+FUSED, IN_FUSED, CACHED, REFERENCE, EMPTY = "scratch", "inner", "kept", "written", "empty"
+"""`IN_FUSED`: in a run that begins with another stage. `EMPTY`: there are no examples, which plans do not show."""
 
 
-class Ways:
+class ExecutionModes:
     """How the stages of a plan are computed; ``columns``: its steps as `check_plan` returns them.
 
     ``of[device, stage, micro_batch]``: one of the ways. ``runs``: by the same keys, with the first stage of each run,
@@ -42,7 +42,7 @@ class Ways:
         self.computed = [[] for _ in plan.layout]
         for (device, s, m), whats in done.items():
             fast = kernels and sorted(whats) == ["B", "F"] and has_kernels(plan.stages[s], plan.network)
-            self.of[device, s, m] = KEPT if fast else WRITTEN
+            self.of[device, s, m] = CACHED if fast else REFERENCE
             self.computed[device].append((s, m))
         self._runs = {}  # by device, a run whose F's may still go back
         for number, (each, moves) in enumerate(columns, 1):
@@ -55,8 +55,8 @@ class Ways:
         """Whether this y, dy or cache of the device is made and used within a run, so it is not a value of the plan."""
         kind, s, *m = value
         if kind == "cache":
-            return self.of[(device, s, *m)] in (SCRATCH, INNER)
-        return kind in ("y", "dy") and self.of.get((device, s + 1, *m)) == INNER
+            return self.of[(device, s, *m)] in (FUSED, IN_FUSED)
+        return kind in ("y", "dy") and self.of.get((device, s + 1, *m)) == IN_FUSED
 
     def _cut(self, moves):
         """End the runs of devices that take part in the transfers, unless these are of another micro-batch."""
@@ -76,7 +76,7 @@ class Ways:
             run.forward.append((compute, number))
             return
         goes_back = run and run.forward[-1][0][2:4] == (s, m) and (run.back or s == len(self.plan.stages) - 1)
-        if what == "B" and goes_back and self.of[device, s, m] == KEPT:
+        if what == "B" and goes_back and self.of[device, s, m] == CACHED:
             _, begin = run.forward.pop()
             run.back.append((compute, begin, number))
             self._note(run)
@@ -89,10 +89,10 @@ class Ways:
         begin = run.back[-1][1]
         for compute, _, number in run.back:
             _, device, s, m, _ = compute
-            self.of[device, s, m] = INNER
+            self.of[device, s, m] = IN_FUSED
             self.runs.pop((device, s, m), None)
             self.early[device, compute.grads, number] = begin
-        self.of[device, s, m] = SCRATCH
+        self.of[device, s, m] = FUSED
         self.runs[device, s, m] = [compute.grads for compute, *_ in reversed(run.back)]
         self.early[device, ("dy", s - 1, m), run.back[-1][2]] = begin
 

@@ -6,7 +6,7 @@ Whether a plan does what it should is another question, which prove.py answers.
 import functools
 
 from ...base.arguments import as_whole, check_list, check_whole, scalar, shown
-from ...collectives.columns import Wrong, check_moves, moves_of
+from ...collectives.columns import InvalidStep, check_columns, columns_of
 from ...networks import Network
 from ..plan import (
     COMPUTES,
@@ -42,7 +42,7 @@ def check_stages(stages, network):
 
 
 def check_plan(plan):
-    """Return the plan's steps as pairs (computations, list of `Moves`).
+    """Return the plan's steps as pairs (computations, list of `TransferColumns`).
 
     Raises ValueError unless it is a `Plan` with valid actions, in which no device does two computations in a step.
     """
@@ -62,12 +62,12 @@ def check_plan(plan):
         has_computes = Compute in {*map(type, step)}
         computes = [Compute(*map(scalar, each)) for each in step if type(each) is Compute] if has_computes else []
         try:
-            moves = moves_of([action for action in step if not isinstance(action, Compute)] if computes else step)
-            check_moves(moves, plan.k, functools.partial(size_of, plan))
+            moves = columns_of([action for action in step if not isinstance(action, Compute)] if computes else step)
+            check_columns(moves, plan.k, functools.partial(size_of, plan))
             for compute in computes:
                 _check_compute(compute, plan)
             if len({compute.device for compute in computes}) < len(computes):
-                raise Wrong("a device computes two things at the same time")
+                raise InvalidStep("a device computes two things at the same time")
         except ValueError as error:
             raise PlanError(f"step {number}: {error}") from None
         columns.append((computes, moves))
@@ -109,16 +109,16 @@ def _check_parts(parts, device, plan):
 def _check_compute(compute, plan):
     what, device, s, m, into = compute
     if what not in (*COMPUTES, "update"):
-        raise Wrong(f"{shown(tuple(compute))}: choose from {', '.join(COMPUTES)}, update")
+        raise InvalidStep(f"{shown(tuple(compute))}: choose from {', '.join(COMPUTES)}, update")
     exists = _is_index(device, plan.k) and _is_index(s, len(plan.stages))
     if not exists or not (m is None if what == "update" else _is_index(m, plan.micro_batches)):
-        raise Wrong(
+        raise InvalidStep(
             f"{compute}: there are the devices 0 … {plan.k - 1}, the stages 0 … {len(plan.stages) - 1} and, but for an "
             f"update, the micro-batches 0 … {plan.micro_batches - 1}"
         )
     is_round = isinstance(into, tuple) and len(into) == 3 and into[:2] == ("grads", s)
     if into is not None and (what not in "BW" or not is_round or not _is_index(into[2], plan.micro_batches)):
-        raise Wrong(f"{compute}: into {shown(into)}, but B and W add to ('grads', {s}) or ('grads', {s}, round)")
+        raise InvalidStep(f"{compute}: into {shown(into)}, but B and W add to ('grads', {s}) or ('grads', {s}, round)")
 
 
 def _is_index(number, count):

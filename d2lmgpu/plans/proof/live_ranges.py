@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..plan import all_of
+from ..plan import full_range
 
 NEVER = 0
 BEGIN, END, SENT, USED, MOVED = range(5)
 
 
-class Life(NamedTuple):
+class LiveRange(NamedTuple):
     """The value is on the device from step ``begin`` to step ``end``, both included; steps are counted from 1.
 
     ``moved``: the first step in which the device takes part in a transfer of it, or `NEVER`.
@@ -35,8 +35,8 @@ class Life(NamedTuple):
     moved: int
 
 
-def lives_of(plan, columns):
-    """A list of `Life`, sorted by their ends; ``columns``: the plan's steps as `check_plan` returns them."""
+def live_ranges(plan, columns):
+    """A list of `LiveRange`, sorted by their ends; ``columns``: the plan's steps as `check_plan` returns them."""
     return _Lives(plan, columns).lives
 
 
@@ -49,7 +49,7 @@ class _Lives:
         for device, parts in enumerate(plan.layout):
             for part in parts:
                 stage = plan.stages[part.stage]  # a split stage is computed with this part alone
-                self.own[part.stage, device] = all_of(stage) if stage.split else part.params
+                self.own[part.stage, device] = full_range(stage) if stage.split else part.params
         self.computing = [[] for _ in plan.layout]  # by device: the steps in which it computes for a micro-batch
         for number, (computes, _) in enumerate(columns, 1):
             for compute in computes:
@@ -101,7 +101,7 @@ class _Lives:
             return  # before the first stage, or after the last
         begin, end, _, used, _ = self.rows[value]
         if value[0] == "params":
-            devices = devices[(self.own[value[1], devices] != all_of(self.plan.stages[value[1]])).any(axis=1)]
+            devices = devices[(self.own[value[1], devices] != full_range(self.plan.stages[value[1]])).any(axis=1)]
         if again:
             over = (begin[devices] != NEVER) & (used[devices] != 0) & (end[devices] < number)
             self._close(value, devices[over])
@@ -115,5 +115,5 @@ class _Lives:
             if value[0] in ("y", "dy") and sent[device] == last:
                 later = bisect.bisect_right(self.computing[device], last)
                 last = self.computing[device][later] if later < len(self.computing[device]) else last
-            self.lives.append(Life(device, value, int(begin[device]), last, int(moved[device])))
+            self.lives.append(LiveRange(device, value, int(begin[device]), last, int(moved[device])))
             begin[device] = used[device] = moved[device] = NEVER

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..execution.ways import KEPT, WRITTEN, Ways
+from ..execution.ways import CACHED, REFERENCE, ExecutionModes
 from ..plan import computed_with, norms_of
 from ..split import held_units, units_of_outputs
-from .live_ranges import lives_of
+from .live_ranges import live_ranges
 from .sizes import examples_in_each, stage_sizes
 
 WIDE_ITEMSIZE = 8
@@ -29,7 +29,7 @@ OF_VALUES = {"params": "parameters", "grads": "gradients"}
 """The memory kind of each value; all others are activations, unless they came from other devices."""
 
 
-class Held(NamedTuple):
+class MemoryUse(NamedTuple):
     """What one device holds, in bytes: ``between`` steps, and at its ``peak``, which ``peak_of`` divides by kind.
 
     ``line``: pairs (step, bytes that it holds from the beginning of that step on).
@@ -42,12 +42,12 @@ class Held(NamedTuple):
 
 
 def held_in_steps(plan, columns, batch_size, states, dtype, target_bytes=8, kernels=True):
-    """The `Held` of each device, for ``batch_size`` examples and an optimiser with ``states`` arrays.
+    """The `MemoryUse` of each device, for ``batch_size`` examples and an optimiser with ``states`` arrays.
 
     ``target_bytes``: the bytes of an example's target.
     """
-    ways, lives = Ways(plan, columns, kernels), [[] for _ in plan.layout]
-    for life in lives_of(plan, columns):
+    ways, lives = ExecutionModes(plan, columns, kernels), [[] for _ in plan.layout]
+    for life in live_ranges(plan, columns):
         if not ways.is_nothing(life.device, life.value):
             lives[life.device].append(life._replace(begin=ways.early.get(life[:3], life.begin)))
     about = ways, extents_of_grads(plan, columns), joined_values(plan, columns)
@@ -65,7 +65,7 @@ def held_in_steps(plan, columns, batch_size, states, dtype, target_bytes=8, kern
         line = [(number, int(total[number])) for number in np.flatnonzero(np.diff(total, prepend=-1)).tolist()]
         most = table[total.argmax()].tolist()
         between = int(total[0]) - always["examples"]
-        held.append(Held(between, sum(most), dict(zip(KINDS, most, strict=True)), line))
+        held.append(MemoryUse(between, sum(most), dict(zip(KINDS, most, strict=True)), line))
     return held
 
 
@@ -177,7 +177,7 @@ class _Memory:
             return 0
         sizes, N = self.sizes[s], self.examples[m[0]]
         if kind == "cache":
-            return (sizes.kept if self.ways.of[(self.device, s, *m)] == KEPT else sizes.cache)(N)
+            return (sizes.kept if self.ways.of[(self.device, s, *m)] == CACHED else sizes.cache)(N)
         return {"y": sizes.y, "dy": sizes.whole, "delta": sizes.delta}[kind](N)
 
     def _shared(self, value):
@@ -185,5 +185,5 @@ class _Memory:
         kind, s, *m = value
         if kind == "delta" and self.sizes[s].delta_has_dy and self.units[s] != 0:
             return ("dy", s, *m)
-        is_written = kind == "cache" and self.ways.of[(self.device, s, *m)] == WRITTEN
+        is_written = kind == "cache" and self.ways.of[(self.device, s, *m)] == REFERENCE
         return ("y", s - 1, *m) if is_written and self.sizes[s].cache_has_x and self.units[s] != 0 else None

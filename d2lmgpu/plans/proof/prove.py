@@ -10,7 +10,7 @@ The proof also reports the plan's cost: memory (memory.py) and the bytes that ar
 from dataclasses import dataclass, field
 
 from ...base.arguments import check_list, check_name, check_whole, plain
-from ...collectives.columns import Wrong, sent_by
+from ...collectives.columns import InvalidStep, sent_by
 from ...networks.optimizers import OPTIMIZERS
 from ..plan import PlanError
 from .check import check_plan
@@ -58,7 +58,7 @@ def replayed(plan):
     try:
         replay = PlanReplay(plan, columns)
         replay.run()
-    except Wrong as wrong:
+    except InvalidStep as wrong:
         raise PlanError(str(wrong)) from None
     return replay
 

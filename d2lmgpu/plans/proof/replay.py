@@ -18,7 +18,7 @@ import itertools
 import numpy as np
 
 from ...collectives.actions import Transfer, name_of
-from ...collectives.columns import Wrong
+from ...collectives.columns import InvalidStep
 from ...collectives.diagnosis import diagnosis, follow
 from ...collectives.replay import SUMMED, TWICE, Replay
 from ..split import splits_of
@@ -57,14 +57,14 @@ class PlanReplay(Rules, Replay):
             missing = ~places.any(axis=0)
             if missing.any():
                 element = self.cuts(("params", s))[np.argmax(missing)]
-                raise Wrong(f"the layout: element {element} of the parameters of stage {s} is held by no device")
+                raise InvalidStep(f"the layout: element {element} of the parameters of stage {s} is held by no device")
 
     def write(self, moves, number, pieces, sums):
         """As in `Replay`."""
         used = self.used[moves.target][moves.destination[number]]
         if used.any() and moves.target in self.joined:  # caches share this array
             t = moves.transfer(number[np.argmax(used)])
-            raise Wrong(f"{t}: device {t.destination} has computed with {name_of(t.target or t.value)} already")
+            raise InvalidStep(f"{t}: device {t.destination} has computed with {name_of(t.target or t.value)} already")
         if moves.op == "copy":
             for device in np.unique(moves.destination[number[used]]).tolist():
                 self._forget(moves.target, device)
@@ -81,18 +81,20 @@ class PlanReplay(Rules, Replay):
         return slice(None) if bounds is None else slice(*np.searchsorted(self.cuts(value), bounds).tolist())
 
     def run(self):
-        """Replay all steps. Raises `Wrong`, whose message begins with the step."""
+        """Replay all steps. Raises `InvalidStep`, whose message begins with the step."""
         for computes, moves in self.columns:
             try:
                 self.step(moves, computes)
-            except Wrong as wrong:
-                raise Wrong(f"step {self.number}: {wrong}") from None
+            except InvalidStep as wrong:
+                raise InvalidStep(f"step {self.number}: {wrong}") from None
         for s, places in enumerate(self.persistent):
             old = places & np.not_equal(self.sums(("params", s)), NEW).astype(bool)
             if old.any():
                 device, piece = np.argwhere(old)[0].tolist()
                 a, b = self.cuts(("params", s))[piece : piece + 2]
-                raise Wrong(f"at the end: device {device}, elements {a} to {b} of params of stage {s}: not updated")
+                raise InvalidStep(
+                    f"at the end: device {device}, elements {a} to {b} of params of stage {s}: not updated"
+                )
         self.number += 1
         for kind, device, s, m in sorted(self.kept_on_device):
             if kind == "delta" or s == len(self.plan.stages) - 1:
@@ -101,7 +103,7 @@ class PlanReplay(Rules, Replay):
         for device, own in enumerate(self.parts):
             for s, part in own.items():
                 if part.state[0] < part.state[1] and (device, s) not in updated:
-                    raise Wrong(f"at the end: device {device} holds state of stage {s}, and has not updated it")
+                    raise InvalidStep(f"at the end: device {device} holds state of stage {s}, and has not updated it")
 
     def step(self, moves, computes=()):
         """Replay the next step: everything is read before anything is written."""
@@ -110,7 +112,7 @@ class PlanReplay(Rules, Replay):
         making = [(compute, *made) for compute in computes for made in self.computed(compute)]
         for (compute, value, _, _), each in itertools.product(making, moves):
             if value == each.target and (each.destination == compute.device).any():
-                raise Wrong(f"{compute}: in the same step transfers write {name_of(value)}")
+                raise InvalidStep(f"{compute}: in the same step transfers write {name_of(value)}")
         for each, what in arriving:
             self.write(each, *what)
         for made in making:
@@ -138,11 +140,11 @@ class PlanReplay(Rules, Replay):
             del self.held[value], self.fresh[value]
 
     def use(self, device, value, bounds=None):
-        """Let the device read the value, or these elements of it. Raises `Wrong` unless they are right."""
+        """Let the device read the value, or these elements of it. Raises `InvalidStep` unless they are right."""
         table, some = self.sums(value), self.pieces(value, bounds)
         wrong = np.not_equal(table[device, some], self._all_shares(value)).astype(bool)
         if wrong.any():
-            raise Wrong(self._what_is_wrong(device, value, (some.start or 0) + int(np.argmax(wrong))))
+            raise InvalidStep(self._what_is_wrong(device, value, (some.start or 0) + int(np.argmax(wrong))))
         self.used[value][device] = True
         fresh = self.fresh[value][device]
         fresh[some] = 0

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...collectives.columns import Wrong
+from ...collectives.columns import InvalidStep
 from ..plan import computed_with
 
 OLD, NEW = 1, 2
@@ -16,11 +16,11 @@ class Rules:
     """
 
     def computed(self, compute):
-        """Yield what a computation makes, (value, pieces, sums). Raises `Wrong` unless all that it reads is right."""
+        """Yield what a computation makes: (value, pieces, sums). Raises `InvalidStep` if what it reads is wrong."""
         try:
             yield from getattr(self, f"_{compute.what}")(*compute[1:4], compute.grads)
-        except Wrong as wrong:
-            raise Wrong(f"{compute}: {wrong}") from None
+        except InvalidStep as wrong:
+            raise InvalidStep(f"{compute}: {wrong}") from None
 
     def _F(self, device, s, m, _):  # noqa: N802
         start, stop = self._own(device, s)
@@ -53,13 +53,13 @@ class Rules:
         there = self.sums(grads)[device, some]
         there = np.where(np.equal(there, None).astype(bool), 0, there)
         if (there & 1 << m).any():
-            raise Wrong("the gradients contain this micro-batch's contribution already")
+            raise InvalidStep("the gradients contain this micro-batch's contribution already")
         yield grads, some, there | 1 << m
 
     def _update(self, device, s, m, grads):
         part = self.parts[device].get(s)
         if part is None or part.state[0] == part.state[1]:
-            raise Wrong("the layout gives this device nothing of this stage to update")
+            raise InvalidStep("the layout gives this device nothing of this stage to update")
         self.use(device, ("params", s), part.state)
         self.use(device, grads, part.state)
         yield ("params", s), self.pieces(grads, part.state), NEW
@@ -68,7 +68,7 @@ class Rules:
         """The elements of the stage with which the device computes."""
         bounds = computed_with(self.plan, device, s)
         if bounds is None:
-            raise Wrong("the layout gives this device no part of this stage")
+            raise InvalidStep("the layout gives this device no part of this stage")
         return bounds
 
     def _own_units(self, device, s):
@@ -90,4 +90,4 @@ class Rules:
 
     def _check_kept(self, kind, device, s, m):
         if (kind, device, s, m) not in self.kept_on_device:
-            raise Wrong(f"{kind} of stage {s}, micro-batch {m}, is not there")
+            raise InvalidStep(f"{kind} of stage {s}, micro-batch {m}, is not there")

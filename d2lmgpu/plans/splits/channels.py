@@ -22,12 +22,12 @@ weird trick for parallelizing convolutional neural networks".
 import itertools
 
 from ...base.arguments import plain_numbers
-from ...collectives.actions import chunk_bounds, place, together
+from ...collectives.actions import chunk_bounds, in_parallel, place
 from ...collectives.algorithms.sharded import gather_at_hubs, spread_from_hubs
 from ...networks import LENET
-from ..plan import Compute, Part, Plan, all_of, stage_of
+from ..plan import Compute, Part, Plan, full_range, stage_of
 from ..split import has_weights, splits_of, units_of_outputs
-from .compose import allreduce, without_nothing
+from .compose import allreduce, drop_empty
 from .cut import blocks
 
 
@@ -51,7 +51,7 @@ def copies_of_channels(copies, k, micro_batches, network, algorithm="ring"):
     """
     stages = columns(network)
     parts = [
-        [all_of(stage) if split is None else split.part(k, i) for i in range(k)]
+        [full_range(stage) if split is None else split.part(k, i) for i in range(k)]
         for stage, split in zip(stages, splits_of(network, stages), strict=True)
     ]
     devices = range(copies * k)
@@ -70,7 +70,9 @@ def copies_of_channels(copies, k, micro_batches, network, algorithm="ring"):
                 steps += _in_each_copy(summed, "dy", s, copies, k, j, micro_batches)
             steps.append([Compute("B", i, s, i // k * micro_batches + j) for i in devices])
     for s in reversed(range(len(stages))):
-        steps += together(*(allreduce(algorithm, devices[i::k], ("grads", s), part) for i, part in enumerate(parts[s])))
+        steps += in_parallel(
+            *(allreduce(algorithm, devices[i::k], ("grads", s), part) for i, part in enumerate(parts[s]))
+        )
         steps.append([Compute("update", i, s) for i in devices if parts[s][i % k][0] < parts[s][i % k][1]])
     title = "channels" if copies == 1 else f"data={copies},channels={k}"
     return Plan(title, network, stages, copies * micro_batches, layout, [step for step in steps if step])
@@ -79,15 +81,15 @@ def copies_of_channels(copies, k, micro_batches, network, algorithm="ring"):
 def _in_each_copy(schedule, kind, s, copies, k, j, micro_batches):
     """The ``schedule`` for the y or dy of stage s, in each copy for its own micro-batch number j."""
     values = [(kind, s, c * micro_batches + j) for c in range(copies)]
-    return together(*(place(schedule, range(c * k, (c + 1) * k), value=value) for c, value in enumerate(values)))
+    return in_parallel(*(place(schedule, range(c * k, (c + 1) * k), value=value) for c, value in enumerate(values)))
 
 
 def _gathered(k, units):
     """Each device sends its own units to all."""
-    return without_nothing(spread_from_hubs(range(k), chunk_bounds(units, k), range(k)))
+    return drop_empty(spread_from_hubs(range(k), chunk_bounds(units, k), range(k)))
 
 
 def _summed(k, units, shares):
     """Each device sums its own units over the ``shares`` that the first devices have made."""
     steps = gather_at_hubs(range(k), chunk_bounds(units, k), range(k))
-    return without_nothing([t for t in step if t.source < shares] for step in steps)
+    return drop_empty([t for t in step if t.source < shares] for step in steps)

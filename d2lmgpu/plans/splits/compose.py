@@ -16,7 +16,7 @@ from ...collectives import ALGORITHMS, schedules_of
 from ...collectives.actions import Transfer, place
 from ...networks import LENET
 from ...networks.checks import check_network
-from ..plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, all_of
+from ..plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, full_range
 from ..proof.check import check_stages
 from ..split import units_of_outputs
 from .cut import cut
@@ -45,11 +45,11 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
         stages = cut(network, 1 + max((c.stage for todo in devices for c in todo), default=0))
     stages = check_stages(stages, network)
     held = [sorted({c.stage for c in todo if c.stage < len(stages)}) for todo in devices]
-    layout = tuple(tuple(Part(s, all_of(stages[s]), all_of(stages[s])) for s in own) for own in held)
+    layout = tuple(tuple(Part(s, full_range(stages[s]), full_range(stages[s])) for s in own) for own in held)
     steps = _in_steps(devices, units_of_outputs(network, stages))
     for s in reversed(range(len(stages))):
         holders = [i for i, own in enumerate(held) if s in own]
-        steps += allreduce(algorithm, holders, ("grads", s), all_of(stages[s]))
+        steps += allreduce(algorithm, holders, ("grads", s), full_range(stages[s]))
         steps.append([Compute("update", device, s) for device in holders])
     return Plan(name, network, stages, micro_batches, layout, steps)
 
@@ -57,10 +57,10 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
 def allreduce(algorithm, group, value, bounds):
     """The schedule that sums elements (start, stop) of a value over a group of devices."""
     start, stop = bounds
-    return without_nothing(place(schedules_of(algorithm)(len(group), stop - start), group, start, value))
+    return drop_empty(place(schedules_of(algorithm)(len(group), stop - start), group, start, value))
 
 
-def without_nothing(schedule):
+def drop_empty(schedule):
     """The schedule without empty transfers and empty steps."""
     steps = ([t for t in step if t.start < t.stop] for step in schedule)
     return [step for step in steps if step]

@@ -24,8 +24,8 @@ from ...base.arguments import plain
 from ...collectives import all_gather, reduce_scatter
 from ...collectives.actions import Transfer, chunk_bound, place
 from ...networks import LENET
-from ..plan import Compute, Part, Plan, all_of
-from .compose import without_nothing
+from ..plan import Compute, Part, Plan, full_range
+from .compose import drop_empty
 from .cut import by_largest, cut, in_buckets
 
 
@@ -94,7 +94,7 @@ class _Zero:
     def collective(self, algorithm, value):
         """Add a collective in which all k devices exchange all elements of a value."""
         n = self.stages[value[1]].params
-        self.steps += without_nothing(place(algorithm(self.k, n), range(self.k), value=value))
+        self.steps += drop_empty(place(algorithm(self.k, n), range(self.k), value=value))
 
     def backward_and_reduce(self, s, j):
         """Add B and a reduce-scatter. Each device adds its part of the sum to its own gradients, and frees the rest."""
@@ -105,7 +105,7 @@ class _Zero:
         self.compute("B", s, j, whole)
         self.collective(reduce_scatter, whole)
         kept = [Transfer(i, i, *self.own(s, i), "add", whole, ("grads", s)) for i in range(self.k)]
-        self.steps += without_nothing([kept])
+        self.steps += drop_empty([kept])
 
     def update(self, s):
         """Let each device update its own elements, if it has any."""
@@ -115,7 +115,7 @@ class _Zero:
     def plan(self, name, network, held):
         """The finished plan; ``held(whole, own)``: the params and state that a device holds between steps."""
         layout = tuple(
-            tuple(Part(s, *held(all_of(stage), self.own(s, i))) for s, stage in enumerate(self.stages))
+            tuple(Part(s, *held(full_range(stage), self.own(s, i))) for s, stage in enumerate(self.stages))
             for i in range(self.k)
         )
         return Plan(name, network, self.stages, self.k * self.micro_batches, layout, self.steps)
