@@ -23,7 +23,7 @@ import numpy as np
 import d2lmgpu as d2l
 from d2lmgpu import collectives
 from d2lmgpu.base.files import as_json, write_json
-from d2lmgpu.collectives.measuring import predict
+from d2lmgpu.collectives.benchmark import predict
 from d2lmgpu.devices import count_cores
 from d2lmgpu.devices.discovery import processor_name
 

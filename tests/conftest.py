@@ -37,7 +37,7 @@ from d2lmgpu.base import packages
 from d2lmgpu.data import fashion_mnist
 from d2lmgpu.devices import choose, find_gpus
 from d2lmgpu.devices.discovery import count_cores
-from d2lmgpu.devices.trials import forget_probes
+from d2lmgpu.devices.probes import forget_probes
 from d2lmgpu.devices.workers import THREADS
 from d2lmgpu.layers import exact
 

@@ -11,7 +11,7 @@ import pytest
 import d2lmgpu as d2l
 from d2lmgpu.base import blas
 from d2lmgpu.devices.cpu import CPU
-from d2lmgpu.devices.trials import forget_probes
+from d2lmgpu.devices.probes import forget_probes
 
 UNKNOWN = "threadpoolctl does not know the BLAS of NumPy"
 

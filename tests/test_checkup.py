@@ -17,7 +17,7 @@ from test_gpu_rules import assert_as, machine, small_data, train  # noqa: F401
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.devices import find_gpus
-from d2lmgpu.devices.trials import forget_probes, probe
+from d2lmgpu.devices.probes import forget_probes, probe
 
 SINGLE = {
     "a stream of its own",

@@ -10,7 +10,7 @@ from standin_nccl import install_nccl
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import ALGORITHMS, ScheduleError, Transfer, check_algorithm, execute, measuring as measure
-from d2lmgpu.collectives.measuring import parse_size
+from d2lmgpu.collectives.benchmark import parse_size
 
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 SIZES = [0, 1, 2, 3, 7, 8, 97, 1000]

@@ -32,7 +32,7 @@ from d2lmgpu.exercises import (
 from d2lmgpu.exercises.course import copy_course, find_notebooks
 from d2lmgpu.exercises.exercise import TOPICS
 from d2lmgpu.exercises.framework import CORE
-from d2lmgpu.exercises.mine import BLOCK, keep, source_of
+from d2lmgpu.exercises.student_file import BLOCK, keep, source_of
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -13,7 +13,7 @@ from d2lmgpu.cluster import as_cluster
 from d2lmgpu.collectives.execute import are_connected
 from d2lmgpu.data.minibatches import epoch_order
 from d2lmgpu.devices.peers import connect
-from d2lmgpu.devices.trials import probes
+from d2lmgpu.devices.probes import probes
 from d2lmgpu.kernels.cuda import add, graphs_work
 from d2lmgpu.kernels.cuda.program import borrowed_program
 from d2lmgpu.parallel.step import Replica

@@ -158,7 +158,7 @@ CASES = {name: door for name, door in DOORS.items() if name not in LEFT_OUT} | C
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_call(name, folder, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys.modules["d2lmgpu.collectives.measuring"], "repeats_in", lambda *_: 1)
+    monkeypatch.setattr(sys.modules["d2lmgpu.collectives.benchmark"], "repeats_in", lambda *_: 1)
     function, make = CASES[name]
 
     def result_of(number=None):

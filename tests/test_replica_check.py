@@ -14,8 +14,8 @@ import d2lmgpu as d2l
 from d2lmgpu.cli import main
 from d2lmgpu.parallel.step import Replica
 from d2lmgpu.training import DriftError
+from d2lmgpu.training.across_processes import check_copies
 from d2lmgpu.training.loop import Loop
-from d2lmgpu.training.together import check_copies
 
 
 def data(small):

@@ -7,7 +7,7 @@ import pytest
 from conftest import long
 
 from d2lmgpu.collectives import ALGORITHMS, Transfer, fit_virtual_devices, simulate, virtual_devices
-from d2lmgpu.collectives.measuring import Measurement, predict
+from d2lmgpu.collectives.benchmark import Measurement, predict
 from d2lmgpu.collectives.network import (
     full_switch,
     machines,

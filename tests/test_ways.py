@@ -7,7 +7,7 @@ import d2lmgpu as d2l
 from d2lmgpu.collectives.actions import Transfer
 from d2lmgpu.networks import LENET, init_params
 from d2lmgpu.plans import PLANS, compose, cut, execute
-from d2lmgpu.plans.execution.ways import CACHED, FUSED, IN_FUSED, REFERENCE, ExecutionModes
+from d2lmgpu.plans.execution.modes import CACHED, FUSED, IN_FUSED, REFERENCE, ExecutionModes
 from d2lmgpu.plans.plan import Compute
 from d2lmgpu.plans.proof.check import check_plan
 

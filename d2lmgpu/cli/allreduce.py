@@ -10,7 +10,7 @@ from pathlib import Path
 from ..base.arguments import MOST_DEVICES, check_name, shown
 from ..cluster import begin_together, cluster
 from ..collectives import ALGORITHMS, NAMES, Invented, invented, measure_allreduce
-from ..collectives.measuring import parse_size
+from ..collectives.benchmark import parse_size
 from ..collectives.network import TOPOLOGIES, read_wires, topology
 from ..collectives.simulate import simulate
 from ..collectives.wirings.invent import known_on

@@ -15,7 +15,7 @@ from ..data.fashion_mnist import CLASSES, load_fashion_mnist
 from ..data.idx import find_idx
 from ..data.images import load_image_data, load_image_folder
 from ..devices import ENVIRONMENTS
-from ..devices.trials import warn
+from ..devices.probes import warn
 from ..layers.loss import answers
 from ..pictures.plots import plot_confusion
 from ..training import confusion_matrix, load_model

@@ -25,13 +25,13 @@ from .allreduce import (
     find_algorithm as find_algorithm,
     schedules_of as schedules_of,
 )
-from .bounds import bound as bound
-from .execute import add_allreduce as add_allreduce
-from .measuring import (
+from .benchmark import (
     fit_virtual_devices as fit_virtual_devices,
     measure_allreduce as measure_allreduce,
     virtual_devices as virtual_devices,
 )
+from .bounds import bound as bound
+from .execute import add_allreduce as add_allreduce
 from .nccl import LIBRARIES as LIBRARIES
 from .prove import Proof as Proof, ScheduleError as ScheduleError, prove as prove
 from .simulate import Simulation as Simulation, simulate as simulate

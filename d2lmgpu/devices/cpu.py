@@ -19,7 +19,7 @@ from ..base.blas import check_blas_threads, limit_blas_threads
 from .device import Device
 from .discovery import count_cores
 from .errors import DeviceMemoryError
-from .trials import probe
+from .probes import probe
 from .workers import IN_A_TAB, make_workers
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3

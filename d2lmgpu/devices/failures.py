@@ -8,8 +8,8 @@ import contextlib
 import traceback
 
 from ..base.text import one_line
+from .probes import warn
 from .task import drained
-from .trials import warn
 
 MOST = 100
 """How many errors are kept for a device."""

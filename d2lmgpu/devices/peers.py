@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .errors import DeviceError
-from .trials import probe
+from .probes import probe
 
 PROBE = 4099
 """How many elements are copied to try a connection."""

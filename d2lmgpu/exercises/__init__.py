@@ -17,8 +17,8 @@ from .checking import judge
 from .course import begin as begin, begun
 from .exercise import EXERCISES as EXERCISES, find as find
 from .framework import add_to_mine as add_to_mine, my_framework as my_framework, write_my_page as write_my_page
-from .mine import FILE as FILE, try_to_keep
 from .predictions import compare as compare, look_back as look_back
+from .student_file import FILE as FILE, try_to_keep
 
 
 def check(name, answer=None):

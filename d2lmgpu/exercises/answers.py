@@ -19,7 +19,7 @@ from ..base.files import target, visible
 from ..cluster.watchdog import how_it_ended
 from .checking import Verdict, not_yet
 from .exercise import EXERCISES, find
-from .mine import FILE
+from .student_file import FILE
 
 SECONDS = 20.0
 """How many seconds an answer may take, unless another limit is given; the course's own answers need less than one."""

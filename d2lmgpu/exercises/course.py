@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..base.arguments import check_text
 from ..base.files import as_json, shipped, target, write_file
 from ..data.fashion_mnist import FILES, find_file
-from .mine import FILE
+from .student_file import FILE
 
 MINE = '''"""My own framework: `check` saves right answers to the course's exercises here.
 

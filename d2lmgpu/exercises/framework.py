@@ -24,8 +24,8 @@ from ..plans import play
 from .checking import judge
 from .course import begun, find_notebooks
 from .exercise import EXERCISES, TOPICS
-from .mine import FILE, try_to_keep
 from .results import in_words
+from .student_file import FILE, try_to_keep
 
 CORE = {name: number for number in (1, 2, 4, 5, 6) for name, each in TOPICS[number - 1].items() if not each.optional}
 """For each exercise of the core path, the number of its notebook."""

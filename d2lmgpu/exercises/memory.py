@@ -6,8 +6,8 @@ from ..base.text import several
 from ..collectives import chunk_bounds
 from .exercise import Exercise
 from .results import Empty, call_recorded, close, expect, short
+from .spies import check_ways, row_of, spread
 from .splitting import LENET_OUTPUTS
-from .watching import check_ways, row_of, spread
 
 STAGES = "stage 1 divides the state, stage 2 also the gradients, and stage 3 also the parameters"
 WHOLE = "if k does not divide the number evenly, the largest part has one number more: round up"

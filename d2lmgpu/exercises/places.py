@@ -6,7 +6,7 @@ from ..base.text import several
 from ..devices import cpu, to_host
 from .exercise import Exercise
 from .results import Empty, call, call_recorded, close, expect, read, returned, same
-from .watching import RAW, Clock, PretendDevice, check_place, spread
+from .spies import RAW, Clock, PretendDevice, check_place, spread
 
 PUT = "you cannot mix arrays of two devices: d2l.put(x, device) copies x to the device"
 

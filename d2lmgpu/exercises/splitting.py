@@ -5,7 +5,7 @@ import numpy as np
 from ..base.text import several
 from .exercise import Exercise
 from .results import call_recorded, expect, returned
-from .watching import check_place, row_of
+from .spies import check_place, row_of
 
 LENET_OUTPUTS = [13520, 13520, 3380, 4050, 4050, 800, 800, 128, 128, 10]
 """How many outputs LeNet's layers have for an image: twice convolution, ReLU, pooling; flatten, dense, ReLU, dense."""

@@ -10,7 +10,7 @@ from ..parallel import get_params
 from .exercise import Exercise
 from .places import PUT, vectors
 from .results import Empty, call, call_recorded, close, compare, expect, in_case, kind, read, returned, same_things
-from .watching import check_place, check_ways, row_of
+from .spies import check_place, check_ways, row_of
 
 TWO_LISTS = "return two lists: return X_shards, y_shards"
 RAGGED = "n divided by k leaves a remainder r; give one extra example to r of the devices"

@@ -10,8 +10,8 @@ from ..networks import init_params, loss_and_grads
 from ..parallel import get_params
 from .exercise import Exercise
 from .results import call_recorded, read
+from .spies import check_at_once, check_ways, row_of, watch
 from .synchronisation import check_steps
-from .watching import check_at_once, check_ways, row_of, watch
 
 LR = 0.5
 

@@ -10,7 +10,7 @@ from ..networks import init_params, lenet
 from ..parallel import get_params
 from .exercise import Exercise
 from .results import call_recorded, close, expect, read, returned
-from .watching import row_of
+from .spies import row_of
 
 EMPTY = "the last minibatch may have fewer images than there are devices: a shard may be empty, and 0/0 is NaN"
 

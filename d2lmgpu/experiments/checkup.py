@@ -14,7 +14,7 @@ from ..collectives import allreduce
 from ..devices import DeviceError, cpu, find_gpus, put, to_host
 from ..devices.cpu import blas_works
 from ..devices.gpu import GPU
-from ..devices.trials import probe, probes, reprobe
+from ..devices.probes import probe, probes, reprobe
 from ..kernels.cuda import PRECISIONS, TENSOR_CORES, graphs_work
 from ..networks import kernels_work
 from ..training.graph_limits import why_not_one_graph

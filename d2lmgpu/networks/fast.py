@@ -5,7 +5,7 @@ The test takes a small network: the kernels' results are compared with those of 
 
 import numpy as np
 
-from ..devices.trials import probe
+from ..devices.probes import probe
 from ..kernels import KERNELS, Kernels, cpu, cuda
 from .build import AvgPool2d, Conv2d, Dense, Flatten, ReLU, sequential
 from .known import init_params

@@ -10,7 +10,7 @@
     preparation  The rest of the device's step, per action: the host program lists the actions before the step begins.
 
 Everything is repeated, and medians are reported. The time of messages follows from the network
-(collectives/measuring.py).
+(collectives/benchmark.py).
 """
 
 import functools
@@ -30,9 +30,9 @@ from ..networks.optimizers import OPTIMIZERS
 from .execution.compute import FUNCTIONS, do
 from .execution.execute import Execution, extents_of
 from .execution.lower import actions_of
+from .execution.modes import FUSED, IN_FUSED, ExecutionModes
 from .execution.state import numbered_stages
 from .execution.store import Minibatch, Store
-from .execution.ways import FUSED, IN_FUSED, ExecutionModes
 from .plan import Compute, part_updated
 from .proof.check import check_plan
 from .proof.sizes import examples_in_each

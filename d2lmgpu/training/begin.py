@@ -14,6 +14,7 @@ from ..devices.timeline import Timeline
 from ..networks import Network, find_loss, try_loss
 from ..networks.losses import EXAMPLES
 from ..plans.plan import Plan
+from .across_processes import compare, share_times
 from .checks import classes_of, network_for
 from .history import History, sha256
 from .live_plot import LivePlot, in_notebook
@@ -24,7 +25,6 @@ from .monitor import Callback, Progress
 from .options import check_files, check_options, find_everybody, first_params, start_from
 from .resume import Position, data_checksum, load_run, restore
 from .settings import USUAL, Settings
-from .together import compare, share_times
 
 
 def train(

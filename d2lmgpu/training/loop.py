@@ -10,8 +10,8 @@ from ..base.text import format_metrics, format_seconds, one_line, several
 from ..cluster import Cluster
 from ..data.minibatches import epoch_order, oddities
 from ..devices import to_host
+from ..devices.probes import warn as tell_user
 from ..devices.timeline import Timeline
-from ..devices.trials import warn as tell_user
 from ..networks import Network
 from ..networks.losses import Loss
 from .accuracy import TestSet

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ..base.text import listed
 from ..devices import DeviceError
-from ..devices.trials import warn
+from ..devices.probes import warn
 from ..networks import CROSS_ENTROPY, find_loss
 from ..networks.optimizers import make_optimizer
 from ..parallel import measure_loads

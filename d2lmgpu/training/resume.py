@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 
 from ..base.text import REACHED, several
-from ..devices.trials import warn
+from ..devices.probes import warn
 from ..networks.describe import described, restored
 from ..networks.mixed import are_finite
 from .checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint

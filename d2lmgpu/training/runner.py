@@ -19,12 +19,12 @@ from ..networks.checks import is_random
 from ..networks.losses import as_targets
 from ..parallel import MinibatchQueue
 from .accuracy import TestSet
+from .across_processes import check_copies
 from .monitor import Stop
 from .plan_accuracy import SplitTestSet
 from .resume import START
 from .settings import Settings
 from .splits import limits_of, plan_of
-from .together import check_copies
 
 AHEAD = 8
 """How many steps may be under way at once if a device is a GPU."""

@@ -9,8 +9,8 @@ memory: what lies between is computed again on the way back.
 import numpy as np
 
 from ...layers.batch_norm import EPSILON, mean_and_variance
+from .relu_pool import ReluPool, places_of, pooled_shape
 from .scratch import scratch
-from .squares import ReluPool, places_of, pooled_shape
 
 BLOCK = 2**19
 """How many bytes of channels are processed at a time: several such blocks fit into a core's cache."""

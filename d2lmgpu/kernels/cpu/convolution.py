@@ -18,8 +18,8 @@ import functools
 
 import numpy as np
 
+from .relu_pool import ReluPool
 from .scratch import RunningSum, scratch
-from .squares import ReluPool
 
 THIN = 32
 """The number of rows, or the inner length, up to which a product is thin."""

@@ -8,8 +8,8 @@ program forgets them. Images are last in every array.
 import numpy as np
 
 from ..stages import ReferenceLayer
+from .relu_pool import ReluPool, places_of, pooled_shape
 from .scratch import RunningSum, scratch
-from .squares import ReluPool, places_of, pooled_shape
 
 
 class Dense:

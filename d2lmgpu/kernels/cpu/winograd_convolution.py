@@ -22,8 +22,8 @@ from collections import namedtuple
 import numpy as np
 
 from ...layers.winograd import ONE, transforms
+from .relu_pool import ReluPool, places_of
 from .scratch import RunningSum, scratch, scratch_of_zeros
-from .squares import ReluPool, places_of
 
 STAIRCASE = 3
 """The number of tiles whose gradients one matrix adds up: with more tiles, most of it would be zeros."""

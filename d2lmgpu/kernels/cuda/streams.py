@@ -24,7 +24,7 @@ import numpy as np
 from ...base.text import listed
 from ...devices.gpu import mark_of
 from ...devices.peers import ADDERS, PROBE, Adder, across, copy_async
-from ...devices.trials import probe
+from ...devices.probes import probe
 from . import launch
 from .launch import current_card, run
 

@@ -14,7 +14,7 @@ from ...layers.functions import check_grads, images_last, with_shapes
 from ...networks import plain
 from ...networks.mixed import are_finite
 from ..plan import COMPUTES
-from .ways import CACHED, EMPTY, FUSED, IN_FUSED, REFERENCE
+from .modes import CACHED, EMPTY, FUSED, IN_FUSED, REFERENCE
 
 
 def do(functions, store, action, *more):

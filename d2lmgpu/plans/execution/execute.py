@@ -24,10 +24,10 @@ from ..split import in_shapes, splits_of, views
 from .across import AcrossProcesses
 from .compute import FUNCTIONS
 from .lower import actions_of, extents_of
+from .modes import ExecutionModes
 from .state import numbered_stages
 from .step import Step
 from .store import Minibatch, Store
-from .ways import ExecutionModes
 
 
 def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd", draws=None):

@@ -1,7 +1,7 @@
 """Exchange gradients while other gradients are still being computed.
 
 The exchanges are in a second queue of each device, its comm stream. It waits only for the gradients to be exchanged.
-While a run of several stages (plans/execution/ways.py) is going on, it reports which gradients are final.
+While a run of several stages (plans/execution/modes.py) is going on, it reports which gradients are final.
 
     device    F 0 F 1 ... B 1 | B 0 .......... | (waits) | update
     comm stream               | allreduce 1 .. | allreduce 0 |
@@ -14,7 +14,7 @@ import collections
 from ...devices import Batch, Task
 from ..plan import COMPUTES
 from .compute import do
-from .ways import FUSED, IN_FUSED
+from .modes import FUSED, IN_FUSED
 
 # Combine successive actions in a device's queue into one task, a chain, if the device need not wait between them.
 #

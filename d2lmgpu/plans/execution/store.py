@@ -23,8 +23,8 @@ from ...networks.mixed import LossScale
 from ..plan import COMPUTES, full_range, norms_of, shapes_of
 from ..proof.sizes import output_shapes
 from ..split import in_shapes, splits_of, units_of_outputs, views
+from .modes import EMPTY, REFERENCE
 from .state import owned_arrays
-from .ways import EMPTY, REFERENCE
 
 
 class Minibatch:
@@ -131,7 +131,7 @@ class Store:
     # For computations:
 
     def way_of(self, action):
-        """How to do an action: None unless it is a computation for a micro-batch; see plans/execution/ways.py."""
+        """How to do an action: None unless it is a computation for a micro-batch; see plans/execution/modes.py."""
         return self.way(action.stage, action.micro_batch) if action.what in COMPUTES else None
 
     def way(self, s, m, examples=None):

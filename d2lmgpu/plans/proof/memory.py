@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..execution.ways import CACHED, REFERENCE, ExecutionModes
+from ..execution.modes import CACHED, REFERENCE, ExecutionModes
 from ..plan import computed_with, norms_of
 from ..split import held_units, units_of_outputs
 from .live_ranges import live_ranges
