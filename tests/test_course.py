@@ -29,8 +29,8 @@ from d2lmgpu.exercises import (
     my_framework,
     write_my_page,
 )
+from d2lmgpu.exercises.checking import TOPICS
 from d2lmgpu.exercises.course import copy_course, find_notebooks
-from d2lmgpu.exercises.exercise import TOPICS
 from d2lmgpu.exercises.framework import CORE
 from d2lmgpu.exercises.student_file import BLOCK, keep, source_of
 

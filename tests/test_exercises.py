@@ -17,7 +17,7 @@ import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.collectives import invent
 from d2lmgpu.exercises import EXERCISES, check, compare, faulty, judge, save_data, setting
-from d2lmgpu.exercises.exercise import TOPICS
+from d2lmgpu.exercises.checking import TOPICS
 
 ROOT = Path(__file__).resolve().parents[1]
 

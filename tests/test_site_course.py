@@ -16,7 +16,7 @@ import site_logo
 import site_sources
 
 import d2lmgpu as d2l
-from d2lmgpu.exercises.exercise import EXERCISES
+from d2lmgpu.exercises.checking import EXERCISES
 from d2lmgpu.exercises.framework import CORE
 
 REPOSITORY = Path(__file__).parent.parent

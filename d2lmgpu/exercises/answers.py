@@ -17,8 +17,7 @@ from typing import NamedTuple
 from ..base.arguments import check_list, check_number, check_path, shown
 from ..base.files import target, visible
 from ..cluster.watchdog import how_it_ended
-from .checking import Verdict, not_yet
-from .exercise import EXERCISES, find
+from .checking import EXERCISES, Verdict, find, not_yet
 from .student_file import FILE
 
 SECONDS = 20.0

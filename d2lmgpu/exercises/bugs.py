@@ -9,7 +9,7 @@ import io
 
 import numpy as np
 
-from . import synchronisation
+from . import places, synchronisation
 from .exercise import Exercise
 from .results import expect
 from .synchronisation import RAGGED

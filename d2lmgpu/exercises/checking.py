@@ -4,14 +4,38 @@ An answer is a function that the student writes; it has the exercise's name. A
 verdict says what is wrong, and gives a hint, but never the solution.
 """
 
+import importlib
 import sys
 from typing import NamedTuple
 
 import numpy as np
 
+from ..base.arguments import check_name
 from . import faulty
-from .exercise import find
 from .results import Empty, Wrong, in_case, in_words
+
+
+def _exercises(topic):
+    """The exercises of a module, by name: the classes that it defines."""
+    module = importlib.import_module(f".{topic}", __package__)
+    own = {name: value for name, value in vars(module).items() if isinstance(value, type)}
+    return {name: kind() for name, kind in own.items() if kind.__module__ == module.__name__}
+
+
+MODULES = """places layers_by_hand splitting synchronisation training collectives rates weights scaling speed bugs plans
+    memory machines""".split()
+
+TOPICS = list(map(_exercises, MODULES))
+"""The exercises of each topic, by name. A topic consists of the notebooks that have the same number."""
+
+EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.items()}
+"""All exercises by name."""
+
+
+def find(name):
+    """The `Exercise` of this name. Raises ValueError if there is none."""
+    check_name("exercise", name, EXERCISES)
+    return EXERCISES[name]
 
 
 class Verdict(NamedTuple):

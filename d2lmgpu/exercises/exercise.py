@@ -1,11 +1,10 @@
 """What all exercises have in common: a question, cases, the right results, and the usual mistakes."""
 
 import copy
-import importlib
 
 import numpy as np
 
-from ..base.arguments import check_name, shown
+from ..base.arguments import shown
 from .results import RUN_IT, call, compare, expect, in_case, read, returned, same, short
 
 
@@ -78,26 +77,3 @@ def _typed(value):
     if isinstance(value, float) and float(text := f"{value:g}") == value:
         return text  # 1.6e+10 is easier to read than 16000000000.0
     return short(value) if isinstance(value, np.ndarray) else shown(value)
-
-
-def _exercises(topic):
-    """The exercises of a module, by name: the classes that it defines."""
-    module = importlib.import_module(f".{topic}", __package__)
-    own = {name: value for name, value in vars(module).items() if isinstance(value, type)}
-    return {name: kind() for name, kind in own.items() if kind.__module__ == module.__name__}
-
-
-MODULES = """places layers_by_hand splitting synchronisation training collectives rates weights scaling speed bugs plans
-    memory machines""".split()
-
-TOPICS = list(map(_exercises, MODULES))
-"""The exercises of each topic, by name. A topic consists of the notebooks that have the same number."""
-
-EXERCISES = {name: exercise for topic in TOPICS for name, exercise in topic.items()}
-"""All exercises by name."""
-
-
-def find(name):
-    """The `Exercise` of this name. Raises ValueError if there is none."""
-    check_name("exercise", name, EXERCISES)
-    return EXERCISES[name]

@@ -21,9 +21,8 @@ from ..collectives import allreduce, ring
 from ..devices import put
 from ..parallel import split_batch, train_batch
 from ..plans import play
-from .checking import judge
+from .checking import EXERCISES, TOPICS, judge
 from .course import begun, find_notebooks
-from .exercise import EXERCISES, TOPICS
 from .results import in_words
 from .student_file import FILE, try_to_keep
 
