@@ -24,7 +24,7 @@ class Adder(NamedTuple):
     """
 
     add: Callable
-    probe: Callable
+    works: Callable
     dtypes: tuple
 
 

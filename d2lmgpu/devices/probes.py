@@ -15,11 +15,11 @@ from .workers import in_forked_process
 
 
 class Probe(NamedTuple):
-    """A trial's outcome on a device, or between two: whether it ``probe``, ``why`` not, the ``seconds`` it took."""
+    """The outcome of trying something on a device, or between two: whether it ``works``, ``why`` not, the ``seconds`` it took."""
 
     device: str
     tried: str
-    probe: bool
+    works: bool
     why: str | None
     seconds: float
 

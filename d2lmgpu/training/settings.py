@@ -62,7 +62,7 @@ class Settings:
         "allreduce that sums gradients over the devices (in a program, also a function of k and n)",
         (*TRAINING_NAMES, "mpi"),
         _check_algorithm,
-        cli_name="allreduce",
+        called="allreduce",
     )
     seed: int = whole(
         0,

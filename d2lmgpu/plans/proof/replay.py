@@ -207,7 +207,7 @@ def _last_mentioned(columns):
     later, ends = set(), []
     for computes, moves in reversed(columns):
         mentioned = {value for each in moves for value in (each.value, each.target)}
-        mentioned.update(*itertools.chain.from_iterable(map(computes)))
+        mentioned.update(*itertools.chain.from_iterable(compute.uses for compute in computes))
         ends.append(mentioned - later)
         later |= mentioned
     return ends[::-1]
