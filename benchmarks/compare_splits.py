@@ -27,7 +27,7 @@ BATCH, OPTIMIZER = 256, "adam"
 DEVICES = (2, 4)
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
 WIDE = 4
-MOST_ROUNDS = 15
+MAX_ROUNDS = 15
 FAMILIES = {"one device": 6, "data": 0, "zero": 2, "layers": 4, "pipelines": 1, "channel": 3, "products": 5}
 """A colour for each."""
 
@@ -103,7 +103,7 @@ def compare(network, k, batch_size, seconds):
     there = splits(network, k)
     runs = {name: plans.Execution(plan, params, devices[: plan.k], OPTIMIZER) for name, plan in there.items()}
     times, end = {name: [] for name in runs}, time.perf_counter() + seconds
-    for number in range(MOST_ROUNDS + 1):
+    for number in range(MAX_ROUNDS + 1):
         for name, run in runs.items():
             begin = time.perf_counter()
             run.step(X, y, 0.001)

@@ -168,11 +168,11 @@ def test_what_processes_cannot_do(data, monkeypatch):
     plan, (X, y), params = MADE["1f1b"](2, 3), minibatches([6])[0], init_params(3, network=SMALL)
     with pytest.raises(ValueError, match="is for 2 devices, not 3"):
         in_each((1, 2), lambda cluster: Execution(plan, params, cluster))
-    assert communicator.LEAST_TAGS == 32_767  # as MPI's standard has it, in "Environmental Inquiries"
-    monkeypatch.setattr(communicator, "LEAST_TAGS", 5)
+    assert communicator.MIN_TAGS == 32_767  # as MPI's standard has it, in "Environmental Inquiries"
+    monkeypatch.setattr(communicator, "MIN_TAGS", 5)
     with pytest.raises(ValueError, match="the plan has 6 messages between processes, .* no more than 5; use fewer"):
         in_each((1, 1), lambda cluster: Execution(plan, params, cluster))
-    monkeypatch.setattr(communicator, "LEAST_TAGS", 6)
+    monkeypatch.setattr(communicator, "MIN_TAGS", 6)
     in_each((1, 1), lambda cluster: Execution(plan, params, cluster).step(X, y, 0.1))
     with pytest.raises(ValueError, match="loads is .*, which cannot be combined with a split other than data"):
         in_each((1, 1), lambda cluster: train(cluster, data, split="layers", loads=[1, 2]))
@@ -221,7 +221,7 @@ def test_a_missing_message_is_named(name, what, monkeypatch):
     plan, thaw = MADE[name](2, 2), threading.Event()
 
     def freeze(step, number, action):
-        if step.across.everybody.rank == 0 and len(action.devices) > 1:
+        if step.across.group.rank == 0 and len(action.devices) > 1:
             step.batch.submit(step.execution.store[0].device, thaw.wait, 60)
 
     faulty = Faulty(plan, (1, 1), monkeypatch, freeze)
@@ -254,7 +254,7 @@ def test_what_was_sent_and_is_not_taken_is_named(monkeypatch):
     free = next(action for action in actions if action.devices == (0,) and str(action).startswith("free of y"))
 
     def freeze(step, number, action):
-        if step.across.everybody.rank == 1 and action.what == "receive":
+        if step.across.group.rank == 1 and action.what == "receive":
             step.batch.submit(step.execution.store[1].device, thaw.wait, 60)
 
     faulty = Faulty(plan, (1, 1), monkeypatch, freeze, eager=False)
@@ -272,7 +272,7 @@ def test_an_error_in_one_process(name, monkeypatch):
     plan = MADE[name](2, 2)
 
     def fail(step, number, action):
-        if step.across.everybody.rank == 1 and action.what == "F":
+        if step.across.group.rank == 1 and action.what == "F":
             step.batch.submit(step.execution.store[1].device, step.do, divide)
 
     def divide():

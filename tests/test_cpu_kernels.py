@@ -11,7 +11,7 @@ from d2lmgpu import layers
 from d2lmgpu.kernels import cpu
 from d2lmgpu.kernels.cpu import convolution as products
 from d2lmgpu.kernels.cpu.convolution import Convolution
-from d2lmgpu.kernels.cpu.program import MOST_IDLE, Program, borrowed_programs
+from d2lmgpu.kernels.cpu.program import MAX_IDLE, Program, borrowed_programs
 from d2lmgpu.kernels.cpu.stages import ReferenceStage
 from d2lmgpu.kernels.cpu.winograd_convolution import WinogradConvolution
 from d2lmgpu.layers import winograd
@@ -282,12 +282,12 @@ def test_plans_are_kept_and_forgotten(rng, monkeypatch):
         assert first is not second and sizes(first) == sizes(second) == [5] and sizes(large) == [43]
     with borrow(5) as again:
         assert again is first  # the one given back last
-    for N in range(6, 6 + MOST_IDLE):
+    for N in range(6, 6 + MAX_IDLE):
         with borrow(N) as programs:
             assert sizes(programs) == [N]
     with borrow(5) as new:
         assert new is not first and new is not second
-    monkeypatch.setattr("d2lmgpu.kernels.cpu.program.MOST_OUTPUTS", 3 * 41_000)  # LeNet's layers put out 40 thousand
+    monkeypatch.setattr("d2lmgpu.kernels.cpu.program.MAX_OUTPUTS", 3 * 41_000)  # LeNet's layers put out 40 thousand
     with borrow(86) as small:
         assert sizes(small) == [3]
     with pytest.raises(RuntimeError), borrow(5) as spoilt:
@@ -327,4 +327,4 @@ def test_products_in_pieces(rng, M, K, L):
     products.long_product(out, b)(total)
     np.testing.assert_allclose(total, out @ b.T, rtol=1e-10, atol=1e-8)
     count = products.count_pieces(M, K, L)
-    assert L % count == 0 and (count == 1 or L // count >= products.LEAST)
+    assert L % count == 0 and (count == 1 or L // count >= products.MIN_COLUMNS)

@@ -109,17 +109,17 @@ def test_memory_of_many_examples_and_devices(name, network):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_what_kernels_keep_is_what_they_hold(name):
     """As Python's tracing of memory counts it: each array once, and no view."""
-    network, papers = NETWORKS[name], {}
+    network, scratch = NETWORKS[name], {}
     params = init_params(network=network)
     arguments = with_shapes(network, params), params, network.input_shape, np.float32, 70, False, True, None
     Pass(*arguments, {})  # what is made once and kept for ever
     tracemalloc.start()
     try:
-        kept = Pass(*arguments, papers)
+        kept = Pass(*arguments, scratch)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    counted = [*owned_arrays(kept, papers), *(array for paper in papers.values() for array in paper)]
+    counted = [*owned_arrays(kept, scratch), *(array for arrays in scratch.values() for array in arrays)]
     assert sum(array.nbytes for array in counted) == pytest.approx(held, rel=0.01)
 
 

@@ -80,7 +80,7 @@ POOLED = sequential(  # pools that leave a rest, a wide convolution, kernels sma
 def test_of_these_some_are_computed_by_winograds_method():
     program = Program(POOLED, networks.init_params(network=POOLED, dtype=float), POOLED.input_shape, float, 3)
     made = [type(stage).__name__ for stage in program.stages[:6]]
-    assert made == ["Frame", "Convolution", "Frame", "WinogradConvolution", "Frame", "Convolution"]
+    assert made == ["Padding", "Convolution", "Padding", "WinogradConvolution", "Padding", "Convolution"]
 
 
 @pytest.mark.parametrize("network", [DEEP, NORMED, POOLED], ids=["deep", "normed", "pooled"])

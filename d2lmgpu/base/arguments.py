@@ -46,7 +46,7 @@ T = TypeVar("T")
 ON_THE_HOST = (1, 3, 11)
 """DLPack's numbers for the host's memory, pinned or not: kDLCPU, kDLCUDAHost, kDLROCMHost."""
 
-MOST_DEVICES = 2**12
+MAX_DEVICES = 2**12
 """The most devices of a kind. Each has its own parameters and arrays, so far fewer already fill a machine's memory."""
 
 

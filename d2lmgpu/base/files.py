@@ -115,15 +115,15 @@ def backup(path):
             return aside
 
 
-def as_json(value, **how):
-    """``value`` as JSON: the text that every file and page gets. ``how``: as for ``json.dumps``.
+def as_json(value, **options):
+    """``value`` as JSON: the text that every file and page gets. ``options``: as for ``json.dumps``.
 
     JSON has no numbers that are not finite; they become null. NumPy's numbers and arrays become plain ones, and paths
     strings. A lone surrogate, in a name that is not UTF-8, is escaped, so that the name can be read back. Raises
     ValueError if JSON cannot represent the value.
     """
     try:
-        return json.dumps(_finite(value), allow_nan=False, **how)
+        return json.dumps(_finite(value), allow_nan=False, **options)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{shown(value)} cannot be written as JSON: {error}") from None
 

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-LEAST, MOST = 5, 1000
+MIN_REPEATS, MAX_REPEATS = 5, 1000
 """The smallest and the largest number of repeats, however long something takes."""
 
 PAUSE, COST = 0.5, 0.05
@@ -45,7 +45,7 @@ def repeated(function, repeats):
 
 def repeats_in(budget, seconds):
     """How many repeats that take ``seconds`` each fit into a ``budget`` of seconds; at least 5 and at most 1000."""
-    return int(min(MOST, max(LEAST, budget / seconds)))
+    return int(min(MAX_REPEATS, max(MIN_REPEATS, budget / seconds)))
 
 
 class Throttle:

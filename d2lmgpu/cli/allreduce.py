@@ -7,7 +7,7 @@ such as "0-1: 25 GB/s"), and --invent lets the computer find an allreduce for th
 
 from pathlib import Path
 
-from ..base.arguments import MOST_DEVICES, check_name, shown
+from ..base.arguments import MAX_DEVICES, check_name, shown
 from ..cluster import begin_together, cluster
 from ..collectives import ALGORITHMS, NAMES, Invented, invented, measure_allreduce
 from ..collectives.benchmark import parse_size
@@ -46,12 +46,12 @@ def run(options):
         if getattr(options, name):
             raise ValueError(f"--{name} needs a simulated network; give its name or file, such as --on torus")
     several = begin_together()
-    everybody = join(options) if several else cluster(find_devices(options, "2")[1])
-    if everybody is None:
+    group = join(options) if several else cluster(find_devices(options, "2")[1])
+    if group is None:
         return
-    rows = measure_allreduce(everybody, algorithms, sizes)
-    if everybody.rank == 0:
-        _report(options, everybody.places if several else everybody.mine, rows)
+    rows = measure_allreduce(group, algorithms, sizes)
+    if group.rank == 0:
+        _report(options, group.places if several else group.mine, rows)
     else:
         list(rows)  # the processes measure together
 
@@ -73,7 +73,7 @@ def _report(options, devices, measured):
 def _network(options):
     """The network of --on. Raises ValueError if it does not have --devices devices, OSError for an unreadable file."""
     asked = options.devices
-    if asked is not None and not (asked.isdigit() and 1 <= int(asked) <= MOST_DEVICES):
+    if asked is not None and not (asked.isdigit() and 1 <= int(asked) <= MAX_DEVICES):
         raise ValueError(f"--devices is {shown(asked)}; for a simulated network, give a number, such as 16")
     if options.on in TOPOLOGIES:
         network = topology(options.on, int(asked or 8))

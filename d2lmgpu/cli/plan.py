@@ -37,8 +37,8 @@ def add_to(command):
 def run(options):
     """Prove and simulate the plan, print the result, and write the files that the options name."""
     check_name("allreduce", options.allreduce, ALGORITHMS)
-    how = taken(options, "split", "pipeline", "micro_batches", "batch_statistics")
-    settings = Settings(algorithm=options.allreduce, **how)
+    chosen = taken(options, "split", "pipeline", "micro_batches", "batch_statistics")
+    settings = Settings(algorithm=options.allreduce, **chosen)
     given = network_from(options.network)
     name, network = find_network(given, width=options.width, batch_statistics=options.batch_statistics)
     plan = plan_of(settings, options.devices, network)

@@ -37,8 +37,8 @@ def add_to(command):
     add_output(command, "--confusion", "plot which classes of the test set are confused", check=check_plot)
 
 
-def run(options, everybody=None):
-    """Print the network's predictions. ``everybody``: a `Cluster` to use instead of the options' devices."""
+def run(options, group=None):
+    """Print the network's predictions. ``group``: a `Cluster` to use instead of the options' devices."""
     if options.files and (options.data or options.confusion):
         raise ValueError("--data and --confusion are for the test set; leave out the files")
     model = load_model(options.checkpoint)
@@ -46,7 +46,7 @@ def run(options, everybody=None):
         model.invert = options.invert
     names = model.classes or (CLASSES if model.network.classes == len(CLASSES) else range(model.network.classes))
     names = list(map(str, names))
-    devices = everybody or find_devices(options)[1]
+    devices = group or find_devices(options)[1]
     if options.files:
         probabilities = model.predict(model.read(options.files), devices)
         result = _say_predictions(options.files, probabilities, names)
@@ -63,9 +63,9 @@ def run(options, everybody=None):
 def _test_set(options, model, names):
     """The test set and its labels, for classes with these names."""
     if options.data:
-        folder, how = Path(options.data, "test"), (model.network.input_shape, model.invert)
+        folder, reading = Path(options.data, "test"), (model.network.input_shape, model.invert)
         idx = find_idx(options.data)
-        X, y, found = load_image_data(options.data, *how)[2:] if idx else load_image_folder(folder, *how)
+        X, y, found = load_image_data(options.data, *reading)[2:] if idx else load_image_folder(folder, *reading)
         if found != names:
             raise ValueError(f"{folder} has classes {', '.join(found)}; the network was trained on {', '.join(names)}")
     elif model.classes is None and names == list(CLASSES):

@@ -51,19 +51,19 @@ def run_together(options):
     Rank 0 reports an error that occurs in all processes; an error that occurs only in some ends all processes.
     """
     begin_together()
-    everybody = join(options, PATIENCE if options.patience is None else options.patience)
-    if everybody is None:
+    group = join(options, PATIENCE if options.patience is None else options.patience)
+    if group is None:
         return None
-    speaks = everybody.rank == 0
+    speaks = group.rank == 0
     try:
         if speaks:
             check_files(options)
         else:
             vars(options).update(dict.fromkeys(OUTPUTS))
-        with _redirected(options.log, everybody):
-            return options.command(options, everybody)
+        with _redirected(options.log, group):
+            return options.command(options, group)
     except (*errors_told(), KeyboardInterrupt) as error:
-        everybody.failed(error)
+        group.failed(error)
         if speaks:
             raise
         if isinstance(error, DriftError):  # raised in all processes
@@ -81,22 +81,22 @@ def join(options, patience=PATIENCE):
         environment = "auto" if options.environment == "parallel" else None
         return cluster(find_devices(options, environment=environment)[1], patience)
     try:
-        everybody = cluster(asked, patience)
+        group = cluster(asked, patience)
     except NoDeviceError as error:
         print(f"d2lmgpu: {error}", file=sys.stderr)
         return None
-    limit_memory(options, everybody.mine)
-    return everybody
+    limit_memory(options, group.mine)
+    return group
 
 
 class RankLogger(Callback):
     """Prints how training goes, to the log of a process other than rank 0."""
 
-    def __init__(self, everybody):
-        self.everybody = everybody
+    def __init__(self, group):
+        self.group = group
 
     def on_start(self, history, steps):
-        place = self.everybody
+        place = self.group
         print(f"rank {place.rank} of {place.size}, process {os.getpid()} on {place.hosts[place.rank]}: ", end="")
         print(f"{listed(place.mine)}, of {len(place)} devices", flush=True)
 
@@ -121,7 +121,7 @@ class _Tee:
 
 
 @contextlib.contextmanager
-def _redirected(folder, everybody):
+def _redirected(folder, group):
     """Within the block, rank 0 prints to the job's output, and each process to its file in ``folder`` (if given).
 
     Errors always go to the job's output, too.
@@ -129,8 +129,8 @@ def _redirected(folder, everybody):
     path = os.devnull
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        path = Path(folder, f"rank{everybody.rank}.log")
+        path = Path(folder, f"rank{group.rank}.log")
     with open(path, "w", buffering=1, encoding="utf-8") as log:
-        out = _Tee(sys.stdout, log) if everybody.rank == 0 else log
+        out = _Tee(sys.stdout, log) if group.rank == 0 else log
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Tee(sys.stderr, log)):
             yield

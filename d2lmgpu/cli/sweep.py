@@ -52,9 +52,9 @@ def run(options):
             with contextlib.suppress(OSError, ValueError), sparingly:  # errors are raised in the last drawing
                 write_results(options, **_figures(options, rows))
 
-    how = taken(options, "mode", "workers", "results", "keep_models", "invert")
+    chosen = taken(options, "mode", "workers", "results", "keep_models", "invert")
     given = data if options.data else None  # workers find Fashion-MNIST themselves
-    rows = sweep(trials, data=given, watch=redraw, **how)
+    rows = sweep(trials, data=given, watch=redraw, **chosen)
     write_results(options, {"rows": rows}, **_figures(options, rows))
     statuses = {row["status"] for row in rows}
     if "interrupted" in statuses:

@@ -37,24 +37,24 @@ def add_to(command):
 
 
 @signals.listening()
-def run(options, everybody=None):
+def run(options, group=None):
     """Train, print how it goes, and write what was asked for; return the exit code.
 
-    ``everybody``: a `Cluster` to train on, instead of the devices that the options name.
+    ``group``: a `Cluster` to train on, instead of the devices that the options name.
     """
-    environment, devices = ("parallel", everybody) if everybody else find_devices(options)
+    environment, devices = ("parallel", group) if group else find_devices(options)
     if options.environment == "auto" and options.devices is None and devices[0].kind == "cpu" and count_cores() > 1:
         print(f"no GPU here: cpu(0) takes one of {count_cores()} cores; --devices {count_cores()} takes all")
     data = find_data(options, options.limit)
     network, metrics = network_from(options.network, data), metrics_from(options.metrics)
-    timeline = Timeline(everybody.mine if everybody else devices, spans=options.trace is not None)
+    timeline = Timeline(group.mine if group else devices, spans=options.trace is not None)
     callbacks = [TensorBoard(options.tensorboard)] if options.tensorboard else []
-    if everybody and everybody.rank > 0:
-        callbacks.append(RankLogger(everybody))
-    how = settings(options) | {"network": network}
+    if group and group.rank > 0:
+        callbacks.append(RankLogger(group))
+    chosen = settings(options) | {"network": network}
     files = taken(options, "checkpoint", "checkpoint_steps", "keep_best", "resume", "invert")
     watched = {"callbacks": callbacks, "timeline": timeline, "environment": environment, "metrics": metrics}
-    history, _ = train(devices, data=data, **how, **files, **watched)
+    history, _ = train(devices, data=data, **chosen, **files, **watched)
     _tell(options, history, timeline)
     if history.diverged:
         return 1

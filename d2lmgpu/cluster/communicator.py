@@ -20,14 +20,14 @@ SPIN = 2e-4
 SLEEP_SHARE, LONGEST_SLEEP = 0.02, 0.002
 """A waiting thread sleeps for this share of the time that it has waited so far, but at most for this many seconds."""
 
-LEAST_TAGS = 2**15 - 1
+MIN_TAGS = 2**15 - 1
 """The largest tag that every MPI must allow."""
 
 
 def most_tags(comm):
     """The largest tag that a message of this communicator may have."""
     if not hasattr(comm, "Get_attr"):  # a stand-in for MPI's communicator
-        return LEAST_TAGS
+        return MIN_TAGS
     from mpi4py import MPI
 
     return MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # Open MPI does not give it for other communicators

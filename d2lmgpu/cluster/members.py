@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base.arguments import MOST_DEVICES, check_number, check_whole, is_number
+from ..base.arguments import MAX_DEVICES, check_number, check_whole, is_number
 from ..base.text import listed, name_of
 from ..collectives import check_algorithm, hierarchical, schedules_of
 from ..collectives.phases import compile_algorithm
@@ -209,7 +209,7 @@ def cluster(devices: int | Sequence = 1, patience=PATIENCE) -> Cluster:
     begin_together()
     by_number = is_number(devices)
     if by_number:
-        devices = check_whole("devices: the number of them", devices, most=MOST_DEVICES)
+        devices = check_whole("devices: the number of them", devices, most=MAX_DEVICES)
     else:
         devices = check_devices(devices)
     key = (devices if by_number else tuple(devices)), patience

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..base.arguments import plain, scalar
 
-MOST_ELEMENTS = 2**50
+MAX_ELEMENTS = 2**50
 """The most elements that an array may have; they would take petabytes."""
 
 ALONE = ("x",)

@@ -22,7 +22,7 @@ from ..base.arguments import check_list, check_whole, plain_numbers, shown
 from ..base.measuring import fit, repeated, repeats_in, seconds_of
 from ..base.text import name_of
 from ..devices import Group, check_devices, isolated_errors, put, synchronize, to_host
-from ..devices.device import MOST_BYTES
+from ..devices.device import MAX_BYTES
 from .allreduce import allreduce, check_algorithm, schedules_of
 from .nccl import LIBRARIES
 from .network import shared_cores
@@ -61,7 +61,7 @@ def measure_allreduce(devices, algorithms, sizes):
     group = devices if isinstance(devices, Group) else Group(check_devices(devices))
     algorithms = check_list("algorithms", algorithms, of="names, or functions of k and n", one=(str, Callable))
     sizes = check_list("sizes", sizes, of="numbers of bytes", one=(int, float, np.number))
-    sizes = [check_whole("size", nbytes, least=4, most=MOST_BYTES) for nbytes in sizes]
+    sizes = [check_whole("size", nbytes, least=4, most=MAX_BYTES) for nbytes in sizes]
     across = [(algorithm, group.across(algorithm)) for algorithm in algorithms]
     for _, ours in across:
         check_algorithm(ours)
@@ -132,7 +132,7 @@ def parse_size(text):
     """
     found = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([KMGT]?)B?", text.strip().upper())
     nbytes = int(float(found[1]) * UNITS[found[2]]) if found else 0
-    if not 4 <= nbytes <= MOST_BYTES:
+    if not 4 <= nbytes <= MAX_BYTES:
         raise ValueError(f"size {shown(text)}: give bytes, at least 4 and at most 1024T, such as 512, 4K or 1.5G")
     return nbytes // 4 * 4
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.arguments import as_whole, check_list, shown
-from .actions import MOST_ELEMENTS, Transfer
+from .actions import MAX_ELEMENTS, Transfer
 
 
 class InvalidStep(ValueError):
@@ -56,7 +56,7 @@ def columns_of(transfers):
         wrong = next((t for t in transfers if not _is_transfer(t)), transfers[0])
         raise ValueError(
             f"{shown(wrong)} should be a Transfer(source, destination, start, stop, op), with whole numbers, at most "
-            f"{MOST_ELEMENTS:,}, and with tuples as value and target"
+            f"{MAX_ELEMENTS:,}, and with tuples as value and target"
         ) from None
     runs = itertools.groupby(transfers, key=lambda t: t[4:])
     return list(itertools.chain.from_iterable(columns_of(list(run)) for _, run in runs))
@@ -64,7 +64,7 @@ def columns_of(transfers):
 
 def _is_transfer(t):
     named = type(t) is Transfer and all(isinstance(field, (str, tuple, type(None))) for field in t[4:])
-    return named and None not in (whole := [*map(as_whole, t[:4])]) and max(map(abs, whole)) <= MOST_ELEMENTS
+    return named and None not in (whole := [*map(as_whole, t[:4])]) and max(map(abs, whole)) <= MAX_ELEMENTS
 
 
 def check_steps(schedule):

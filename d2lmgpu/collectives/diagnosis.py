@@ -8,7 +8,7 @@ import numpy as np
 from ..base.text import plural
 from .actions import ALONE, Transfer
 
-MOST = 100
+MAX_COUNT = 100
 """The largest count of a share in pictures."""
 
 
@@ -55,7 +55,7 @@ def counted(schedule, k, cuts):
     for piece, element in enumerate(cuts[:-1]):
         for number, (held, _) in enumerate(follow(schedule, shares_alone(k), element)):
             for (device, _), shares in held.items():
-                counts[number, device, piece, [*shares]] = [min(count, MOST) for count in shares.values()]
+                counts[number, device, piece, [*shares]] = [min(count, MAX_COUNT) for count in shares.values()]
     return counts
 
 

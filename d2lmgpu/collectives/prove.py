@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..base.arguments import MOST_DEVICES, check_name, check_whole
-from .actions import ALONE, MOST_ELEMENTS, chunk_bound
+from ..base.arguments import MAX_DEVICES, check_name, check_whole
+from .actions import ALONE, MAX_ELEMENTS, chunk_bound
 from .columns import InvalidStep, check_columns, check_steps, cuts_of, sent_by
 from .diagnosis import diagnosis, follow, shares_alone
 from .replay import Replay
@@ -81,8 +81,8 @@ def check_form(schedule, k, n):
     Raises ScheduleError unless all transfers are between two of k devices, of elements 0 to n of one value, and add or
     copy; ValueError for anything but a schedule, or for invalid numbers of devices or elements.
     """
-    k = check_whole("k, the number of devices,", k, most=MOST_DEVICES)
-    n = check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)
+    k = check_whole("k, the number of devices,", k, most=MAX_DEVICES)
+    n = check_whole("n, the number of elements,", n, least=0, most=MAX_ELEMENTS)
     steps, columns = [], []
     for step, moves in check_steps(schedule):
         try:

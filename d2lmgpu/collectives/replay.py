@@ -23,7 +23,7 @@ TWICE = -1
 SUMMED = ("grads",)
 """Values that start as zeros."""
 
-MOST_WASTED = 20
+MAX_WASTED = 20
 """The most unnecessary actions that are noted."""
 
 
@@ -104,5 +104,5 @@ class Replay:
 
     def waste(self, text, number=None):
         """Note something unnecessary in the step with this ``number``, by default the current one."""
-        if len(self.wasted) < MOST_WASTED:
+        if len(self.wasted) < MAX_WASTED:
             self.wasted.append(f"step {number or self.number}: {text}")

@@ -18,7 +18,7 @@ from .idx import find_idx, load_idx, read_pictures
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
-MOST_SIDE = 256
+MAX_SIDE = 256
 """In pixels: pictures with a longer side are resized unless a shape is given."""
 
 
@@ -119,7 +119,7 @@ def _files(folder):
 def picture_shape(folder):
     """The best shape (C, H, W) for the pictures in a folder of the kind that `load_image_folder` reads.
 
-    C is 1 if all are grey, else 3. H and W are the pictures' size if it is the same for all and at most `MOST_SIDE`;
+    C is 1 if all are grey, else 3. H and W are the pictures' size if it is the same for all and at most `MAX_SIDE`;
     otherwise 28 and 28, as in Fashion-MNIST. Of large pictures, only the header is read.
 
     Raises the ValueErrors of `load_image_folder`.
@@ -128,7 +128,7 @@ def picture_shape(folder):
     forms = {_form(path) for path in sum(files, [])}
     C = 1 if all(grey for grey, _ in forms) else 3
     sizes = {size for _, size in forms}
-    W, H = sizes.pop() if len(sizes) == 1 and max(max(sizes)) <= MOST_SIDE else (28, 28)
+    W, H = sizes.pop() if len(sizes) == 1 and max(max(sizes)) <= MAX_SIDE else (28, 28)
     return C, H, W
 
 
@@ -145,7 +145,7 @@ def _form(path):
     with _opened(path) as picture:
         grey = Image.getmodebase(picture.mode) == "L"
         # decoded, since before that, formats and versions of Pillow differ in whether the size is that of the upright
-        return grey, (picture if max(picture.size) > MOST_SIDE else ImageOps.exif_transpose(picture)).size
+        return grey, (picture if max(picture.size) > MAX_SIDE else ImageOps.exif_transpose(picture)).size
 
 
 def load_image_data(folder, input_shape=None, invert=False):

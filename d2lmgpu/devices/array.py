@@ -83,11 +83,11 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
             raise DeviceMismatchError("conversion by DLPack", HOST, self.device)
         return self.raw.__dlpack_device__()
 
-    def __dlpack__(self, *, dl_device=None, **how):
+    def __dlpack__(self, *, dl_device=None, **options):
         # CuPy lets the other library's stream wait for the stream that is current: in the queue, the device's own.
         if self.device.kind == "cpu" or dl_device not in (None, self.__dlpack_device__()):
             raise DeviceMismatchError("conversion by DLPack", HOST, self.device)
-        return self.device.submit(functools.partial(self.raw.__dlpack__, **how)).result()
+        return self.device.submit(functools.partial(self.raw.__dlpack__, **options)).result()
 
     def __getitem__(self, index) -> "DeviceArray":
         parts = tuple(map(scalar, index if isinstance(index, tuple) else (index,)))

@@ -9,7 +9,7 @@ GPUs on which that has been tested.
 import copyreg
 import re
 
-from ..base.arguments import MOST_DEVICES, as_whole, check_list, check_name, check_whole, is_number, plain, shown
+from ..base.arguments import MAX_DEVICES, as_whole, check_list, check_name, check_whole, is_number, plain, shown
 from .cpu import CPU
 from .device import Device, different_devices
 from .discovery import find_gpus
@@ -26,8 +26,8 @@ _devices = {}
 def _device(kind, index, *args, admit=lambda device: None):
     """The device of this kind and index. A new device is kept for later calls if ``admit`` raises nothing."""
     number = as_whole(index)
-    if number is None or not 0 <= number < MOST_DEVICES:
-        raise DeviceError(f"a device's index is a whole number from 0 to {MOST_DEVICES - 1:,}, not {shown(index)}")
+    if number is None or not 0 <= number < MAX_DEVICES:
+        raise DeviceError(f"a device's index is a whole number from 0 to {MAX_DEVICES - 1:,}, not {shown(index)}")
     known = _devices.get((kind, number))
     if known is None:
         admit(made := kind(number, *args).set_up())
@@ -188,7 +188,7 @@ def synchronize(devices=None):
 
 def _indices(devices):
     if is_number(devices):
-        return range(check_whole("devices: the number of them", devices, most=MOST_DEVICES))
+        return range(check_whole("devices: the number of them", devices, most=MAX_DEVICES))
     indices = plain(check_list("devices", devices, of="indices from 0, such as [0, 2]"))
     if not indices or any(type(i) is not int or i < 0 for i in indices):
         raise ValueError(f"devices: {shown(devices)} should be a list of indices from 0, such as [0, 2]")

@@ -19,7 +19,7 @@ from .failures import finish
 from .queue import Queue
 from .transfer import result_to_host
 
-MOST_BYTES = 2**50
+MAX_BYTES = 2**50
 """The highest limit on a device's memory: a pebibyte, more than any machine has."""
 
 
@@ -66,7 +66,7 @@ class Device(Queue):
         are MemoryErrors. On a virtual device, the kernels' scratch memory is not counted.
         """
         if nbytes is not None:
-            nbytes = check_whole("a limit in bytes", nbytes, most=MOST_BYTES)
+            nbytes = check_whole("a limit in bytes", nbytes, most=MAX_BYTES)
         self._limit_memory(nbytes)
 
     def buffer(self, name, size, dtype):

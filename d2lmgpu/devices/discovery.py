@@ -55,7 +55,7 @@ def find_gpus():
     return count, None
 
 
-LEAST_OF_UUID = 8
+MIN_OF_UUID = 8
 """How many bytes of a card's UUID are enough to tell it from all others."""
 
 
@@ -69,7 +69,7 @@ def identities_of_cards():
     for card in range(find_gpus()[0]):
         runtime = sys.modules["cupy"].cuda.runtime
         uuid = runtime.getDeviceProperties(card)["uuid"][:16]  # which CuPy takes for a string that ends with a zero
-        host = [socket.gethostname()] if len(uuid) < LEAST_OF_UUID else []
+        host = [socket.gethostname()] if len(uuid) < MIN_OF_UUID else []
         found.append(" ".join([uuid.hex(), runtime.deviceGetPCIBusId(card), *host]))
     return found
 

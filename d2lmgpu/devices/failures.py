@@ -11,7 +11,7 @@ from ..base.text import one_line
 from .probes import warn
 from .task import drained
 
-MOST = 100
+MAX_ERRORS = 100
 """How many errors are kept for a device."""
 
 
@@ -27,7 +27,7 @@ class Failures:
         An error's traceback keeps the frames that it passed through, and so their arrays, alive. Only the first error
         keeps its frames' variables; those of the others are cleared.
         """
-        if task.asked or len(self._tasks) >= MOST:
+        if task.error_claimed or len(self._tasks) >= MAX_ERRORS:
             return
         if self._tasks:
             clear_frames(task.error)
@@ -41,11 +41,13 @@ class Failures:
     @property
     def first(self):
         """The first error, or None."""
-        return next((task.error for task in self._tasks.copy() if not task.asked), None) if self._tasks else None
+        return (
+            next((task.error for task in self._tasks.copy() if not task.error_claimed), None) if self._tasks else None
+        )
 
     def take(self):
         """Return the errors and forget them."""
-        return [task.error for task in drained(self._tasks) if not task.asked]
+        return [task.error for task in drained(self._tasks) if not task.error_claimed]
 
     def look(self, since):
         """Raise the first error of work that was submitted after the `moment` ``since``, if any, and forget it.
@@ -53,7 +55,7 @@ class Failures:
         Errors of earlier work stay for `synchronize`: they cannot have spoilt what the caller reads.
         """
         for task in self._tasks.copy():
-            if task.submitted > since and not task.asked:
+            if task.submitted > since and not task.error_claimed:
                 self.forget(task)
                 raise task.error
 

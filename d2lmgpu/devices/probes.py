@@ -15,7 +15,7 @@ from .workers import in_forked_process
 
 
 class Probe(NamedTuple):
-    """The outcome of trying something on a device, or between two: whether it ``works``, ``why`` not, the ``seconds`` it took."""
+    """What came of a try on a device, or between two: whether it ``works``, ``why`` not, the ``seconds`` it took."""
 
     device: str
     tried: str

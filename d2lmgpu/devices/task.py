@@ -40,7 +40,9 @@ class Task:
         self.submitted = moment()
         self.after = after  # events that must be done before it begins
         self.errors = errors
-        self.asked = errors is not None  # whether the result was requested: then its caller gets the error, if any
+        self.error_claimed = (
+            errors is not None
+        )  # whether the result was requested: then its caller gets the error, if any
         self.arrivals = itertools.count(1) if len(devices) > 1 else None  # counts the devices that have reached it
 
     def __repr__(self):
@@ -63,7 +65,7 @@ class Task:
 
     def exception(self, timeout=None):
         """Wait for the work, then return what it raised, or None."""
-        self.asked = True
+        self.error_claimed = True
         if not self.wait(timeout):
             raise TimeoutError(f"{self!r} after {timeout} seconds")
         if self.error is not None:

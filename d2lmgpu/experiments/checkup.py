@@ -24,7 +24,7 @@ LENGTH = 1003
 
 
 def check_machine():
-    """Try everything on all GPUs and on two virtual devices; return a list of `devices.trials.Trial`.
+    """Try everything on all GPUs and on two virtual devices; return a list of `devices.probes.Probe`.
 
     It raises no errors: the list says what failed and why.
     """

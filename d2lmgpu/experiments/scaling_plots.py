@@ -109,7 +109,7 @@ WIDE = 5
 TICKS = 12
 """The most numbers that are marked on an axis."""
 
-MOST_NAMED = 20
+MAX_NAMED = 20
 """The most lines that the legend names; with more, it would be taller than the figure."""
 
 CLIPPED = 1.5
@@ -227,6 +227,6 @@ def plot_curves(rows):
     loss.set(ylabel="training loss per example", ylim=(0, CLIPPED * most or None))
     for axes in (accuracy, loss):
         show_epochs(axes, 0.5, longest)
-    if 0 < len(rows) <= MOST_NAMED:
+    if 0 < len(rows) <= MAX_NAMED:
         loss.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure

@@ -166,9 +166,9 @@ class Record:
         if self._results is not None and row["status"] != "interrupted":
             add_row(self._results, row)
         self._enter(number, row)
-        how = row["message"] or History.from_dict(row["history"]).summary()
-        how = how if row["status"] in ("done", how[: len(row["status"])]) else f"{row['status']}: {how}"
-        self._say(f"{self._ended()}/{len(self.rows)}: {describe(row['settings'], self._names)}: {how}")
+        outcome = row["message"] or History.from_dict(row["history"]).summary()
+        outcome = outcome if row["status"] in ("done", outcome[: len(row["status"])]) else f"{row['status']}: {outcome}"
+        self._say(f"{self._ended()}/{len(self.rows)}: {describe(row['settings'], self._names)}: {outcome}")
 
     def complete(self):
         """Return the rows when no more trials will run. Print counts of the outcomes."""

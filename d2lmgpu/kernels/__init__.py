@@ -12,8 +12,8 @@ import numpy as np
 class Kernels(NamedTuple):
     """The kernels for a kind of device: what there is, for which arrays, and whether they work.
 
-    ``module`` has ``in_parts(X, y, params, network, grads, ...)``, which writes the gradients and returns the loss and
-    the number of right answers, ``outputs(X, params, network, ...)``, and what plans and collectives use.
+    ``module`` has ``loss_and_grads(X, y, params, network, grads, ...)``, which writes gradients and returns the loss
+    and the number of right answers, ``outputs(X, params, network, ...)``, and what plans use.
     ``work()`` or ``work(precision)``, called on the device, tries them once.
     """
 

@@ -30,7 +30,7 @@ GRANULE = 64
 GRADIENTS, LOSSES = 2.0**-40, 2.0**-24
 """The units in the table above."""
 
-MOST_GRADIENT, MOST_LOSS = 2.0**22, 2.0**28
+MAX_GRADIENT, MAX_LOSS = 2.0**22, 2.0**28
 """The limits in the table above."""
 
 
@@ -47,12 +47,12 @@ class ExactSums:
     def add_gradients(self, totals, grads):
         """Add a granule's gradients (floats) to ``totals`` (int64): lists of arrays, one for each parameter."""
         for number, (total, grad) in enumerate(zip(totals, grads, strict=True)):
-            self._check_fit(f"the gradient of parameter {number}", grad, MOST_GRADIENT)
+            self._check_fit(f"the gradient of parameter {number}", grad, MAX_GRADIENT)
             total += as_integers(grad)
 
     def losses(self, values):
         """A granule's loss and number of right answers, or its metrics, in whole units: float64 with one axis."""
-        self._check_fit("the loss", values, MOST_LOSS)
+        self._check_fit("the loss", values, MAX_LOSS)
         return array_module(values).rint(values / LOSSES) * LOSSES
 
     def _check_fit(self, what, values, limit):

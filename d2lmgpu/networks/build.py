@@ -21,7 +21,7 @@ from .. import layers
 from ..base.arguments import check_array, check_input_shape, check_number, check_whole, plain, shown
 from ..base.text import message_of, several
 
-MOST_OF = {"outputs": 10**6, "kernel_size": 2**10, "stride": 2**10, "padding": 2**10, "size": 2**10}
+MAX_OF = {"outputs": 10**6, "kernel_size": 2**10, "stride": 2**10, "padding": 2**10, "size": 2**10}
 """The largest whole numbers that are allowed as arguments of recipes. The smallest is 1, or 0 for padding."""
 
 TAKES_ROWS = ("Dense",)
@@ -119,8 +119,8 @@ def _recipe(function: Callable[P, Any]) -> Callable[P, Recipe]:
         arguments.apply_defaults()
         for name, value in arguments.arguments.items():
             what = f"{function.__name__}: {name}"
-            if name in MOST_OF:
-                arguments.arguments[name] = check_whole(what, value, int(name != "padding"), MOST_OF[name])
+            if name in MAX_OF:
+                arguments.arguments[name] = check_whole(what, value, int(name != "padding"), MAX_OF[name])
             else:  # the p of dropout
                 arguments.arguments[name] = check_number(what, value, least=0, below=1)
         return Recipe(function.__name__, dict(arguments.arguments), function(*arguments.args))

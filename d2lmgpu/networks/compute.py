@@ -105,8 +105,8 @@ def sums_and_grads(X, y, params, network, grads, loss, scale=1.0, draws=None, mo
     kernels = kernels_for(X, params)
     if kernels is None:
         return sums_as_written(X, y, params, network, grads, loss, scale, draws, moments)
-    how = {"moments": moments, "scale": scale, "draws": draws, "loss": loss.for_kernels(y)}
-    return kernels.in_parts(X, y, params, network, grads, **how)
+    options = {"moments": moments, "scale": scale, "draws": draws, "loss": loss.for_kernels(y)}
+    return kernels.loss_and_grads(X, y, params, network, grads, **options)
 
 
 def kernels_for(X, params):

@@ -39,8 +39,8 @@ def try_kernels(xp, precision="float32"):
     places = [xp.array(param.astype(np.float32)) for param in params]
     found = [xp.zeros(param.shape, np.float32) for param in params]
     X, y = xp.array(X), xp.array(y)
-    kernels, how = (cpu, {}) if xp is np else (cuda, {"precision": precision})
-    there_and_back = kernels.Pass(TRIED, places, X.shape[1:], X.dtype, len(X), False, True, None, {}, **how)
+    kernels, options = (cpu, {}) if xp is np else (cuda, {"precision": precision})
+    there_and_back = kernels.Pass(TRIED, places, X.shape[1:], X.dtype, len(X), False, True, None, {}, **options)
     found_loss = there_and_back.forward(X, places, y)[0]
     there_and_back.backward(places, found)
     pairs = zip([found_loss, *found], [loss, *grads], strict=True)

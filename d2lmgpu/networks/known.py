@@ -15,13 +15,13 @@ FASHION_MNIST = (1, 28, 28)
 """The shape of Fashion-MNIST's images, (C, H, W)."""
 
 
-MOST_WIDTH = 100
+MAX_WIDTH = 100
 """The largest width, a factor for the numbers of channels. With it, LeNet's parameters take a gigabyte."""
 
 
 def check_width(width):
-    """``width`` as a number. ValueError unless it is from 1/20, which leaves LeNet one channel, to `MOST_WIDTH`."""
-    return check_number("width", width, least=1 / 20, most=MOST_WIDTH)
+    """``width`` as a number. ValueError unless it is from 1/20, which leaves LeNet one channel, to `MAX_WIDTH`."""
+    return check_number("width", width, least=1 / 20, most=MAX_WIDTH)
 
 
 def lenet_network(width=1.0, batch_norm=False, input_shape=FASHION_MNIST, classes=10):

@@ -58,13 +58,13 @@ class MinibatchQueue:
 
     def __init__(self, X, y, devices, batch_size, seed=0, loads=None, preprocess=None, drop_last=False, sums="float"):
         X, y = check_examples("MinibatchQueue", X, y, least=1)
-        self.everybody = as_cluster(devices)
-        self.X, self.y, self.devices = np.ascontiguousarray(X), np.ascontiguousarray(y), self.everybody.mine
+        self.group = as_cluster(devices)
+        self.X, self.y, self.devices = np.ascontiguousarray(X), np.ascontiguousarray(y), self.group.mine
         check_targets(self.y, len(self.X), any_shape=True)
         self.batch_size, self.seed = check_whole("batch_size", batch_size), check_seed(seed)
         self.drop_last, self.granule = check_flag("drop_last", drop_last), granule_of(sums)
         self.preprocess = find_transform(preprocess)
-        self.loads = None if loads is None else check_loads(loads, len(self.everybody))
+        self.loads = None if loads is None else check_loads(loads, len(self.group))
         self.largest = None if self.y.dtype.kind == "f" else self.y.max()  # the largest label
         self.steps = -(-epoch_size(len(X), self.batch_size, self.drop_last) // self.batch_size)
         self.reuses = all(device.kind == "cpu" for device in self.devices)
@@ -136,7 +136,7 @@ class MinibatchQueue:
 
     def _bounds(self, n):
         """The bounds of each device's part of n examples, as pairs (start, stop)."""
-        return self.everybody.part(shard_bounds(n, len(self.everybody), self.loads, self.granule))
+        return self.group.part(shard_bounds(n, len(self.group), self.loads, self.granule))
 
     def _copy(self, X, y, bounds):
         """Put shards on their devices. Bytes are copied as bytes, and become floats on the devices."""

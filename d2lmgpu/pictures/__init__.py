@@ -31,6 +31,6 @@ def figure_of(size, *grid, **more):
     return figure, figure.subplots(*grid, **more)
 
 
-def name_ticks(axis, places, names, **how):
+def name_ticks(axis, places, names, **options):
     """Mark an axis with names that somebody gave: as they are, if they are not too long."""
-    axis.set_ticks(places, [legible(name, LONGEST) for name in names], **how)
+    axis.set_ticks(places, [legible(name, LONGEST) for name in names], **options)

@@ -124,7 +124,7 @@ def _facts(plan, simulation):
 # `play` shows such a page for a plan or a schedule in a notebook.
 
 
-MOST_PIXELS = 10_000
+MAX_PIXELS = 10_000
 
 
 def write_html(plan, file, network=None, costs=None, **options):
@@ -149,7 +149,7 @@ def play(schedule_or_plan, network=None, height=None, **options):
     ValueErrors, for a wrong schedule or plan; and TypeError for an option that there is not.
     """
     if height is not None:
-        height = check_whole("height", height, most=MOST_PIXELS)
+        height = check_whole("height", height, most=MAX_PIXELS)
     if isinstance(schedule_or_plan, Plan):
         return Player(film_of(schedule_or_plan, network, **options), height)
     schedule = [step for step, _ in check_steps(schedule_or_plan)]

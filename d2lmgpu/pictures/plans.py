@@ -12,9 +12,9 @@ from ..plans.simulate import simulate
 from . import COLOURS, figure_of
 from .films import film_of_simulation
 
-MOST_NUMBERS = 400
+MAX_NUMBERS = 400
 """A figure with more boxes than this has no labels in them."""
-MOST_LINES = 8
+MAX_LINES = 8
 """A figure with more memory lines than this has no legend for them."""
 
 
@@ -29,7 +29,7 @@ def draw(plan, network=None, costs=None, **options):
     high = min(8, 0.45 * plan.k) + 0.4
     size = min(16, max(7.5, 0.5 * boxes / plan.k)), high + 2.7
     figure, (top, below) = figure_of(size, 2, 1, sharex=True, height_ratios=[high, 1.6])
-    _draw_events(top, film, boxes <= MOST_NUMBERS)
+    _draw_events(top, film, boxes <= MAX_NUMBERS)
     for message in film["messages"]:
         _draw_message(top, film, *message)
     _draw_memory(below, film)
@@ -84,5 +84,5 @@ def _draw_memory(axes, film):
     axes.set(ylabel="memory", ylim=(0, None))
     axes.set_xlabel("time, seconds" if film["unit"] else "time, in units of the costs")
     axes.grid(alpha=0.3)
-    if len(alike) <= MOST_LINES and len(film["devices"]) <= 2 * MOST_LINES:
+    if len(alike) <= MAX_LINES and len(film["devices"]) <= 2 * MAX_LINES:
         axes.legend(fontsize=7, ncols=1, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)

@@ -3,8 +3,8 @@
 
 const LINES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8B5A2B", "#999999"];
 const SECONDS_TO_PLAY = 20; // of the whole film, at speed 1
-const MOST_LABELS = 3000;
-const MOST_ROWS_TOLD = 2000; // of the table of all events
+const MAX_LABELS = 3000;
+const MAX_ROWS_TOLD = 2000; // of the table of all events
 
 function playFilm(film, root) {
   const player = { film, time: 0, playing: false, speed: 1, whole: false, last: 0 };
@@ -186,11 +186,11 @@ function addTable(film, root) {
     const rows = film.events.map(([devices, , , text, start, end]) => [start, end, devices.map((i) => film.devices[i]).join(", "), text]);
     for (const [source, , , text, , start, end] of film.messages) rows.push([start, end, film.devices[source], text]);
     rows.sort((a, b) => a[0] - b[0]);
-    if (rows.length > MOST_ROWS_TOLD) add(details, "p", {}, `The first ${MOST_ROWS_TOLD} of ${rows.length} lines.`);
+    if (rows.length > MAX_ROWS_TOLD) add(details, "p", {}, `The first ${MAX_ROWS_TOLD} of ${rows.length} lines.`);
     const table = add(add(details, "div", { class: "sheet" }), "table");
     const head = add(table, "tr");
     for (const name of ["from", "to", "device", "does"]) add(head, "th", { scope: "col" }, name);
-    for (const [start, end, who, what] of rows.slice(0, MOST_ROWS_TOLD)) {
+    for (const [start, end, who, what] of rows.slice(0, MAX_ROWS_TOLD)) {
       const row = add(table, "tr");
       for (const text of [timeText(film, start), timeText(film, end), who, what]) add(row, "td", {}, text);
     }
@@ -284,7 +284,7 @@ function drawBoxes(player, svg) {
       const width = Math.max(x(end) - x(start), 2.5);
       const box = add(svg, "rect", { class: "box", x: x(start), y: y(device), width, height: high, fill: film.kinds[kind][1] });
       add(box, "title", {}, `${film.devices[device]}: ${text}, ${timeText(film, start)} to ${timeText(film, end)}`);
-      if (label && high > 20 && shown.length <= MOST_LABELS && width > 7 * label.length + 2) {
+      if (label && high > 20 && shown.length <= MAX_LABELS && width > 7 * label.length + 2) {
         add(svg, "text", { class: "in-box", x: x(start) + width / 2, y: y(device) + high / 2 + 4 }, label);
       }
       drawn.push({ box, start, end });

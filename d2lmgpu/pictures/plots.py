@@ -44,10 +44,10 @@ def plot_history(history, losses=()):
     loss.set(ylabel="training loss per example", ylim=(0, None))
     for axes in (tested, *metrics, loss):
         show_epochs(axes, 0 if losses else 0.5, history.epochs)
-    how = f"split {history.split}" if history.split else f"{history.allreduce} allreduce"
+    exchange = f"split {history.split}" if history.split else f"{history.allreduce} allreduce"
     figure.suptitle(
         f"{history.network} on {listed(history.devices)}: batch {history.batch_size}, lr {history.lr:g}, "
-        f"{how}, {history.init} weights"
+        f"{exchange}, {history.init} weights"
     )
     return figure
 

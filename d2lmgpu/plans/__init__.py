@@ -8,8 +8,8 @@ from .costs import (
 )
 from .execution.execute import Execution as Execution, execute as execute
 from .plan import (
-    MOST_DEVICES as MOST_DEVICES,
-    MOST_MICRO_BATCHES as MOST_MICRO_BATCHES,
+    MAX_DEVICES as MAX_DEVICES,
+    MAX_MICRO_BATCHES as MAX_MICRO_BATCHES,
     Compute as Compute,
     Part as Part,
     Plan as Plan,

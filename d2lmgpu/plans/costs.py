@@ -89,7 +89,7 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
 
 
 def measure_messages(devices):
-    """The `collectives.network.Network` of virtual devices, fitted to measured allreduces."""
+    """The `collectives.topology.Topology` of virtual devices, fitted to measured allreduces."""
     rows = list(measure_allreduce(devices, ["ring", "naive"], SIZES))
     return virtual_devices(fit_virtual_devices(rows, ALGORITHMS, count_cores()), count_cores())(len(devices))
 
@@ -134,7 +134,7 @@ class _Alone:
         self.timed = [action for action in self.todo if action.value is None]  # computations and updates
         self.params = init_params(init="he", dtype=dtype, network=plan.network)
         flats, extents = numbered_stages(self.params, self.plan), extents_of(self.plan, columns, actions)[0]
-        self.how = flats, self.optimizer, extents, CROSS_ENTROPY, ExecutionModes(self.plan, columns), False
+        self.about = flats, self.optimizer, extents, CROSS_ENTROPY, ExecutionModes(self.plan, columns), False
         rng, self.examples = np.random.default_rng(0), max(examples, 1)
         size = self.examples if self.is_split else MICRO_BATCHES * self.examples
         self.X = rng.random((size, *plan.network.input_shape)).astype(dtype)
@@ -142,7 +142,7 @@ class _Alone:
 
     def run(self, devices, rounds):
         """Do all computations on all devices at once; return ``rounds`` `_Run`s, after one that does not count."""
-        stores = [device.submit(Store, self.plan, 0, device, *self.how).result() for device in devices]
+        stores = [device.submit(Store, self.plan, 0, device, *self.about).result() for device in devices]
 
         def once():
             for task in [self._begin(store) for store in stores]:

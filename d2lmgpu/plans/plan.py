@@ -46,8 +46,8 @@ from typing import NamedTuple
 
 from ..networks import Network
 
-MOST_MICRO_BATCHES = 2**12
-MOST_DEVICES = 2**10
+MAX_MICRO_BATCHES = 2**12
+MAX_DEVICES = 2**10
 """The most devices of a plan: even an allreduce of k devices has about 2k² transfers."""
 
 COMPUTES = ("F", "B", "I", "W")

@@ -180,7 +180,7 @@ def _memory(plan, count, held, events, moved):
 # it all the way would often lead to cycles.
 
 
-MOST_ROUNDS, CLOSE = 50, 1e-6
+MAX_ROUNDS, CLOSE = 50, 1e-6
 
 
 def slowed(timed, contention):
@@ -192,7 +192,7 @@ def slowed(timed, contention):
     if contention[0] != 1:
         raise ValueError("contention begins with 1: a device that computes alone is not slowed down")
     factors = {}
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         found = _factors([event for event in timed(factors) if event.end > event.start], contention)
         if all(abs(found[key] - factors.get(key, 1)) <= CLOSE for key in found):
             return found

@@ -87,8 +87,8 @@ class TestSet:
 
     def __init__(self, X, y, devices, network, loss, metrics, sums="float"):
         self.loss = loss if y.dtype.kind == "f" and loss is not CROSS_ENTROPY else None
-        self.everybody = as_cluster(devices)
-        self.devices, self.network, self.size = self.everybody.mine, network, len(X)
+        self.group = as_cluster(devices)
+        self.devices, self.network, self.size = self.group.mine, network, len(X)
         self.metrics, self.sums = metrics, sums
         self.exact = ExactSums(len(X), "of the test set") if sums == "exact" else None
         if self.metrics:
@@ -99,7 +99,7 @@ class TestSet:
     def _place(self, X, y):
         """Put all images and labels on the devices."""
         parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(X), EVALUATION_BATCH)]
-        self.shards = [split_batch(X[part], y[part], self.everybody, sums=self.sums) for part in parts]
+        self.shards = [split_batch(X[part], y[part], self.group, sums=self.sums) for part in parts]
 
     def evaluate(self, params_or_device_params, statistics=(), tell=None):
         """A dict of ``test_accuracy``, or ``test_loss`` if targets are not classes, and ``metrics`` if there are any.
@@ -110,13 +110,13 @@ class TestSet:
         tasks, found = [], []
         for shards in self.shards:
             each_device = zip(self.devices, *shards, device_params, device_statistics, strict=True)
-            how = self.network, self.loss, self.metrics, self.exact
-            tasks.append([device.run(_sums, *arrays, *how) for device, *arrays in each_device])
+            options = self.network, self.loss, self.metrics, self.exact
+            tasks.append([device.run(_sums, *arrays, *options) for device, *arrays in each_device])
         for number, of_each in enumerate(tasks, 1):
             found.append([task.result() for task in of_each])
             if tell:
                 tell(min(self.size, number * EVALUATION_BATCH))
-        return self._reached(sum(gather(self.everybody, sum(np.array(found)))))
+        return self._reached(sum(gather(self.group, sum(np.array(found)))))
 
     def _reached(self, sums):
         """The result of `evaluate`, from the ``sums`` over all images."""
@@ -163,17 +163,17 @@ def predict(
     not fit the network.
     """
     X = as_numpy("X", X)
-    loss, everybody = find_loss(loss), as_cluster(devices)
+    loss, group = find_loss(loss), as_cluster(devices)
     check_image_data(X, network)
-    device_params, device_statistics = _on_each(params_or_device_params, statistics, everybody.mine, network)
+    device_params, device_statistics = _on_each(params_or_device_params, statistics, group.mine, network)
     parts = []
     for start in range(0, len(X), PREDICTION_BATCH):
         part = X[start : start + PREDICTION_BATCH]
-        shards, _ = split_batch(to_float(part), np.zeros(len(part), np.uint8), everybody)
-        each_device = zip(everybody.mine, shards, device_params, device_statistics, strict=True)
+        shards, _ = split_batch(to_float(part), np.zeros(len(part), np.uint8), group)
+        each_device = zip(group.mine, shards, device_params, device_statistics, strict=True)
         tasks = [device.run(logits, shard, params, network, own) for device, shard, params, own in each_device]
         parts.append((len(part), tasks))
-    found = (_in_order([task.result() for task in tasks], n, everybody) for n, tasks in parts)
+    found = (_in_order([task.result() for task in tasks], n, group) for n, tasks in parts)
     scores = np.concatenate([np.zeros((0, network.classes)), *found])
     if loss is not CROSS_ENTROPY:
         return scores
@@ -181,12 +181,12 @@ def predict(
     return scores / scores.sum(axis=1, keepdims=True)
 
 
-def _in_order(shards, n, everybody):
+def _in_order(shards, n, group):
     """The outputs (n, classes) of all devices, on the host; ``shards`` are those of this process's devices."""
-    bounds = shard_bounds(n, len(everybody))
+    bounds = shard_bounds(n, len(group))
     most = bounds[0][1]  # no shard is larger than the first
-    rows = gather(everybody, [np.resize(to_host(shard), (most, shard.shape[1])).ravel() for shard in shards])
-    rows = rows.reshape(len(everybody), most, -1)
+    rows = gather(group, [np.resize(to_host(shard), (most, shard.shape[1])).ravel() for shard in shards])
+    rows = rows.reshape(len(group), most, -1)
     return np.concatenate([row[: stop - start] for row, (start, stop) in zip(rows, bounds, strict=True)])
 
 

@@ -19,12 +19,12 @@ DIGITS = 12
 """How many hexadecimal digits of a checksum are compared; a float can hold this many exactly."""
 
 
-def compare(everybody, settings, options, test_set, params, checksum, position):
+def compare(group, settings, options, test_set, params, checksum, position):
     """Raise ValueError in all processes of a `Cluster` if they begin with different settings, data or ``params``.
 
     ``checksum``: the training set's.
     """
-    if everybody.world is None:
+    if group.world is None:
         return
     what = settings.recorded(fields(settings))
     what |= {"the number of test images": test_set.size, "metrics": sorted(test_set.metrics), "position": position}
@@ -32,40 +32,40 @@ def compare(everybody, settings, options, test_set, params, checksum, position):
     what |= {name: getattr(options, name) is not None for name in ("checkpoint", "keep_best")}
     what["the checksum of the training set"] = checksum and checksum[:16]
     what["the checksum of the initial parameters"] = sha256(params)[:16]
-    check_same_on_all_ranks(everybody.world, what, everybody.patience, "the comparison of what they train")
+    check_same_on_all_ranks(group.world, what, group.patience, "the comparison of what they train")
 
 
-def share_times(everybody, history):
+def share_times(group, history):
     """Make ``history`` the same in all processes of a `Cluster`: rank 0's seconds, and how busy all devices were.
 
     The seconds of ``phases`` are means over all devices.
     """
-    if everybody.size == 1:
+    if group.size == 1:
         return
     speed = history.examples_per_second
     own = [*history.seconds_per_epoch, math.nan if speed is None else speed, *history.phases.values()]
-    rows = gather(everybody, [[*own, worked] for worked in history.utilisation.values()])
+    rows = gather(group, [[*own, worked] for worked in history.utilisation.values()])
     epochs = len(history.seconds_per_epoch)
     history.seconds_per_epoch = rows[0, :epochs].tolist()
     history.examples_per_second = None if speed is None else float(rows[0, epochs])
     history.phases = dict(zip(history.phases, rows[:, epochs + 1 : -1].mean(axis=0).tolist(), strict=True))
-    history.utilisation = dict(zip(everybody.names, rows[:, -1].tolist(), strict=True))
+    history.utilisation = dict(zip(group.names, rows[:, -1].tolist(), strict=True))
 
 
 class DriftError(RuntimeError):
     """Copies of the parameters differ, although they should be the same."""
 
 
-def check_copies(copies, everybody, with_statistics, epoch, step):
+def check_copies(copies, group, with_statistics, epoch, step):
     """Raise DriftError, in all processes, if ``copies`` (see `Runner`) differ after ``step`` of ``epoch``, from 1.
 
     ``with_statistics``: whether batch norm's statistics should be alike, too.
     """
     arrays = [[*params, *(statistics if with_statistics else ())] for params, statistics in copies]
-    found = gather(everybody, [[int(sha256(map(to_host, own))[:DIGITS], 16)] for own in arrays])
+    found = gather(group, [[int(sha256(map(to_host, own))[:DIGITS], 16)] for own in arrays])
     has_statistics = with_statistics and bool(copies[0][1])
     what = "parameters or statistics" if has_statistics else "parameters"
-    _check_alike(everybody.names, found[:, 0].tolist(), what, epoch, step)
+    _check_alike(group.names, found[:, 0].tolist(), what, epoch, step)
 
 
 def _check_alike(names, checksums, what, epoch, step):

@@ -22,7 +22,7 @@ from .loop import Loop, Run
 from .make_runner import make_runner
 from .model import Model, Result
 from .monitor import Callback, Progress
-from .options import check_files, check_options, find_everybody, first_params, start_from
+from .options import check_files, check_options, find_group, first_params, start_from
 from .resume import Position, data_checksum, load_run, restore
 from .settings import USUAL, Settings
 
@@ -124,36 +124,36 @@ def train(
     check_arguments("train", given.pop("unknown"), given)
     settings, options = Settings.of(given), SimpleNamespace(**given)
     check_options(options)
-    everybody, environment = find_everybody(devices, environment, num_gpus)
-    with isolated_errors(everybody.mine):
-        if everybody.rank == 0:
+    group, environment = find_group(devices, environment, num_gpus)
+    with isolated_errors(group.mine):
+        if group.rank == 0:
             check_files(options)
-        run = prepare(settings.on(everybody), options, everybody, environment)
+        run = prepare(settings.on(group), options, group, environment)
         loop, position = begin(run)
         return finish(run, loop, position)
 
 
-def prepare(settings, options, everybody, environment):
+def prepare(settings, options, group, environment):
     """Load and check what a `Run` is given, and put it on the devices."""
     saved = None if options.resume is None else load_run(options.resume)
     data = load_fashion_mnist() if options.data is None else check_parts(options.data)
-    X, y, first, loss = *data[:2], everybody.mine[0], find_loss(settings.loss)
+    X, y, first, loss = *data[:2], group.mine[0], find_loss(settings.loss)
     given, note, settings = start_from(settings, data)
     _, network = network_for(data, settings.network, settings.width, loss, settings.batch_statistics)
     if loss.is_own:
         first.run(try_loss, loss, put(y[:EXAMPLES], first), network.classes).result()
     size = epoch_size(len(X), settings.batch_size, settings.drop_last)
-    bar = Progress(settings.num_epochs, size, options.progress and everybody.rank == 0)
+    bar = Progress(settings.num_epochs, size, options.progress and group.rank == 0)
     params = first_params(given, network, settings)
     before = saved and saved.state["history"]
-    runner = make_runner(X, y, params, everybody, network, settings, note=bar.note, saved=before)
+    runner = make_runner(X, y, params, group, network, settings, note=bar.note, saved=before)
     if isinstance(given, Model) and given.statistics:
         runner.set_statistics(given.statistics)
     if note and saved is None:
         bar.note(note)
     history = History(
-        devices=everybody.names,
-        processes=everybody.size,
+        devices=group.names,
+        processes=group.size,
         environment=environment,
         settings=runner.settings.recorded(),
         classes=classes_of(data),
@@ -161,25 +161,25 @@ def prepare(settings, options, everybody, environment):
         metrics={name: [] for name in options.metrics},
         peak_memory=runner.peak_memory,
     )
-    return Run(options, everybody, data, network, loss, params, saved, bar, runner, history)
+    return Run(options, group, data, network, loss, params, saved, bar, runner, history)
 
 
 def begin(run):
     """The `Loop` of a run, and the `Position` from which it goes on."""
-    options, everybody = run.options, run.everybody
+    options, group = run.options, run.group
     X_train, y_train, X_test, y_test, *_ = run.data
     test_set = run.runner.make_test_set(X_test, y_test, options.metrics)
-    if options.checkpoint or options.resume or everybody.size > 1:
+    if options.checkpoint or options.resume or group.size > 1:
         run.checksum = data_checksum(X_train, y_train)
     position = restore(run) if run.saved else Position()
-    compare(everybody, run.runner.settings, options, test_set, run.params, run.checksum, position)
+    compare(group, run.runner.settings, options, test_set, run.params, run.checksum, position)
     if options.progress and in_notebook():
         run.bar.visible = False  # the live plot shows everything
         if not any(isinstance(callback, LivePlot) for callback in options.callbacks):
             options.callbacks.append(LivePlot())
     for callback in options.callbacks:
         callback.model = run.model
-    timeline = options.timeline or Timeline(everybody.mine)
+    timeline = options.timeline or Timeline(group.mine)
     return Loop(run, test_set, timeline, list(options.callbacks)), position
 
 
@@ -187,7 +187,7 @@ def finish(run, loop, position):
     """Train, from a `Position` on, and return the `Result`."""
     try:
         loop.run(position)
-        share_times(run.everybody, run.history)
+        share_times(run.group, run.history)
         trained = run.model()
         run.history.final_parameters_sha256 = sha256([*trained.params, *trained.statistics])
     finally:

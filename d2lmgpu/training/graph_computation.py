@@ -157,6 +157,6 @@ class GraphOptimizer:
         if self.name == "adam":
             run(launch.count_step(), own.taken, own.overflow)
         if own.kind:
-            how = launch.mixed_precision("update_scale", 1, mixed.INTERVAL)
-            run(how, own.scale, own.overflow, own.good_steps)
+            kernel = launch.mixed_precision("update_scale", 1, mixed.INTERVAL)
+            run(kernel, own.scale, own.overflow, own.good_steps)
         own.branches.join()

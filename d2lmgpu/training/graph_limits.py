@@ -39,14 +39,14 @@ def can_be_graph(X, y, devices, network=LENET, precision="float32"):
     )
 
 
-def why_not_one_graph(everybody, algorithm="ring"):
+def why_not_one_graph(group, algorithm="ring"):
     """In words, why a whole step on the GPUs of this `Cluster` cannot be one graph; None if it can be.
 
     Messages, library calls and copies through the host cannot be recorded. Whether a graph can span the cards is
     tested once.
     """
-    cards = {device.card for device in everybody.mine}
-    if everybody.size > 1:
+    cards = {device.card for device in group.mine}
+    if group.size > 1:
         return "its devices belong to several processes"
     if algorithm in LIBRARIES:
         return f"allreduce {algorithm!r} cannot be recorded; 'ring' can"

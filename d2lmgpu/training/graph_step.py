@@ -47,18 +47,18 @@ class GraphStep(TextbookSteps):
     Raises RuntimeError for a network with a layer that has no kernels, and whatever CuPy raises if recording fails.
     """
 
-    def __init__(self, X, y, params, everybody, network, settings):
+    def __init__(self, X, y, params, group, network, settings):
         if not has_kernels(network):
             raise RuntimeError("the network has a layer without kernels")
         batch_size = min(settings.batch_size, len(X))
         self.full, rest = divmod(epoch_size(len(X), batch_size, settings.drop_last), batch_size)
         self.counts = [batch_size] * self.full + [rest] * (rest > 0)
-        shares = [shard_bounds(n, len(everybody), settings.loads) for n in self.counts]
+        shares = [shard_bounds(n, len(group), settings.loads) for n in self.counts]
         self.sizes = np.array([[stop - start for start, stop in each] for each in shares], np.int64)
         self.data = [np.asarray(X, np.uint8), np.asarray(y, np.uint8)]
-        self.memory, self.graphs = GraphMemory(everybody.mine), {}
+        self.memory, self.graphs = GraphMemory(group.mine), {}
         with self.memory.in_use():  # the replicas' buffers are the graph's own
-            super().__init__(X, y, params, everybody, network, settings)
+            super().__init__(X, y, params, group, network, settings)
         self.busy = [device for device, sizes in zip(self.devices, self.sizes.T, strict=True) if sizes.any()]
         self._launched = collections.deque()
         self._let_first_wait()
@@ -128,7 +128,7 @@ class GraphStep(TextbookSteps):
         shares = shard_bounds(n, len(self.devices), self.settings.loads)
         pairs = zip(self.replicas, shares, strict=True)
         X, y = zip(*(replica.computation.examples(stop - start) for replica, (start, stop) in pairs), strict=True)
-        Step(self.replicas, X, y, 0.0, n, self.everybody, self.algorithm, flat=True, batch=batch)
+        Step(self.replicas, X, y, 0.0, n, self.group, self.algorithm, flat=True, batch=batch)
         for device in others:
             batch.wait(first, batch.record(device))
         batch.record(first)

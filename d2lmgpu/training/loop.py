@@ -31,7 +31,7 @@ class Run:
     """A run that is prepared: its data, network and devices, and what its steps are done by."""
 
     options: SimpleNamespace  # the arguments of `train`, of which settings and devices are not used
-    everybody: Cluster
+    group: Cluster
     data: list
     network: Network
     loss: Loss

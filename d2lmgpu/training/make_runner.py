@@ -17,33 +17,33 @@ from .textbook_steps import TextbookSteps
 INSTEAD = "its kernels are launched one by one, which took LeNet's step on an H100 1.03 ms instead of 0.09"
 
 
-def make_runner(X, y, params, everybody, network, settings, note=print, saved=None) -> Runner:
+def make_runner(X, y, params, group, network, settings, note=print, saved=None) -> Runner:
     """The `Runner` for a run.
 
-    ``everybody``: a `Cluster`. ``note(text)`` receives messages for the user. ``saved``: the history of a resumed run,
+    ``group``: a `Cluster`. ``note(text)`` receives messages for the user. ``saved``: the history of a resumed run,
     a dict; its loads are used where the settings say "auto". Steps that should be graphs but cannot be recorded are
     launched kernel by kernel, with a message.
     """
-    in_graphs = can_use_graphs(X, y, everybody, network, settings)
-    settings = find_loads(X, y, params, network, everybody, settings, saved and saved["loads"], note)
+    in_graphs = can_use_graphs(X, y, group, network, settings)
+    settings = find_loads(X, y, params, network, group, settings, saved and saved["loads"], note)
     if in_graphs:
         try:
-            return GraphStep(X, y, params, everybody, network, settings)
+            return GraphStep(X, y, params, group, network, settings)
         except (ValueError, DeviceError):  # settings that make no sense
             raise
         except Exception as error:
             warn(f"the step cannot be a CUDA graph ({error}); {INSTEAD}")
     steps = TextbookSteps if settings.split is None and not settings.overlap else PlanStep
-    return steps(X, y, params, everybody, network, settings)
+    return steps(X, y, params, group, network, settings)
 
 
-def find_loads(X, y, params, network, everybody, settings, saved, note):
+def find_loads(X, y, params, network, group, settings, saved, note):
     """The settings, with measured (or ``saved``) loads in place of "auto". Also reports which devices stay idle."""
-    devices, loads = everybody.names, settings.loads
+    devices, loads = group.names, settings.loads
     if loads == "auto":
         same = saved and len(saved) == len(devices)  # a resumed run keeps its loads
-        how = settings.batch_size, network, find_loss(settings.loss)
-        loads = saved if same else measure_loads(X, y, params, everybody.mine, *how)
+        options = settings.batch_size, network, find_loss(settings.loss)
+        loads = saved if same else measure_loads(X, y, params, group.mine, *options)
         found = listed(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True))
         equal = len(set(loads)) == 1
         note("loads: equal parts; no others that were tried make a step shorter" if equal else f"loads: {found}")
@@ -53,7 +53,7 @@ def find_loads(X, y, params, network, everybody, settings, saved, note):
     return replace(settings, loads=loads)
 
 
-def can_use_graphs(X, y, everybody, network, settings):
+def can_use_graphs(X, y, group, network, settings):
     """Whether steps are CUDA graphs: of data parallelism in one process; a note says so if only the devices prevent it.
 
     With a split, overlap, exact sums, or batch statistics of all devices, steps are launched kernel by kernel.
@@ -62,9 +62,9 @@ def can_use_graphs(X, y, everybody, network, settings):
     wanted = wanted and settings.split in (None, "data") and settings.micro_batches == 1 and not settings.overlap
     wanted = wanted and settings.sums == "float" and settings.flat
     wanted = wanted and settings.batch_statistics == "local" and find_loss(settings.loss) is CROSS_ENTROPY
-    if not wanted or not can_be_graph(X, y, everybody.mine, network, settings.precision):
+    if not wanted or not can_be_graph(X, y, group.mine, network, settings.precision):
         return False
-    why = why_not_one_graph(everybody, settings.algorithm)
-    if why and everybody.rank == 0:
+    why = why_not_one_graph(group, settings.algorithm)
+    if why and group.rank == 0:
         warn(f"the step cannot be a CUDA graph ({why}); {INSTEAD}")
     return why is None

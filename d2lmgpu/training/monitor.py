@@ -30,8 +30,8 @@ class Stop:
 
     wanted, agreed, listening = False, False, True
 
-    def __init__(self, everybody=None):
-        self.everybody, self.is_shared = everybody, everybody is not None and everybody.size > 1
+    def __init__(self, group=None):
+        self.group, self.is_shared = group, group is not None and group.size > 1
 
     @property
     def requested(self):
@@ -41,7 +41,7 @@ class Stop:
     def settle(self):
         """Between two steps, make ``requested`` final: ask all processes whether they want to stop."""
         if self.is_shared:
-            self.agreed = self.everybody.mean([self.wanted])[0] > 0
+            self.agreed = self.group.mean([self.wanted])[0] > 0
 
 
 @contextlib.contextmanager
@@ -189,10 +189,10 @@ class Progress:
         self._epoch = f"epoch {epoch + 1}/{self.num_epochs}"
         self._examples = done
         # None: hidden wherever standard error is not a terminal
-        how = {"unit": " examples", "leave": False, "disable": None if self.visible and sys.stderr else True}
+        options = {"unit": " examples", "leave": False, "disable": None if self.visible and sys.stderr else True}
         if IN_A_TAB:
             tqdm.monitor_interval = 0  # otherwise tqdm starts a monitor thread
-        self._bar = tqdm(total=self.num_examples, initial=done, desc=self._epoch, **how)
+        self._bar = tqdm(total=self.num_examples, initial=done, desc=self._epoch, **options)
 
     def step(self, num_examples, loss, accuracy=None):
         """A minibatch is done; ``loss`` and ``accuracy`` are those of the epoch so far, or None if not known yet."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.arguments import MOST_DEVICES, check_flag, check_list, check_path, check_whole, shown
+from ..base.arguments import MAX_DEVICES, check_flag, check_list, check_path, check_whole, shown
 from ..base.files import check_writable, same_file
 from ..cluster import Cluster, as_cluster
 from ..devices import choose_devices, to_host
@@ -42,7 +42,7 @@ def check_options(options):
             raise ValueError(f"checkpoint_steps is {steps}, which needs a file; give checkpoint, too")
 
 
-def find_everybody(devices, environment, num_gpus):
+def find_group(devices, environment, num_gpus):
     """The `Cluster` to train on and its environment's name, from the arguments of `train`.
 
     Raises ValueError for arguments that do not fit together, and whatever `choose_devices` raises.
@@ -50,15 +50,15 @@ def find_everybody(devices, environment, num_gpus):
     if num_gpus is not None:
         if devices is not None:
             raise ValueError("num_gpus and devices are both given; give one of them")
-        devices = check_whole("num_gpus", num_gpus, least=0, most=MOST_DEVICES) or "cpu:0"
+        devices = check_whole("num_gpus", num_gpus, least=0, most=MAX_DEVICES) or "cpu:0"
     if environment is not None and (devices is None or are_asked_for(devices)):
         environment, devices = choose_devices(environment, devices)
-    everybody = as_cluster(devices)
-    kinds = kinds_of(everybody.mine)
+    group = as_cluster(devices)
+    kinds = kinds_of(group.mine)
     known = ["auto", kinds] + ["multi-gpu"] * (kinds == "gpu") + ["parallel"] * isinstance(devices, Cluster)
     if environment is not None and not (isinstance(environment, str) and environment in known):
         raise ValueError(f"environment is {shown(environment)}, but devices are given: {shown(devices)}; leave one out")
-    return everybody, kinds if environment in (None, "auto") else environment
+    return group, kinds if environment in (None, "auto") else environment
 
 
 def check_files(options):

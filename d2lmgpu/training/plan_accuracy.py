@@ -36,7 +36,7 @@ class SplitTestSet(TestSet):
         """Place nothing on the devices; only find out which devices compute each stage."""
         self.X, self.y, plan = X, y, self.plan
         self.batch, self.logits = PREDICTION_BATCH, by_granules if self.exact else logits
-        if any(limits_of(self.everybody)):
+        if any(limits_of(self.group)):
             self.batch = max(1, min(PREDICTION_BATCH, self.batch_size // plan.micro_batches))
             if self.exact:
                 self.batch = -(-self.batch // SUMS["exact"]) * SUMS["exact"]
@@ -44,7 +44,7 @@ class SplitTestSet(TestSet):
                 self.logits = logits_as_written  # the kernels' programs would hold on to GPU memory
         computing = {(c.device, c.stage) for step in plan.steps for c in step if isinstance(c, Compute)}
         self.holders = [  # for each stage, the devices that compute it
-            [device for i, device in enumerate(self.devices, self.everybody.first) if (i, s) in computing]
+            [device for i, device in enumerate(self.devices, self.group.first) if (i, s) in computing]
             for s in range(len(plan.stages))
         ]
 
@@ -55,7 +55,7 @@ class SplitTestSet(TestSet):
             params = [next(rest) for _ in shapes_of(stage, self.network)]
             own.append((params, [next(fixed) for _ in norms_of(stage, self.network) for _ in ("mean", "variance")]))
         parts = [slice(a, min(self.size, a + self.batch)) for a in range(0, self.size, self.batch)]
-        rank, size = self.everybody.rank, self.everybody.size
+        rank, size = self.group.rank, self.group.size
         found, together = np.zeros((len(parts), 1 + len(self.metrics))), max(map(len, self.holders))
         mine = range(len(parts))[rank::size]
         for start in range(0, len(mine), together):
@@ -63,7 +63,7 @@ class SplitTestSet(TestSet):
             found[some] = self._evaluate([parts[i] for i in some], own)
             if tell:
                 tell(min(self.size, parts[some[-1]].stop * size))
-        sum_disjoint(self.everybody, found.reshape(-1))
+        sum_disjoint(self.group, found.reshape(-1))
         return self._reached(sum(found))
 
     def _evaluate(self, parts, own):

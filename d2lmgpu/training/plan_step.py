@@ -24,8 +24,12 @@ class PlanStep(StepsAhead):
         about = settings, batch_size, self.y, params[0].dtype, self._examples(batch_size)
         peaks = check_memory(self.plan, devices, *about)
         self.peak_memory = peaks if settings.split else None
-        how = {"mixed": settings.precision == "mixed", "overlap": settings.overlap, "library": self._library(devices)}
-        self.execution = Execution(self.plan, params, devices, make_optimizer(settings), self.loss, **how)
+        options = {
+            "mixed": settings.precision == "mixed",
+            "overlap": settings.overlap,
+            "library": self._library(devices),
+        }
+        self.execution = Execution(self.plan, params, devices, make_optimizer(settings), self.loss, **options)
 
     def _library(self, devices):
         if self.settings.algorithm not in WITHOUT_SCHEDULE:
@@ -77,7 +81,7 @@ class PlanStep(StepsAhead):
         execution, others = self.execution, arrays.get("statistics of 0", [])
         execution.set_params(arrays["params"])
         scatter_state(execution, arrays.get("kept", []))
-        numbers = self.everybody.part(range(len(self.everybody)))
+        numbers = self.group.part(range(len(self.group)))
         execution.set_statistics([arrays.get(f"statistics of {i}", others) for i in numbers])
         for store in execution.stores:
             store.steps = steps

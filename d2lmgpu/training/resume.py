@@ -79,7 +79,7 @@ def restore(run):
     runner.set_state(checkpoint.arrays, checkpoint.state["optimizer_steps"])
     run.params = checkpoint.arrays["params"]
     other = _other_rates(saved, runner.settings, runner.steps, position)
-    if other and run.everybody.rank == 0:
+    if other and run.group.rank == 0:
         warn(f"resume: {other}")
     seconds = "seconds_per_epoch", "examples_per_second"
     for name in (*REACHED, "metrics", "learning_rates", "learning_rate", *seconds):
@@ -131,7 +131,7 @@ def save(run, position, of_epoch=False):
     """Write the checkpoint of a `Run` at a `Position`; after an epoch, also the best model. All processes call it."""
     if run.options.checkpoint is not None:
         arrays, steps = run.runner.state()  # processes may hold parts of it
-        if run.everybody.rank == 0:
+        if run.group.rank == 0:
             model = model_state(run.network, run.history.classes, run.history.invert, run.loss)
             state = {"model": model, "data": run.checksum, "history": run.history.as_dict(), "position": vars(position)}
             save_checkpoint(run.options.checkpoint, Checkpoint(state | {"optimizer_steps": steps}, arrays))
@@ -148,5 +148,5 @@ def _keep_best(run):
     if not best or best["epoch"] < len(run.history.train_loss):
         return
     model = run.model()  # processes may hold parts of it
-    if run.everybody.rank == 0 and are_finite([*model.params, *model.statistics]):
+    if run.group.rank == 0 and are_finite([*model.params, *model.statistics]):
         model.save(run.options.keep_best)

@@ -108,28 +108,28 @@ class StepsAhead:
     whether any process wants to stop.
     """
 
-    def __init__(self, X, y, dtype, everybody, network, settings):
+    def __init__(self, X, y, dtype, group, network, settings):
         self.y, self.loss = as_targets(np.asarray(y), dtype), find_loss(settings.loss)
-        self.everybody, self.devices, self.network, self.settings = everybody, everybody.mine, network, settings
+        self.group, self.devices, self.network, self.settings = group, group.mine, network, settings
         self.is_data = settings.split in (None, "data")  # then each device has all parameters
-        self.stop, self.random, self.under_way = Stop(everybody), is_random(network), []
-        self.limited = any(limits_of(everybody))  # memory for one minibatch at a time, and not for the test set
+        self.stop, self.random, self.under_way = Stop(group), is_random(network), []
+        self.limited = any(limits_of(group))  # memory for one minibatch at a time, and not for the test set
         self.on_gpu = any(device.kind == "gpu" for device in self.devices)
         self.ahead = 0 if self.limited or not settings.prefetch else AHEAD if self.on_gpu else 1
         options = {name: getattr(settings, name) for name in ("loads", "preprocess", "drop_last", "seed", "sums")}
-        self.queue = MinibatchQueue(X, self.y, everybody, settings.batch_size, **options)
+        self.queue = MinibatchQueue(X, self.y, group, settings.batch_size, **options)
         self.steps = self.queue.steps
 
     @classmethod
     def of(cls, X, y, params, devices, network=LENET, **settings):
         """The steps of `train` on ``devices``, a list or a `Cluster`; ``settings``: fields of `Settings`, by name."""
-        everybody = as_cluster(devices)
-        return cls(X, y, params, everybody, network, Settings(**settings).on(everybody))
+        group = as_cluster(devices)
+        return cls(X, y, params, group, network, Settings(**settings).on(group))
 
     @functools.cached_property
     def plan(self):
         """The steps as a plan, which says how much memory they need; the textbook's steps do what plan "data" does."""
-        return plan_of(self.settings, len(self.everybody), self.network, self.everybody)
+        return plan_of(self.settings, len(self.group), self.network, self.group)
 
     def start_epoch(self, order, rates, position=START):
         """As in `Runner`."""
@@ -162,12 +162,12 @@ class StepsAhead:
         """As in `Runner`."""
         about = self.loss, metrics, self.settings.sums
         if self.limited or not self.is_data:
-            return SplitTestSet(X, y, self.plan, self.everybody, self.settings.batch_size, *about)
-        return TestSet(X, y, self.everybody, self.network, *about)
+            return SplitTestSet(X, y, self.plan, self.group, self.settings.batch_size, *about)
+        return TestSet(X, y, self.group, self.network, *about)
 
     def check_copies(self, epoch, step):
         """As in `Runner`."""
-        check_copies(self.copies(), self.everybody, self.settings.batch_statistics != "local", epoch, step)
+        check_copies(self.copies(), self.group, self.settings.batch_statistics != "local", epoch, step)
 
     def close(self):
         """As in `Runner`: each device does its steps' work in its own queue."""

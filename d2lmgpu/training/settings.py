@@ -22,7 +22,7 @@ from ..networks.lr_schedules import SCHEDULES, learning_rates
 from ..networks.optimizers import OPTIMIZERS
 from ..parallel import check_loads
 from ..parallel.computation import BATCH_STATISTICS, PRECISIONS
-from ..plans import MOST_MICRO_BATCHES, Plan
+from ..plans import MAX_MICRO_BATCHES, Plan
 from .checks import as_init, check_init, find_network
 from .fields import cli_name, described, flag, number, setting, whole
 from .graph_limits import check_precision
@@ -177,7 +177,7 @@ class Settings:
     micro_batches: int = whole(
         1,
         "parts of a minibatch that a split computes one after another (per device, unless it splits layers)",
-        most=MOST_MICRO_BATCHES,
+        most=MAX_MICRO_BATCHES,
     )
     check_every: int = whole(
         0,
@@ -215,12 +215,12 @@ class Settings:
         processes cannot use; DeviceError if a device does not support the precision, or if the processes cannot
         exchange gradients.
         """
-        everybody = as_cluster(devices)
-        everybody.across(self.algorithm)
-        if everybody.size > 1 and self.loads == "auto":
+        group = as_cluster(devices)
+        group.across(self.algorithm)
+        if group.size > 1 and self.loads == "auto":
             raise ValueError("loads 'auto' are measured in one process; give numbers, one for each device")
-        check_precision(self.precision, everybody.mine)
-        changes, k = {}, len(everybody)
+        check_precision(self.precision, group.mine)
+        changes, k = {}, len(group)
         check_number_of_devices(self.split, k)
         if isinstance(self.loads, list):
             changes["loads"] = check_loads(self.loads, k).tolist()

@@ -22,7 +22,7 @@ from ..collectives import LIBRARIES
 from ..devices import DeviceMemoryError
 from ..layers.functions import function_of
 from ..networks import in_half
-from ..plans import MOST_DEVICES, PLANS, copies_of, prove_plan
+from ..plans import MAX_DEVICES, PLANS, copies_of, prove_plan
 from ..plans.plan import Compute, Plan
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
@@ -95,8 +95,8 @@ def name_of_split(split):
     return split.name if isinstance(split, Plan) else split
 
 
-def plan_of(settings, k, network, everybody=None):
-    """The `Plan` for these `Settings` and k devices, those of the `Cluster` ``everybody`` if it is given.
+def plan_of(settings, k, network, group=None):
+    """The `Plan` for these `Settings` and k devices, those of the `Cluster` ``group`` if it is given.
 
     In mixed precision the network rounds the factors of its products, and no device updates anything before all
     gradients have arrived, since they may turn out to be infinite. Data parallelism also waits, so that if a device
@@ -104,13 +104,13 @@ def plan_of(settings, k, network, everybody=None):
 
     Raises ValueError if the network does not allow such a plan, or if the plan is for another number of devices.
     """
-    k = check_whole("k, the number of devices,", k, most=MOST_DEVICES)
+    k = check_whole("k, the number of devices,", k, most=MAX_DEVICES)
     check_number_of_devices(settings.split, k)
     mixed, algorithm = settings.precision == "mixed", settings.algorithm
     if algorithm in WITHOUT_SCHEDULE:  # the engine handles these
         algorithm = "ring"
-    elif everybody is not None and algorithm == "hierarchical":
-        algorithm = everybody.schedules(algorithm)
+    elif group is not None and algorithm == "hierarchical":
+        algorithm = group.schedules(algorithm)
     plan = _plan(settings, k, in_half(network) if mixed else network, algorithm)
     return updates_last(plan) if mixed else plan
 
@@ -154,10 +154,10 @@ def updates_last(plan):
     return plan._replace(steps=[step for step in [*kept, *moved, *plan.steps[last + 1 :]] if step])
 
 
-def check_memory(plan, everybody, settings, batch_size, y, dtype, sizes=None):
+def check_memory(plan, group, settings, batch_size, y, dtype, sizes=None):
     """The most bytes that the ``plan`` of a run needs on each device, a list.
 
-    ``everybody``: a `Cluster`; all its processes call this. ``batch_size``: the size of the largest minibatch;
+    ``group``: a `Cluster`; all its processes call this. ``batch_size``: the size of the largest minibatch;
     ``sizes``: how many examples each micro-batch has then (by default, equal numbers); ``y``: the targets; ``dtype``:
     that of the parameters. Raises DeviceMemoryError, listing the splits that would fit, if a device's limit is too low.
     """
@@ -166,7 +166,7 @@ def check_memory(plan, everybody, settings, batch_size, y, dtype, sizes=None):
     peaks = prove_plan(plan, sizes or batch_size, settings.optimizer, target_bytes=target_bytes).peak
     if settings.sums == "exact":  # gradients have 8 bytes instead of 4, and a granule's have 4 more
         peaks = [peak + 8 * sum(stage.params for stage in plan.stages) for peak in peaks]
-    limits = limits_of(everybody)
+    limits = limits_of(group)
     lacking = [peak - limit if limit else 0 for peak, limit in zip(peaks, limits, strict=True)]
     most = max(lacking)
     if most <= 0:
@@ -177,15 +177,15 @@ def check_memory(plan, everybody, settings, batch_size, y, dtype, sizes=None):
     if fits or not settings.split:
         advice = f"{listed(fits)} would fit" if fits else "more devices help, a higher limit, smaller minibatches"
     raise DeviceMemoryError(
-        f"split {name_of_split(settings.split or 'data')} needs {peaks[i]:,} bytes on {everybody.names[i]}, {most:,} "
+        f"split {name_of_split(settings.split or 'data')} needs {peaks[i]:,} bytes on {group.names[i]}, {most:,} "
         f"more than its limit; {advice}"
     )
 
 
-def limits_of(everybody):
+def limits_of(group):
     """The memory limit of each device of a `Cluster` in bytes; None if it has no limit."""
-    mine = [[device.accounting.limit if device.accounting else 0] for device in everybody.mine]
-    return [int(limit) or None for (limit,) in gather(everybody, mine)]
+    mine = [[device.accounting.limit if device.accounting else 0] for device in group.mine]
+    return [int(limit) or None for (limit,) in gather(group, mine)]
 
 
 def splits_for(k):

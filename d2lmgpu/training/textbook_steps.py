@@ -15,7 +15,7 @@ from .splits import check_memory
 
 
 class TextbookSteps(StepsAhead):
-    """The `Runner` of steps as the textbook has them. ``everybody``: a `Cluster`.
+    """The `Runner` of steps as the textbook has them. ``group``: a `Cluster`.
 
     ``replicas``: a `Replica` on each device of this process.
 
@@ -24,33 +24,33 @@ class TextbookSteps(StepsAhead):
 
     peak_memory = None
 
-    def __init__(self, X, y, params, everybody, network, settings):
-        super().__init__(X, y, params[0].dtype, everybody, network, settings)
+    def __init__(self, X, y, params, group, network, settings):
+        super().__init__(X, y, params[0].dtype, group, network, settings)
         self.errors = []
-        self.algorithm = find_algorithm(everybody.across(settings.algorithm))
+        self.algorithm = find_algorithm(group.across(settings.algorithm))
         if self.limited:
-            check_memory(self.plan, everybody, settings, min(settings.batch_size, len(X)), self.y, params[0].dtype)
+            check_memory(self.plan, group, settings, min(settings.batch_size, len(X)), self.y, params[0].dtype)
         copies = [get_params(params, device) for device in self.devices]
         optimizers = init_optimizer(settings.optimizer, copies, settings.weight_decay)
         self.replicas = [self._replica(*own) for own in zip(self.devices, copies, optimizers, strict=True)]
 
     def _replica(self, device, params, optimizer):
         settings, statistics = self.settings, [put(array, device) for array in init_statistics(self.network)]
-        how = self.network, self.loss, statistics, settings.batch_statistics == "aggregated"
-        computation = computation_for(self.network, settings.precision, settings.sums)(device, *how)
+        options = self.network, self.loss, statistics, settings.batch_statistics == "aggregated"
+        computation = computation_for(self.network, settings.precision, settings.sums)(device, *options)
         return Replica(device, params, optimizer, computation)
 
     def submit(self, n, lr, draws):
         """As in `StepsAhead`."""
-        how = {"draws": draws, "tell": self.stop.wanted, "batch": Batch(self.errors)}
-        return Step(self.replicas, *self._shards(), lr, n, self.everybody, self.algorithm, self.settings.flat, **how)
+        options = {"draws": draws, "tell": self.stop.wanted, "batch": Batch(self.errors)}
+        return Step(self.replicas, *self._shards(), lr, n, self.group, self.algorithm, self.settings.flat, **options)
 
     def _shards(self):
         """The next minibatch's shards. With limited memory there is no room for the queue's two minibatches."""
         if not self.limited:
             return self.queue.next()
         X, y = self.queue.next_whole()
-        return split_batch(X, y, self.everybody, self.settings.loads, self.settings.sums)
+        return split_batch(X, y, self.group, self.settings.loads, self.settings.sums)
 
     def finish(self, step):
         """As in `StepsAhead`."""
@@ -65,9 +65,9 @@ class TextbookSteps(StepsAhead):
         """As in `Runner`."""
         arrays = [list(map(to_host, replica.computation.statistics)) for replica in self.replicas]
         if not arrays[0]:
-            return [[] for _ in self.everybody]
+            return [[] for _ in self.group]
         dtype, ends = arrays[0][0].dtype, np.cumsum([len(array) for array in arrays[0]])[:-1]
-        rows = gather(self.everybody, [np.concatenate(own) for own in arrays])
+        rows = gather(self.group, [np.concatenate(own) for own in arrays])
         return [np.split(row.astype(dtype), ends) for row in rows]
 
     def set_statistics(self, statistics):
@@ -85,7 +85,7 @@ class TextbookSteps(StepsAhead):
 
     def set_state(self, arrays, steps):
         """As in `Runner`."""
-        for i, replica in enumerate(self.replicas, self.everybody.first):
+        for i, replica in enumerate(self.replicas, self.group.first):
             _set(replica.params, arrays["params"])
             _set(replica.optimizer.flat_state, arrays.get("kept", []))
             _set(replica.computation.statistics, arrays.get(f"statistics of {i}", arrays.get("statistics of 0", [])))

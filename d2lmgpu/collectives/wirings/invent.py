@@ -19,7 +19,7 @@ import itertools
 import numpy as np
 
 from ...base.arguments import check_whole, plain, plain_numbers
-from ..actions import MOST_ELEMENTS, apportioned, chunk_bounds
+from ..actions import MAX_ELEMENTS, apportioned, chunk_bounds
 from ..algorithms import ALGORITHMS
 from ..bounds import bound, cuts_of
 from ..prove import prove
@@ -61,7 +61,7 @@ def invent(network, n, itemsize=4):
     The same arguments give the same schedule. Raises ValueError for anything but a network, or for numbers out of
     range.
     """
-    n = check_whole("n, the number of elements,", n, least=0, most=MOST_ELEMENTS)
+    n = check_whole("n, the number of elements,", n, least=0, most=MAX_ELEMENTS)
     cuts, itemsize = cuts_of(network), plain(itemsize)
     found = _found(cuts, n, itemsize) if cuts.k > 1 and n else ()
     schedules, seconds = {}, {}

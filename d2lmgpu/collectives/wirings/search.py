@@ -16,7 +16,7 @@ import numpy as np
 
 from ..actions import Transfer
 
-MOST_ASKED = 24
+MAX_ASKED = 24
 """A device first asks this many others, chosen at random; if they have nothing for it, it asks all of them."""
 
 
@@ -69,7 +69,7 @@ class Search:
         """Let device b take one more chunk in this step, if it can; return whether it could."""
         links = self.links[b]
         idle = np.flatnonzero((self.left[links] >= self.busy[links]).all(axis=1))
-        some = self.random.sample(idle.tolist(), MOST_ASKED) if len(idle) > MOST_ASKED else []
+        some = self.random.sample(idle.tolist(), MAX_ASKED) if len(idle) > MAX_ASKED else []
         return any(len(ways) and self._take_from(b, ways, sent) for ways in (np.array(some, int), idle))
 
     def _take_from(self, b, ways, sent):

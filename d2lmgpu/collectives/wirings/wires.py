@@ -23,7 +23,7 @@ import re
 
 import numpy as np
 
-from ...base.arguments import MOST_DEVICES, check_number, check_text, check_whole, plain, plain_numbers, shown
+from ...base.arguments import MAX_DEVICES, check_number, check_text, check_whole, plain, plain_numbers, shown
 from ..topology import NO_LINK, Topology
 
 MESH_WIRES = [(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2), (2, 6, 1)]
@@ -59,10 +59,10 @@ def wired(wires, latency=0.0, name=None):
     ends = {end for pair in wires for end in pair}
     numbers = {end for end in ends if not isinstance(end, str)}
     k = len(numbers)
-    if numbers != {*range(k)} or not 1 <= k <= MOST_DEVICES or any(a == b for a, b in wires):
+    if numbers != {*range(k)} or not 1 <= k <= MAX_DEVICES or any(a == b for a, b in wires):
         raise ValueError(
             f"wires: their devices are {shown(sorted(numbers, key=str))}; they should be all numbers from 0 on, "
-            f"at most {MOST_DEVICES} devices, and each wire should join two devices, or a device and a named switch"
+            f"at most {MAX_DEVICES} devices, and each wire should join two devices, or a device and a named switch"
         )
     for pair, bandwidth in wires.items():
         check_number(f"the bandwidth of wire {pair}", bandwidth, least=0)
@@ -183,7 +183,7 @@ def nvlink_mesh(bandwidth=25e9, latency=0.0):
 
 def torus(*sides, bandwidth=50e9, latency=2e-6, name=None):
     """A grid whose edges are joined, with ``sides`` devices in each dimension, numbered along the last one first."""
-    sides = [check_whole("torus: a side", side, most=MOST_DEVICES) for side in sides]
+    sides = [check_whole("torus: a side", side, most=MAX_DEVICES) for side in sides]
     at = np.arange(np.prod(sides, dtype=int)).reshape(sides)
     turned = [np.roll(at, -1, axis) for axis in range(at.ndim)]
     wires = {(int(a), int(b)): bandwidth for each in turned for a, b in zip(at.flat, each.flat, strict=True) if a != b}
@@ -193,13 +193,13 @@ def torus(*sides, bandwidth=50e9, latency=2e-6, name=None):
 
 def hypercube(dimensions, bandwidth=50e9, latency=2e-6):
     """A hypercube of 2 to the power of ``dimensions`` devices."""
-    dimensions = check_whole("hypercube: dimensions", dimensions, least=0, most=MOST_DEVICES.bit_length() - 1)
+    dimensions = check_whole("hypercube: dimensions", dimensions, least=0, most=MAX_DEVICES.bit_length() - 1)
     return torus(*[2] * dimensions, bandwidth=bandwidth, latency=latency, name=f"hypercube of {2**dimensions}")
 
 
 def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
     """Each leaf switch has ``size`` devices, and ``size`` wires of the same ``bandwidth`` to the spine switches."""
-    k, size = (check_whole(f"fat_tree: {name}", n, most=MOST_DEVICES) for name, n in (("k", k), ("size", size)))
+    k, size = (check_whole(f"fat_tree: {name}", n, most=MAX_DEVICES) for name, n in (("k", k), ("size", size)))
     leaf = [f"leaf {i // size}" for i in range(k)]
     wires = {(i, leaf[i]): bandwidth for i in range(k)}
     wires |= {(each, f"spine {j}"): bandwidth for each in dict.fromkeys(leaf) for j in range(size)}
@@ -210,7 +210,7 @@ def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
 def dragonfly(groups, size, inside=50e9, between=25e9, latency=2e-6):
     """``groups`` groups of ``size`` devices, all wired to each other; wires to other groups start from them in turn."""
     for name, value in (("groups", groups), ("size", size), ("devices", groups * size)):
-        check_whole(f"dragonfly: {name}", value, most=MOST_DEVICES)
+        check_whole(f"dragonfly: {name}", value, most=MAX_DEVICES)
     wires = {}
     for group in range(groups):
         first = group * size

@@ -27,14 +27,14 @@ THIN = 32
 PIECE = 500_000
 """The most multiplications in a piece."""
 
-LEAST = 64
+MIN_COLUMNS = 64
 """The fewest columns in a piece: shorter pieces are slow again."""
 
 
 def count_pieces(rows, inner, columns):
     """The number of equal pieces of columns in which to do (rows × inner) @ (inner × columns)."""
     if min(rows, inner) <= THIN:
-        for count in range(max(1, -(-rows * inner * columns // PIECE)), columns // LEAST + 1):
+        for count in range(max(1, -(-rows * inner * columns // PIECE)), columns // MIN_COLUMNS + 1):
             if columns % count == 0:
                 return count
     return 1

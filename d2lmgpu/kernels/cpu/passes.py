@@ -4,8 +4,8 @@
     ...          (anything else, passes of other images among it)
     backward     part 0 back through program 0, part 1 through program 1 ...
 
-Unlike the programs of program.py, these belong to a device's memory. Where backward follows forward at once, `in_parts`
-does both for a part of the images at a time, in one program.
+Unlike the programs of program.py, these belong to a device's memory. Where backward follows forward at once,
+`loss_and_grads` does both for a part of the images at a time, in one program.
 """
 
 import numpy as np
@@ -18,16 +18,16 @@ class Pass:
     """Layers of a network for N images of ``shape``, as many at a time as stay in a core's cache.
 
     ``input_grad``: whether the gradient of the images is wanted. ``with_loss``: whether the layers are the network's
-    last ones; ``loss``: as in `in_parts`. ``papers``: the lists of scratch arrays of passes of these layers on this
-    device, a dict by the number of images, to which new ones are added.
-    ``moments``: those of its batch norm layers, after `forward`.
+    last ones; ``loss``: as in `loss_and_grads`. ``lists``: the scratch arrays of passes of these layers on this device,
+    a dict of lists by the number of images, to which new ones are added. ``moments``: those of its batch norm layers,
+    after `forward`.
     """
 
-    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers):
+    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, lists):
         sizes, _ = parts_of(layers, shape, tuple(param.shape for param in params), np.dtype(dtype), N)
         self.shape, self.input_grad, self.with_loss, self.programs = (N, *shape), input_grad, with_loss, []
         for size in sizes:
-            with shared_scratch(papers.setdefault(size, [])):
+            with shared_scratch(lists.setdefault(size, [])):
                 program = Program(layers, params, shape, dtype, size, input_grad)
                 if with_loss:
                     program.use_loss(loss)
@@ -44,7 +44,7 @@ class Pass:
         """The outputs (..., N) for ``X`` (N, ...), a new array.
 
         With targets ``y`` (N, ...) the result is an array of two, the loss and how many outputs are right. ``draws``:
-        as in `in_parts`.
+        as in `loss_and_grads`.
         """
         Y = None if self.with_loss else np.empty((*self.programs[0].logits.shape[:-1], len(X)), X.dtype)
         sums = 0

@@ -32,13 +32,13 @@ devices wait (benchmarks/results/cpu_what_it_brings.json: for two devices, 32 to
 64).
 """
 
-MOST_OUTPUTS = 2**24
+MAX_OUTPUTS = 2**24
 """The most outputs of all layers together for a micro-batch, which is smaller where images or networks are large."""
 
-MOST_IDLE = 12
+MAX_IDLE = 12
 """The most lists of programs that are kept while unused, for all networks and all numbers of images together."""
 
-_idle = FreeList(MOST_IDLE)  # lists of programs
+_idle = FreeList(MAX_IDLE)  # lists of programs
 
 
 def loss_and_grads(X, y, params, network, grads, ready=None, moments=(), scale=1.0, draws=None, loss=None, dx=None):
@@ -58,8 +58,8 @@ def loss_and_grads(X, y, params, network, grads, ready=None, moments=(), scale=1
         for assigned in rounds:
             sums += forward_together(assigned, X, y, moments, draws)
             is_last = assigned is rounds[-1]
-            how = {"ready": ready if is_last else None, "dx": None if dx is None else np.moveaxis(dx, 0, -1)}
-            backward_together(assigned, moments, scale, grads if is_last else None, **how)
+            options = {"ready": ready if is_last else None, "dx": None if dx is None else np.moveaxis(dx, 0, -1)}
+            backward_together(assigned, moments, scale, grads if is_last else None, **options)
     return sums
 
 
@@ -161,7 +161,7 @@ def parts_of(network, shape, param_shapes, dtype, N):
     Also returns the functions of those layers that do not treat each image separately.
     """
     outputs, others = _outputs_of(network, shape, param_shapes, dtype)
-    most = N if others - {batch_norm} else max(1, min(MICRO_BATCH, MOST_OUTPUTS // outputs))
+    most = N if others - {batch_norm} else max(1, min(MICRO_BATCH, MAX_OUTPUTS // outputs))
     parts = -(-N // most)
     return [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))], others
 

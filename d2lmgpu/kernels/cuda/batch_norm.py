@@ -10,7 +10,7 @@ import numpy as np
 from ...layers.batch_norm import EPSILON, MOMENTUM
 from .launch import Launch, ceil_div, empty, macros, rounding, run
 
-MOST_BLOCKS = 1024
+MAX_BLOCKS = 1024
 """The most blocks of a launch: about eight per multiprocessor of a large GPU, so all are busy and partial sums few."""
 
 SMALL = 8
@@ -54,7 +54,7 @@ def over_images(name, norm, N):
     if name in ("moments", "input_grad"):
         values, at_a_time = N * norm.H * norm.W, 8
     across = ceil_div(norm.C, norm.TC)
-    parts = max(1, min(ceil_div(values, 256 // norm.TC * at_a_time), MOST_BLOCKS // across))
+    parts = max(1, min(ceil_div(values, 256 // norm.TC * at_a_time), MAX_BLOCKS // across))
     workspace = 2 * parts * norm.C if name in ("moments", "gradient_sums") else 0
     return Launch("batch_norm.cu", name, _options(norm), (parts, across), (256,), workspace)
 
@@ -105,13 +105,13 @@ class BatchNorm:
         self.sums, self.whole, self.statistics = empty((2, norm.C), np.float64), None, None
 
     def forward(self, weight, bias):
-        how, statistics = self.normalise_fixed, self.statistics
+        kernel, statistics = self.normalise_fixed, self.statistics
         if statistics is None:
             run(self.moments, self.x, self.count, self.workspace, self.N)
             parts = np.int32(self.moments.grid[0])
             run(self.moments_sum, self.workspace, self.count, self.whole, parts, self.N)
-            how, statistics = self.normalise, [self.whole]
-        run(how, self.x, weight, bias, *statistics, self.count, self.y, self.mask, self.N)
+            kernel, statistics = self.normalise, [self.whole]
+        run(kernel, self.x, weight, bias, *statistics, self.count, self.y, self.mask, self.N)
 
     def backward(self, dy, params, grads):
         """Compute the sums of dz and of dz · x̂, the gradients of weight and bias, and ``dx``, if it is wanted."""

@@ -41,13 +41,13 @@ def convolution(kind, conv, N, input_grad, multiplied, multiprocessors):
     Raises ValueError for shapes that no kernel takes.
     """
     mixed = kind == "float16"
-    how = winograd.choose(conv, N, multiprocessors)
-    back = winograd.conv_input_grad(how) if how and input_grad else None
-    weight_grad = winograd.conv_weight_grad(how) if how else plain.conv_weight_grad(conv, N, multiprocessors)
-    forward = winograd.conv_forward(how) if how else plain.conv_forward(conv, N)
-    weights = winograd.weights(how, input_grad=back is not None) if how else None
+    choice = winograd.choose(conv, N, multiprocessors)
+    back = winograd.conv_input_grad(choice) if choice and input_grad else None
+    weight_grad = winograd.conv_weight_grad(choice) if choice else plain.conv_weight_grad(conv, N, multiprocessors)
+    forward = winograd.conv_forward(choice) if choice else plain.conv_forward(conv, N)
+    weights = winograd.weights(choice, input_grad=back is not None) if choice else None
     return ConvolutionLaunches(
-        rounding(forward, out=mixed and multiplied, weight=mixed and not how),
+        rounding(forward, out=mixed and multiplied, weight=mixed and not choice),
         rounding(back or plain.conv_input_grad(conv, N), out=mixed, weight=mixed and not back),
         weight_grad,
         plain.conv_weight_grad_sum(conv, weight_grad),

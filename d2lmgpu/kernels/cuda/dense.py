@@ -18,7 +18,7 @@ TILES_OF_TENSOR_CORES = (64, 32, 32), (32, 32, 32), (16, 32, 64)
 ENOUGH_BLOCKS = 96
 """The number of blocks that keeps a GPU of about a hundred multiprocessors busy."""
 
-MOST_CLASSES = 32
+MAX_CLASSES = 32
 """The most classes: a thread has all logits of an image in its registers."""
 
 ROWS = 8
@@ -102,19 +102,19 @@ def head(D, O, N, input_grad=True, kind=None):
     """x, weight, bias, labels → logits, losses, hits, dlogits, dx. ``kind`` is a value of `stages.PRECISIONS`.
 
     In "float16", logits and dx are rounded, too. Arguments: x, weight, bias, labels, count, scale, logits, losses,
-    hits, dlogits, dx, N. Without ``input_grad``, dx is not written. This is for at most `MOST_CLASSES` outputs; see
+    hits, dlogits, dx, N. Without ``input_grad``, dx is not written. This is for at most `MAX_CLASSES` outputs; see
     `can_be_head`.
     """
     each = evenly(ceil_div(D, 32), min(8, 96 // O))  # inputs of a thread at a time: more would need too many registers
     options = macros(D=D, O=O, INPUT_GRAD=input_grad, ROWS=ROWS, CHUNK=32 * each)
     options += macros(HALF_FACTORS=True) if kind else ()
-    how = Launch("head.cu", "head", options, (ceil_div(N, ROWS),), (32 * ROWS,))
-    return rounding(how, out=kind is not None)
+    launch = Launch("head.cu", "head", options, (ceil_div(N, ROWS),), (32 * ROWS,))
+    return rounding(launch, out=kind is not None)
 
 
 def can_be_head(stage):
     """Whether a program's last stage and the loss can be a `Head`."""
-    return isinstance(stage, Dense) and not stage.relu and stage.y.shape[1] <= MOST_CLASSES
+    return isinstance(stage, Dense) and not stage.relu and stage.y.shape[1] <= MAX_CLASSES
 
 
 class Head:

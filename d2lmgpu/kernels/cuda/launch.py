@@ -35,13 +35,13 @@ class Launch(NamedTuple):
     workspace: int = 0  # float32 numbers of scratch memory that the kernel takes as an argument
 
 
-def run(how, *arguments):
+def run(launch, *arguments):
     """Launch a kernel on the current stream; it is compiled when it is first used on this device."""
     kernels = _thread.__dict__.setdefault("kernels", {})
-    key = (current_card(), how.file, how.options, how.name)
+    key = (current_card(), launch.file, launch.options, launch.name)
     if key not in kernels:
-        kernels[key] = _module(how.file, how.options).get_function(how.name)
-    kernels[key](how.grid, how.block, arguments)
+        kernels[key] = _module(launch.file, launch.options).get_function(launch.name)
+    kernels[key](launch.grid, launch.block, arguments)
 
 
 def _module(file, options):
@@ -90,13 +90,13 @@ def macros(**values):
     return tuple(f"-D{name}={int(value)}" for name, value in values.items())
 
 
-def rounding(how, out=True, weight=False):
-    """The launch ``how``, for mixed precision: with ``out``, what it writes for the next layer is rounded to float16.
+def rounding(launch, out=True, weight=False):
+    """The ``launch`` for mixed precision: with ``out``, what it writes for the next layer is rounded to float16.
 
     With ``weight``, so are the weights that it reads. See half.cuh for what the kernels know of this.
     """
     wanted = {"HALF_OUT": out, "HALF_WEIGHT": weight}
-    return how._replace(options=how.options + macros(**{name: True for name, value in wanted.items() if value}))
+    return launch._replace(options=launch.options + macros(**{name: True for name, value in wanted.items() if value}))
 
 
 def ceil_div(a, b):
@@ -205,8 +205,8 @@ def optimize(name, params, grads, state, rates, sizes, step, scale, overflow, ta
     """Do a step of the optimiser ``name``; the other arguments are arrays, as in optimizers.cu, and are not empty."""
     n = params.size
     if name == "sgd":
-        how = mixed_precision("scaled_sgd", n)
-        run(how, params, grads, rates, step, scale, overflow, np.int32(n))
+        kernel = mixed_precision("scaled_sgd", n)
+        run(kernel, params, grads, rates, step, scale, overflow, np.int32(n))
         return
     numbers = [rates, sizes, step, scale, overflow] + [taken] * (name == "adam")
     run(optimizer(name, n), params, grads, *state, *numbers, np.int32(n))

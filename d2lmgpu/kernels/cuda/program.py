@@ -25,7 +25,7 @@ from .dense import Head, can_be_head
 from .launch import current_card, empty, run
 from .stages import PRECISIONS, WinogradConvolution, make_stages, rounds_output
 
-MOST_IDLE = 4
+MAX_IDLE = 4
 """The most idle programs that a thread keeps: there is one for each network and number of images."""
 
 _thread = threading.local()
@@ -129,8 +129,8 @@ class Program(Stages):
         N, classes = self.logits.shape
         if not self.has_head:
             arguments = self.logits, self.labels, self.count, self.scale, self.dlogits, self.losses, self.hits
-            how = launch.rounding(launch.softmax_cross_entropy(classes, N), out=self.kind == "float16")
-            run(how, *arguments, np.int32(N))
+            kernel = launch.rounding(launch.softmax_cross_entropy(classes, N), out=self.kind == "float16")
+            run(kernel, *arguments, np.int32(N))
         arguments = self.losses, self.hits, self.loss, self.correct, self.epoch_loss, self.epoch_correct, self.step
         with self.bookkeeping:
             run(launch.softmax_cross_entropy_sum(classes, N), *arguments, np.int32(N))
@@ -192,7 +192,7 @@ def borrowed_program(network, params, X, with_loss, input_grad=False):
     """
     options = {"with_loss": with_loss, "input_grad": input_grad}
     key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), *options.values())
-    idle = _thread.__dict__.setdefault("idle", FreeList(MOST_IDLE))
+    idle = _thread.__dict__.setdefault("idle", FreeList(MAX_IDLE))
     program = idle.take(key) or Program(network, params, X.shape[1:], len(X), **options)
     yield program  # if work with it fails, it is not given back
     idle.give_back(key, program)
@@ -201,14 +201,14 @@ def borrowed_program(network, params, X, with_loss, input_grad=False):
 class Pass:
     """Some of a network's layers forward, and backward later: their program, which keeps everything in between.
 
-    The arguments, for N images of ``shape``, and the methods are those of the CPU's `Pass`. ``papers`` is not used,
-    because each program has its own arrays. ``how``: other arguments of the `Program`.
+    The arguments, for N images of ``shape``, and the methods are those of the CPU's `Pass`. ``scratch`` is not used,
+    because each program has its own arrays. ``options``: other arguments of the `Program`.
     """
 
-    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, papers, **how):
+    def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, scratch, **options):
         self.shape, self.input_grad, self.with_loss, self.loss = (N, *shape), input_grad, with_loss, loss
-        how |= {"with_loss": with_loss and not loss, "input_grad": input_grad}
-        self.program = Program(layers, params, shape, N, **how)
+        options |= {"with_loss": with_loss and not loss, "input_grad": input_grad}
+        self.program = Program(layers, params, shape, N, **options)
         self.moments = self.program.new_moments()
         self.program.use_statistics(self.moments)
 

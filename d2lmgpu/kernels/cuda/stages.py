@@ -39,8 +39,8 @@ class OneKernel:
         run(*self.there)
 
     def backward(self, dy, params, grads):
-        how, *arguments = self.back
-        run(how, dy, *arguments)
+        kernel, *arguments = self.back
+        run(kernel, dy, *arguments)
 
 
 class Padding(OneKernel):
@@ -149,9 +149,9 @@ class Pooling(OneKernel):
         N, C, H, W = x.shape
         self.y, self.dx = empty((N, C, H // S, W // S)), empty(x.shape)
         mask = empty(self.y.shape, np.uint16)
-        how = H, W, S, max_pool, N * C
-        self.there = launch.rounding(launch.pool(*how), out=half), x, self.y, mask, np.int32(N * C)
-        self.back = launch.pool_grad(*how), mask, self.dx, np.int32(N * C)
+        sizes = H, W, S, max_pool, N * C
+        self.there = launch.rounding(launch.pool(*sizes), out=half), x, self.y, mask, np.int32(N * C)
+        self.back = launch.pool_grad(*sizes), mask, self.dx, np.int32(N * C)
 
 
 class ReferenceStage(ReferenceLayer):

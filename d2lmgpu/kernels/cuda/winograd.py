@@ -16,10 +16,10 @@ from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
 TILES = 16
 """The number of tiles of a block."""
 
-MOST_CHANNELS = 13
+MAX_CHANNELS = 13
 """The most channels of a thread: with 8 tiles for each, these are 104 sums in registers."""
 
-LEAST_CHANNELS = 4
+MIN_CHANNELS = 4
 
 LIT_BYTES = 8 * TILES * 8 + 16
 """The bytes of shared memory in which the forward kernel notes, for 8 channels of each tile, which pixels are not 0."""
@@ -27,7 +27,7 @@ LIT_BYTES = 8 * TILES * 8 + 16
 DEPTH = 8
 """The most steps by which a thread reads beyond what it uses."""
 
-MOST_SUMS, MOST_SUMS_UNMASKED = 65, 52
+MAX_SUMS, MAX_SUMS_UNMASKED = 65, 52
 """The most sums of a thread that computes gradients of weights; fewer without ReLU or pooling, or they would spill."""
 
 TRANSFORMS_PER_POINT = 10
@@ -84,18 +84,18 @@ class Winograd(NamedTuple):
     def parts_back(self):
         """The `parts` of `conv_input_grad`, where a thread also has the squares of a tile in registers."""
         squares = (self.MH // self.conv.S) * (self.MW // self.conv.S)
-        return self.parts(self.conv.C, MOST_CHANNELS if squares <= 9 else 7)
+        return self.parts(self.conv.C, MAX_CHANNELS if squares <= 9 else 7)
 
-    def parts(self, channels, most=MOST_CHANNELS):
+    def parts(self, channels, most=MAX_CHANNELS):
         """How many parts blocks divide a result's channels into; their threads' parts, Q; the channels of a thread, RO.
 
         There are as few parts as keep all multiprocessors busy, because each part transforms all its tiles anew.
         """
         rows, columns, images = self.region()
         blocks = ceil_div(self.N, images) * self.regions(rows, columns)
-        Q = max(1, min(128 // self.points, ceil_div(channels, LEAST_CHANNELS)))
+        Q = max(1, min(128 // self.points, ceil_div(channels, MIN_CHANNELS)))
         parts = ceil_div(channels, most * Q)
-        while blocks * parts < 0.9 * self.multiprocessors and ceil_div(channels, (parts + 1) * Q) >= LEAST_CHANNELS:
+        while blocks * parts < 0.9 * self.multiprocessors and ceil_div(channels, (parts + 1) * Q) >= MIN_CHANNELS:
             parts += 1
         RO = ceil_div(channels, parts * Q)
         return ceil_div(channels, Q * RO), Q, RO
@@ -236,7 +236,7 @@ def _best_share(winograd):
 def _shares(winograd):
     """All shares that fit: into 256 threads, the registers for a thread's sums, and shared memory."""
     conv = winograd.conv
-    most_sums = MOST_SUMS if conv.relu or conv.S > 1 else MOST_SUMS_UNMASKED
+    most_sums = MAX_SUMS if conv.relu or conv.S > 1 else MAX_SUMS_UNMASKED
     parts = max(1, 256 // winograd.points)
     of_threads = [(QO, QC) for QO in range(1, parts + 1) for QC in range(1, parts // QO + 1)]
     for OB, CB in itertools.product(_parts_of(conv.O), _parts_of(conv.C)):

@@ -39,13 +39,13 @@ class AcrossProcesses:
     ``first_tags``: for each action that needs messages between processes, its number and the first of its tags.
     """
 
-    def __init__(self, plan, everybody, actions, params):
-        self.everybody, self.progress = everybody, everybody.progress
+    def __init__(self, plan, group, actions, params):
+        self.group, self.progress = group, group.progress
         if self.progress.error is not None:
             raise ValueError("a step across processes has failed in this process; restart all processes")
         self.first_tags, tags = {}, 0
         for number, action in enumerate(actions):
-            if len({everybody.owners[i] for i in action.devices}) > 1:
+            if len({group.owners[i] for i in action.devices}) > 1:
                 self.first_tags[number] = tags
                 tags += sum(map(len, action.schedule)) or 1
         if tags > most_tags(self.progress.comm):
@@ -55,15 +55,15 @@ class AcrossProcesses:
             )
         written = plan._replace(network=None)  # functions in the network would show their addresses
         here = {"the plan's checksum": checksum(written), "the parameters'": checksum(*params)}
-        if everybody.world is not None:
-            check_same_on_all_ranks(everybody.world, here, everybody.patience, "the beginning of a plan")
+        if group.world is not None:
+            check_same_on_all_ranks(group.world, here, group.patience, "the beginning of a plan")
 
     # In a step:
 
     def add_receive(self, step, number, action):
         """Add an action to a step: a message between processes, one of whose ends is here."""
         tag, (i, source) = self.first_tags[number], action.devices
-        record, done = note_transfer(self.everybody[source], self.everybody[i], step.bytes_of(action)), Task()
+        record, done = note_transfer(self.group[source], self.group[i], step.bytes_of(action)), Task()
         if source in step.execution.store:
             store = step.execution.store[source]
             step.received.setdefault((action.value, source), []).append((done, i))
@@ -82,9 +82,9 @@ class AcrossProcesses:
 
     def add_exchange(self, step, number, action, queues, arrays, size, dtype, first, unit):
         """Add a collective; ``queues``, ``arrays``: those of this process; ``first``, ``unit``: as for `compiled`."""
-        everybody = self.everybody
-        owners, places = zip(*((everybody.owners[i], everybody.places[i]) for i in action.devices), strict=True)
-        part = part_of(owners, everybody.rank, compiled, action.schedule, len(owners), False, first, unit)
+        group = self.group
+        owners, places = zip(*((group.owners[i], group.places[i]) for i in action.devices), strict=True)
+        part = part_of(owners, group.rank, compiled, action.schedule, len(owners), False, first, unit)
         messages = self.progress, self.first_tags[number]
         exchange = Exchange(functools.partial(_where, step, action), part, places, queues, dtype, *messages)
         add_staged(step.batch, queues, arrays, size, dtype, exchange.run, step.do)
@@ -95,7 +95,7 @@ class AcrossProcesses:
         cpu(0) of rank 3 (b) waits in training step 3 of plan 1f1b, device 3, step 9 (receive of y of stage 2,
         micro-batch 1, from device 2), for cpu(0) of rank 2 (b) to send it
         """
-        place, other = self.everybody.places[action.devices[0]], self.everybody.places[other]
+        place, other = self.group.places[action.devices[0]], self.group.places[other]
         return f"{place} waits in {_where(step, action)}, for {other} to {what} it", other.rank
 
     # On devices:
@@ -111,7 +111,7 @@ class AcrossProcesses:
     def _send(self, store, action, tag, record):
         value = store.exchanged(action.value)
         host = value if store.device.kind == "cpu" else value.get()
-        rank = self.everybody.owners[action.devices[0]]
+        rank = self.group.owners[action.devices[0]]
         return timed(record, self.progress.comm.Isend, host.view(np.uint8), rank, tag)
 
     def _receive(self, store, action, tag, landing):
@@ -119,14 +119,14 @@ class AcrossProcesses:
         if store.device.kind == "gpu":
             host = np.empty(flat.size, flat.dtype)
         landing.extend((time.perf_counter(), host))
-        return self.progress.comm.Irecv(host.view(np.uint8), self.everybody.owners[action.devices[1]], tag)
+        return self.progress.comm.Irecv(host.view(np.uint8), self.group.owners[action.devices[1]], tag)
 
     def _land(self, store, action, done, landing, record):
         """Note that a message has arrived, and copy it to a GPU. Raises the error with which it was given up."""
         if done.error:
             raise done.error
         begin, host = landing
-        self.progress.heard[self.everybody.owners[action.devices[1]]] = time.monotonic()
+        self.progress.heard[self.group.owners[action.devices[1]]] = time.monotonic()
         if record is not None:
             record.seconds = time.perf_counter() - begin
         if store.device.kind == "gpu":

@@ -60,9 +60,9 @@ def there_and_back(store, action, final=()):
     if s:
         dx = store.values["dy", s - 1, m] = store.new((*x.shape[1:], len(x)))
         dx = array_module(dx).moveaxis(dx, -1, 0)
-    how = {"scale": store.precision.scale, "draws": store.draws(s, m), "loss": store.loss.for_kernels(y), "dx": dx}
-    how["ready"] = _teller(store, stages, final) if final and not more else None
-    found = store.kernels.in_parts(x, y, params, layers, grads, moments=sum(moments, []), **how)
+    options = {"scale": store.precision.scale, "draws": store.draws(s, m), "loss": store.loss.for_kernels(y), "dx": dx}
+    options["ready"] = _teller(store, stages, final) if final and not more else None
+    found = store.kernels.loss_and_grads(x, y, params, layers, grads, moments=sum(moments, []), **options)
     for i, own in zip(stages, moments, strict=True):
         _add_moments(store, i, own)
     add(more)
@@ -96,7 +96,7 @@ def forward_by_kernels(store, action):
     cache = store.idle.take((s, x.shape))
     if cache is None:
         loss, layers = store.loss.for_kernels(targets) if is_last else None, with_shapes(store.layers[s], params)
-        about = params, x.shape[1:], store.dtype, len(x), s > 0, is_last, loss, store.papers[s]
+        about = params, x.shape[1:], store.dtype, len(x), s > 0, is_last, loss, store.scratch[s]
         cache = store.kernels.Pass(layers, *about)
     store.set("cache", s, m, cache)
     y = cache.forward(x, params, targets, store.draws(s, m))

@@ -74,19 +74,19 @@ class Execution:
         overlap=False,
         library=None,
     ):
-        everybody = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
+        group = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
             optimizer = OPTIMIZERS[optimizer]
         columns = replayed(plan).columns
-        if len(everybody) != plan.k:
-            raise ValueError(f"the plan {plan.name} is for {plan.k} devices, not {len(everybody)}")
+        if len(group) != plan.k:
+            raise ValueError(f"the plan {plan.name} is for {plan.k} devices, not {len(group)}")
         check_params("params", params, plan.network)
-        self.plan, self.everybody, self.devices, self.optimizer = plan, everybody, everybody.mine, optimizer
+        self.plan, self.group, self.devices, self.optimizer = plan, group, group.mine, optimizer
         self.begun, self.error, self.has_failed = 0, None, False
         self.loss, self.mixed = find_loss(loss), mixed
         self.overlap, self.library = overlap, library
         queues = [*self.devices, *(device.comm_stream for device in self.devices if overlap)]
-        if mixed or everybody.size > 1:
+        if mixed or group.size > 1:
             queues += [*map(endpoint, queues)]  # also the queue of a GPU's `Staging`
         self.queues = list(dict.fromkeys(queues))  # the queues in which a step's work is done, and may fail
         host = [np.asarray(to_host(param)) for param in params]
@@ -98,7 +98,7 @@ class Execution:
         ways = ExecutionModes(plan, columns, kernels)
         tasks = {
             i: device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
-            for i, device in enumerate(self.devices, everybody.first)
+            for i, device in enumerate(self.devices, group.first)
         }
         self.store = {i: task.result() for i, task in tasks.items()}
         self.stores = list(self.store.values())
@@ -114,7 +114,7 @@ class Execution:
         self.actions = [(n, each) for n, each in enumerate(actions) if not self.store.keys().isdisjoint(each.devices)]
         first_update = next(n for n, action in enumerate(actions) if action.what == "update")
         self.before_updates = sum(n < first_update for n, _ in self.actions)
-        self.across = AcrossProcesses(plan, everybody, actions, host) if everybody.size > 1 else None
+        self.across = AcrossProcesses(plan, group, actions, host) if group.size > 1 else None
 
     def step(self, X, y, lr, draws=None, examples=None, tell=0.0):
         """Train for a step on ``X`` (N, C, H, W), in the parameters' dtype, and ``y`` (N, ...); return the summed loss.
@@ -186,7 +186,7 @@ class Execution:
         for row, store in zip(mine, self.stores, strict=True):
             for array, own, view in self._running(store, in_shapes(row, shapes)):
                 view[own] = to_host(array)
-        rows = gather(self.everybody, mine)
+        rows = gather(self.group, mine)
         whole = functools.reduce(lambda one, other: np.where(np.isnan(one), other, one), rows)
         rows = np.where(np.isnan(rows), whole, rows)
         return [[array.astype(self.dtype) for array in in_shapes(row, shapes)] for row in rows]
@@ -218,7 +218,7 @@ class Execution:
             for part in parts:
                 own = 0 if store is None else to_host(DeviceArray(held(store, part.stage), store.device))
                 flats[part.stage][slice(*getattr(part, name))] = own
-        sum_disjoint(self.everybody, whole)
+        sum_disjoint(self.group, whole)
         splits = splits_of(self.plan.network, self.plan.stages)
         for stage, split, flat in zip(self.plan.stages, splits, flats, strict=True):
             yield from views(flat, split, shapes_of(stage, self.plan.network))

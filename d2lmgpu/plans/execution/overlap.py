@@ -102,7 +102,7 @@ class Overlap:
         try:
             self.step.do(do, self.step.execution.functions, store, action, events)
         finally:
-            self.let_happen(events, store.device)
+            self.fire(events, store.device)
 
     def prepare(self, i, store, action):
         """Prepare a device's gradients for an exchange; return the queue for it, which waits until they are final."""
@@ -118,7 +118,7 @@ class Overlap:
         here = [i for i in action.devices if i in self.step.execution.store]
         self.exchanged |= {(i, action.value): self.batch.record(queue) for i, queue in zip(here, queues, strict=True)}
 
-    def let_happen(self, events, device):
+    def fire(self, events, device):
         """Trigger the events that have not happened yet, with an error if marking them raises one. Runs on a device."""
         for event in events:
             if not event.done():

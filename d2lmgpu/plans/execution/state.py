@@ -48,13 +48,13 @@ def numbered_stages(arrays, plan):
 PACKAGE = __name__.split(".")[0]
 
 
-def owned_arrays(cache, papers):
-    """The plain arrays that own the memory of a cache, each once, without scratch ``papers``.
+def owned_arrays(cache, scratch):
+    """The plain arrays that own the memory of a cache, each once, without those in ``scratch``.
 
     A cache is an object of the kernels, or the lists and tuples that layers keep if they compute as they are written.
     """
     found, seen, rest = {}, set(), [cache]
-    shared = {id(array) for paper in papers.values() for array in paper}
+    shared = {id(array) for arrays in scratch.values() for array in arrays}
     while rest:
         one = rest.pop()
         if id(one) in seen:

@@ -65,7 +65,7 @@ class Step:
         micro-batch, each of them has its own numbers.
         """
         if self.told is not None:
-            return rows_of(self.told, self.execution.everybody).tolist()
+            return rows_of(self.told, self.execution.group).tolist()
         return [self._row(i, result_to_host) for i in self.minibatch]
 
     def _row(self, i, to_host):
@@ -80,14 +80,14 @@ class Step:
     def _tell_others(self):
         """Let all processes know the rows of all devices: losses are known, and nothing has been updated."""
         makers = [functools.partial(self._row, i, to_host) for i in self.minibatch]
-        self.told = add_gather(self.batch, self.execution.everybody, 2 * len(self.examples) + 1, makers, self.do)
+        self.told = add_gather(self.batch, self.execution.group, 2 * len(self.examples) + 1, makers, self.do)
 
     def _agree(self):
         """In mixed precision, find out whether all gradients are finite."""
         self._await_exchanges()
         stores, execution = self.execution.stores, self.execution
         makers = [functools.partial(self._finite, store) for store in stores]
-        gathered = add_gather(self.batch, execution.everybody, 1, makers, self.do)
+        gathered = add_gather(self.batch, execution.group, 1, makers, self.do)
         for store, rows in zip(stores, gathered, strict=True):
             self.chain(store, self.do, agree, store, rows)
 

@@ -78,7 +78,7 @@ class Store:
         self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
         none = self.new(0)
         self.kernels = kernels_for(none, [none])
-        self.papers = [{} for _ in stages]  # scratch memory
+        self.scratch = [{} for _ in stages]  # scratch memory
         self.idle = FreeList(2 * len(self.ways))  # passes that are not in use
         self.channels, self.running, self.moments = {}, {}, {}
         for s in sorted({s for s, _ in self.ways}):
@@ -112,7 +112,7 @@ class Store:
         """Set a y, dy, cache or delta; a device with a memory limit counts it."""
         self.values[name, s, m] = value
         if self.device.accounting is not None:
-            for array in owned_arrays(value, self.papers[s]):
+            for array in owned_arrays(value, self.scratch[s]):
                 if array.nbytes:
                     self.device.accounting.enter(array)
 

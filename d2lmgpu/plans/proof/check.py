@@ -10,8 +10,8 @@ from ...collectives.columns import InvalidStep, check_columns, columns_of
 from ...networks import Network
 from ..plan import (
     COMPUTES,
-    MOST_DEVICES,
-    MOST_MICRO_BATCHES,
+    MAX_DEVICES,
+    MAX_MICRO_BATCHES,
     Compute,
     Part,
     Plan,
@@ -51,9 +51,9 @@ def check_plan(plan):
     if not isinstance(plan.network, Network):
         raise ValueError(f"the plan's network is {shown(plan.network)}; it should be what networks.sequential makes")
     check_stages(plan.stages, plan.network)
-    check_whole("the plan's micro_batches", plan.micro_batches, most=MOST_MICRO_BATCHES)
+    check_whole("the plan's micro_batches", plan.micro_batches, most=MAX_MICRO_BATCHES)
     layout = check_list("the plan's layout", plan.layout, of="lists of parts, one for each device")
-    check_whole("the number of the plan's devices", len(layout), most=MOST_DEVICES)
+    check_whole("the number of the plan's devices", len(layout), most=MAX_DEVICES)
     for device, parts in enumerate(layout):
         _check_parts(check_list(f"the layout of device {device}", parts, of="parts"), device, plan)
     columns = []

@@ -16,7 +16,7 @@ from ...collectives import ALGORITHMS, schedules_of
 from ...collectives.actions import Transfer, place
 from ...networks import LENET
 from ...networks.checks import check_network
-from ..plan import COMPUTES, MOST_MICRO_BATCHES, Compute, Part, Plan, PlanError, full_range
+from ..plan import COMPUTES, MAX_MICRO_BATCHES, Compute, Part, Plan, PlanError, full_range
 from ..proof.check import check_stages
 from ..split import units_of_outputs
 from .cut import cut
@@ -36,7 +36,7 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     check_text("name", name)
     if not callable(algorithm):
         check_name("algorithm", algorithm, ALGORITHMS)
-    micro_batches = check_whole("micro_batches", micro_batches, most=MOST_MICRO_BATCHES)
+    micro_batches = check_whole("micro_batches", micro_batches, most=MAX_MICRO_BATCHES)
     devices = [
         [_computation(short, device) for short in check_list(f"device {device}", todo, of="computations")]
         for device, todo in enumerate(check_list("computations", computations, of="lists, one for each device"))
