@@ -32,7 +32,7 @@ from d2lmgpu.exercises import (
 from d2lmgpu.exercises.checking import TOPICS
 from d2lmgpu.exercises.course import copy_course, find_notebooks
 from d2lmgpu.exercises.framework import CORE
-from d2lmgpu.exercises.student_file import BLOCK, keep, source_of
+from d2lmgpu.exercises.student_file import BLOCK, keep_answer, source_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -224,11 +224,11 @@ def cells(tmp_path):
 def test_another_version_replaces_the_earlier_one_and_nothing_else(tmp_path, cells):
     file = tmp_path / "mine.py"
     file.write_text("# é\nx = 1", encoding="utf-8")
-    assert keep("he_std", cells(FIRST).he_std, file) and not keep("he_std", cells(FIRST).he_std, file)
-    assert keep("cut", SOLUTIONS["cut"], file)
+    assert keep_answer("he_std", cells(FIRST).he_std, file) and not keep_answer("he_std", cells(FIRST).he_std, file)
+    assert keep_answer("cut", SOLUTIONS["cut"], file)
     with open(file, "a") as more:
         more.write("\ny = he_std((1.5, 2))\n")
-    assert keep("he_std", cells("def he_std(shape):\n    return 'new'\n", "cells2").he_std, file)
+    assert keep_answer("he_std", cells("def he_std(shape):\n    return 'new'\n", "cells2").he_std, file)
     text = file.read_text(encoding="utf-8")
     assert text.startswith("# é\nx = 1\n") and text.endswith("\ny = he_std((1.5, 2))\n") and "helper" not in text
     assert runpy.run_path(str(file))["y"] == "new"
@@ -241,7 +241,7 @@ def test_what_was_there_is_kept_aside_at_each_replacement(tmp_path, cells, capsy
     file.write_text("# --- cut: kept by check ---\ndef cut(n, k): return 7\nown = 3")
     contents = []
     for i in range(4):
-        assert keep("cut", cells(f"def cut(n, k):\n# --- mine ---\n    return {i}\n", f"cells{i}").cut, file)
+        assert keep_answer("cut", cells(f"def cut(n, k):\n# --- mine ---\n    return {i}\n", f"cells{i}").cut, file)
         assert (f"(mine.py as it was: mine.py.before-{i})" in capsys.readouterr().out) == (i > 0)
         contents.append(file.read_bytes())
         names = runpy.run_path(str(file))
@@ -277,7 +277,7 @@ def test_what_an_answer_uses_comes_with_it(tmp_path, cells):
 )
 def test_what_cannot_be_kept(tmp_path, cells, text, message):
     with pytest.raises(ValueError, match=message):
-        keep("he_std", cells(text).he_std, tmp_path / "mine.py")
+        keep_answer("he_std", cells(text).he_std, tmp_path / "mine.py")
     assert not (tmp_path / "mine.py").exists()
 
 
@@ -395,7 +395,7 @@ def test_without_answers_the_librarys_stand_in(begun, capsys):
 
 
 def test_what_goes_into_mine(begun, cells, capsys):
-    keep("split_batch", SOLUTIONS["split_batch"], begun / "mine.py")
+    keep_answer("split_batch", SOLUTIONS["split_batch"], begun / "mine.py")
     own = my_framework()
     with pytest.raises(ValueError, match=r"add_to_mine: ring is an exercise; check\('ring', ring\) keeps a right"):
         add_to_mine(SOLUTIONS["ring"])

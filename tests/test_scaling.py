@@ -11,7 +11,7 @@ from d2lmgpu import cli
 from d2lmgpu.base import measuring
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.experiments import (
-    Compute,
+    ComputeTimes,
     candidates as turns,
     fit_messages,
     measure_scaling,
@@ -21,7 +21,7 @@ from d2lmgpu.experiments import (
     predicted_scaling as predict,
 )
 from d2lmgpu.experiments.candidates import Candidate, Sample, make_rows
-from d2lmgpu.experiments.scaling import check_steps, count_places
+from d2lmgpu.experiments.scaling import check_step_count, count_places
 
 QUICK = {"steps": 2, "repeats": 3, "batch_size": 6}
 
@@ -91,15 +91,15 @@ def test_weak_scaling_by_hand():
 
 
 def test_compute_is_straight_between_what_was_measured():
-    compute = Compute([10, 20, 40], [1.0, 3.0, 4.0])
+    compute = ComputeTimes([10, 20, 40], [1.0, 3.0, 4.0])
     assert [compute(n) for n in (10, 15, 20, 30, 40)] == [1, 2, 3, 3.5, 4]
     assert compute(60) == 5 and compute(8) == pytest.approx(0.6) and compute(0) == 0  # not below
-    assert Compute([10], [5.0])(4) == 2
+    assert ComputeTimes([10], [5.0])(4) == 2
 
 
 def test_predictions_by_hand():
     """A ring of k = 4: 2(k-1) steps, each latency and a quarter of the bytes."""
-    compute = Compute([0, 100], [0.01, 0.11])  # 10 ms and 1 ms an example
+    compute = ComputeTimes([0, 100], [0.01, 0.11])  # 10 ms and 1 ms an example
 
     def network(k):
         return full_switch(k, bandwidth=1e6, latency=1e-3)
@@ -169,8 +169,8 @@ def test_an_experiment(device_kind, make_devices, mode, batches, small):
 
 
 def test_as_many_steps_as_there_are_minibatches():
-    assert check_steps(20, 5, {1: 100, 2: 200}, 600) == 3
-    assert check_steps(2, 5, {1: 100, 2: 200}, 600) == 2
+    assert check_step_count(20, 5, {1: 100, 2: 200}, 600) == 3
+    assert check_step_count(2, 5, {1: 100, 2: 200}, 600) == 2
 
 
 def test_the_command(tmp_path, capsys, monkeypatch, small):

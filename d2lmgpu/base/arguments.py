@@ -40,7 +40,7 @@ SIMILAR = 0.75
 PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
 """The attributes through which NumPy reads another library's array."""
 
-P = ParamSpec("P")
+_P = ParamSpec("P")
 T = TypeVar("T")
 
 ON_THE_HOST = (1, 3, 11)
@@ -86,11 +86,11 @@ def plain(value):
     return value
 
 
-def plain_numbers(function: Callable[P, T]) -> Callable[P, T]:
+def plain_numbers(function: Callable[_P, T]) -> Callable[_P, T]:
     """Wrap a function of numbers, lists of them and objects, so that it gets them `plain`."""
 
     @functools.wraps(function)
-    def call(*args: P.args, **named: P.kwargs) -> T:
+    def call(*args: _P.args, **named: _P.kwargs) -> T:
         return function(*map(plain, args), **{name: plain(value) for name, value in named.items()})
 
     return call

@@ -192,7 +192,7 @@ def visible(folder):
     return sorted(path for path in Path(folder).iterdir() if path.name[0] != "." and path.name.lower() not in LEFT)
 
 
-SHARE = "share/d2lmgpu"
+_SHARE = "share/d2lmgpu"
 """Where setup.cfg puts a clone's folders when the package is installed into an environment."""
 
 
@@ -203,5 +203,5 @@ def shipped(name):
     it is not found, the result is the path that it would have in a clone.
     """
     clone = Path(__file__).resolve().parents[2] / name
-    installed = (folder / SHARE / name for folder in list(Path(__file__).parents)[2:6])
+    installed = (folder / _SHARE / name for folder in list(Path(__file__).parents)[2:6])
     return next((folder for folder in (clone, *installed) if folder.is_dir()), clone)

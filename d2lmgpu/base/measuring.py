@@ -15,7 +15,7 @@ import numpy as np
 MIN_REPEATS, MAX_REPEATS = 5, 1000
 """The smallest and the largest number of repeats, however long something takes."""
 
-PAUSE, COST = 0.5, 0.05
+_PAUSE, COST = 0.5, 0.05
 """The shortest time between two displays, in seconds, and the largest fraction of the time that displays may take."""
 
 
@@ -55,7 +55,7 @@ class Throttle:
 
     def due(self):
         """Whether enough time has passed since the last block."""
-        return time.perf_counter() - self._ended > max(PAUSE, self.spent / COST)
+        return time.perf_counter() - self._ended > max(_PAUSE, self.spent / COST)
 
     def __enter__(self):
         self._begun = time.perf_counter()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Name(NamedTuple):
+class NameRow(NamedTuple):
     """A row: names used ``elsewhere`` and their equivalents ``here``, each separated by commas."""
 
     elsewhere: str
@@ -28,7 +28,7 @@ def names():
         if line.startswith("["):
             rows = found[line.strip("[]")] = []
         else:
-            rows.append(Name(*map(str.strip, line.split("|"))))
+            rows.append(NameRow(*map(str.strip, line.split("|"))))
     return found
 
 
@@ -44,7 +44,7 @@ def _by_spelling():
 
 def name_among(word, known):
     """The ``known`` name, possibly with a value, for what is called ``word`` elsewhere; None if there is none."""
-    row = _by_spelling().get(spelled_alike(word), Name(word, ""))
+    row = _by_spelling().get(spelled_alike(word), NameRow(word, ""))
     for way in filter(None, row.here.split(", ")):
         words = re.findall(r"[\w-]+", way)
         if words[0] in known:  # optimizer="momentum" among arguments

@@ -13,7 +13,7 @@ from ..base import signals
 from ..base.files import write_file, write_json
 from ..base.text import legible
 from ..training.monitor import say
-from .options import add_input, add_option, add_output, listed, write_all
+from .options import add_input, add_option, add_output, listed_numbers, write_all
 
 COLUMNS = "student", "exercise", "passed", "points", "says"
 
@@ -24,8 +24,8 @@ def add_to(command):
     add_output(command, "--csv", "write a row for each student and exercise")
     add_output(command, "--json", "write the same as JSON")
     exercises, points = "exercises that count (default: all)", "points for exercises (default: 1 each)"
-    command.add_argument("--exercises", type=listed(str), metavar="NAME,...", help=exercises)
-    command.add_argument("--points", type=listed(_worth), metavar="NAME=X,...", help=points)
+    command.add_argument("--exercises", type=listed_numbers(str), metavar="NAME,...", help=exercises)
+    command.add_argument("--points", type=listed_numbers(_worth), metavar="NAME=X,...", help=points)
     add_option(command, "--seconds", float, 20.0, "seconds that an answer may take")
 
 

@@ -12,7 +12,7 @@ from ..devices import ENVIRONMENTS, choose_devices
 from ..training.fields import cli_name, kind_of, meaning
 from ..training.settings import Settings
 
-ALL = [about.name for about in fields(Settings)]
+_ALL = [about.name for about in fields(Settings)]
 
 
 def add_option(command, flag, kind, default, help):
@@ -21,7 +21,7 @@ def add_option(command, flag, kind, default, help):
     return command.add_argument(flag, type=kind, default=default, metavar="X", help=help)
 
 
-def listed(kind):
+def listed_numbers(kind):
     """A function that reads a string such as "0.1,0.2" as a list, using ``kind`` for each part."""
 
     def read(text):
@@ -124,7 +124,7 @@ def limit_memory(options, devices):
             device.limit_memory(parse_size(options.memory_limit))
 
 
-def add_settings(command, as_type=lambda kind: kind, names=ALL):
+def add_settings(command, as_type=lambda kind: kind, names=_ALL):
     """Add an option for each of the settings with these names.
 
     ``as_type(kind)`` is the function that reads an option's text; flags and loads have their own functions.
@@ -137,7 +137,7 @@ def add_settings(command, as_type=lambda kind: kind, names=ALL):
         elif kind_of(about) == list[float]:
             add_option(group, flag, numbers_or_auto, None, meaning(about))
         else:
-            read = as_splits if about.name == "split" and as_type is listed else as_type(kind_of(about))
+            read = as_splits if about.name == "split" and as_type is listed_numbers else as_type(kind_of(about))
             also = ", or a file FILE.py" if about.name == "network" else ""
             add_option(group, flag, read, about.default, meaning(about) + also)
 
@@ -156,9 +156,9 @@ def as_splits(text):
 
 
 def numbers_or_auto(text):
-    return text if text == "auto" else listed(float)(text)
+    return text if text == "auto" else listed_numbers(float)(text)
 
 
-def settings(options, names=ALL):
+def settings(options, names=_ALL):
     """The values of the options that `add_settings` added, by the settings' names."""
     return {about.name: getattr(options, cli_name(about)) for about in fields(Settings) if about.name in names}

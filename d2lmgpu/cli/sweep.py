@@ -11,15 +11,15 @@ from ..base.measuring import Throttle
 from ..devices import ENVIRONMENTS
 from ..experiments import MEASURES, MODES, check_axes, grid, plot_curves, plot_sweep, sweep
 from .inputs import add_data, find_data, find_networks
-from .options import add_option, add_output, add_settings, listed, settings, taken, write_results
+from .options import add_option, add_output, add_settings, listed_numbers, settings, taken, write_results
 
 
 def add_to(command):
     """Add the options to the command's parser."""
     add_option(command, "--environment", str, "auto", ", ".join(ENVIRONMENTS))
     devices = "numbers of devices; 1,2,4 gives three values of the grid (default: 1)"
-    command.add_argument("--devices", type=listed(int), metavar="K", help=devices)
-    add_data(command, listed(int))
+    command.add_argument("--devices", type=listed_numbers(int), metavar="K", help=devices)
+    add_data(command, listed_numbers(int))
     modes = f"{MODES[0]} trains a network on each core or GPU at the same time, with all of its devices there; "
     modes += f"{MODES[1]} trains one network after another, each on all of its devices"
     add_option(command, "--mode", str, "simultaneous", modes)
@@ -36,7 +36,7 @@ def add_to(command):
     add_option(command, "--x", str, "lr", "setting on the plot's horizontal axis, by its name in the settings")
     add_option(command, "--y", str, "best accuracy", f"result on its vertical axis: {', '.join(MEASURES)}")
     add_option(command, "--by", str, "devices", "setting for which the plot has a line for each value")
-    add_settings(command, listed)
+    add_settings(command, listed_numbers)
 
 
 def run(options):

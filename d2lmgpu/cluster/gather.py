@@ -50,8 +50,8 @@ def sum_disjoint(cluster, array):
 def add_gather(batch, cluster, m, makers, do=None):
     """Add to a batch: gather rows of m numbers; ``makers[i]()``, called on this process's device i, makes a row.
 
-    Returns an array for each of this process's devices; `rows_of` reads it when the batch is done. A GPU's array is on
-    its `Staging`, in the host's memory. These few bytes do not count towards any memory limit. ``do``: see `Across`.
+    Returns an array for each of this process's devices; `rows_gathered` reads it when the batch is done. A GPU's array
+    is on its `Staging`, in the host's memory. These few bytes count towards no memory limit. ``do``: see `Across`.
     """
     arrays = [DeviceArray(np.zeros(len(cluster) * m, np.int64), endpoint(device)) for device in cluster.mine]
     each = zip(cluster.mine, arrays, makers, strict=True)
@@ -73,6 +73,6 @@ def _enter(place, make):
     place[...] = np.asarray(make(), np.float64).view(np.int64)
 
 
-def rows_of(arrays, cluster):
+def rows_gathered(arrays, cluster):
     """The rows, a float64 array (k, m), from what `add_gather` returned; call this when the batch is done."""
     return result_to_host(arrays[0].raw, arrays[0].device).view(np.float64).reshape(len(cluster), -1)

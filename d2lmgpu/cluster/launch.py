@@ -42,7 +42,7 @@ def begin_together():
     return several
 
 
-START = 30.0
+_START = 30.0
 """Seconds that MPI may take to begin, even if the patience is shorter."""
 
 _world = None
@@ -65,7 +65,7 @@ def find_world(patience):
     """A communicator of all processes, for this package's messages alone; None for a process that was started alone.
 
     All processes call this. At the first call, SIGALRM ends this process if MPI has not connected all of them after
-    ``patience`` seconds (at least `START`), and this process ends the job if another one does not get here in time.
+    ``patience`` seconds (at least `_START`), and this process ends the job if another one does not get here in time.
 
     Raises DeviceError if several processes were started, but there is no MPI, or it does not connect them, or it does
     not let several threads call it at the same time.
@@ -76,7 +76,7 @@ def find_world(patience):
         return None
     if _world is not None:
         return _world
-    with alarm(max(patience, START)):
+    with alarm(max(patience, _START)):
         MPI, why = optional("mpi4py.MPI")
     if MPI is None:
         raise DeviceError(

@@ -14,7 +14,7 @@ from ..collectives.phases import compile_algorithm
 from ..devices import DeviceError, Group, check_devices, to_host, try_gpu
 from .communicator import Communicator, ProgressThread
 from .exchange import Exchange, part_of
-from .gather import add_gather, gather, rows_of
+from .gather import add_gather, gather, rows_gathered
 from .launch import NoDeviceError, begin_together, find_world, own_devices
 from .nccl import add_nccl, all_reduce, check_nccl
 from .rendezvous import PATIENCE, check_same_on_all_ranks, checksum, checksum_of_code, rendezvous
@@ -101,7 +101,7 @@ class Cluster(Group):
         if self.size == 1:
             return super().rows_later(batch, tasks, tell)
         rows = add_gather(batch, self, 3, [functools.partial(_row, task, tell) for task in tasks])
-        return lambda: rows_of(rows, self).tolist()
+        return lambda: rows_gathered(rows, self).tolist()
 
     def schedules(self, algorithm):
         """The function of k and n that makes an algorithm's schedules; ``algorithm`` is a name or such a function."""

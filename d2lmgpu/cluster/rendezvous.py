@@ -18,7 +18,7 @@ from .watchdog import end
 PATIENCE = 120.0
 """Seconds for which a process waits for another one, by default."""
 
-GLANCE = 0.001
+_GLANCE = 0.001
 """Seconds between two looks at what has arrived."""
 
 
@@ -46,7 +46,7 @@ def rendezvous(world, here, patience, where="d2l.cluster()"):
             if world.rank > min({*range(world.size)} - {*missing}):
                 time.sleep(2)  # the lowest rank that is here reports it and ends all
             end(world, f"{text}; the job ends")
-        time.sleep(GLANCE)
+        time.sleep(_GLANCE)
     return [found[rank] for rank in range(world.size)]
 
 

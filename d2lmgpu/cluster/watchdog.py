@@ -73,7 +73,7 @@ _done = False
 """Whether this process has a supervisor."""
 
 
-def report(text):
+def report_failure(text):
     """Write the text to standard error, and give other processes time to report, too, before this one ends the job."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"d2lmgpu: {text}\n")
@@ -117,7 +117,9 @@ def _outlive(child):
     if code < 0 and _name(-code) not in REQUESTS:
         time.sleep(AFTER)
         rank = next((os.environ[name] for name in RANKS if name in os.environ), "?")
-        report(f"rank {rank} ({socket.gethostname()}) {how_it_ended(code)}{HINTS.get(_name(-code), '')}; the job ends")
+        report_failure(
+            f"rank {rank} ({socket.gethostname()}) {how_it_ended(code)}{HINTS.get(_name(-code), '')}; the job ends"
+        )
     return code if code >= 0 else 128 - code
 
 
@@ -160,14 +162,14 @@ def end_together(comm, leave, host):
 
 def end(comm, text, code=1):
     """Report the text, and end the processes of all ranks; mpiexec chooses the job's exit code, which is not 0."""
-    report(text)
+    report_failure(text)
     # MPI_Abort may hang, for example without a network, and meanwhile no Python thread runs. This timer does.
     faulthandler.dump_traceback_later(GRACE, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
     comm.Abort(code)
     os._exit(code)
 
 
-LOOK = 0.2
+_LOOK = 0.2
 """Seconds between two checks."""
 
 
@@ -194,18 +196,18 @@ class Watch:
         all_left, begin, told = self.comm.Ibarrier(), time.monotonic(), False
         while not all_left.Test():
             if time.monotonic() - begin > self.patience and not told:
-                report(f"{self.here} is at the end of its program, and waits for the others")
+                report_failure(f"{self.here} is at the end of its program, and waits for the others")
                 told = True
             time.sleep(0.01)
         self._over.set()
 
     def _run(self):
         longest, looks = None, 0  # the time is counted in looks, since a job may be stopped as a whole, and continue
-        while not self._over.wait(LOOK):
+        while not self._over.wait(_LOOK):
             waits, before = self.waits(), longest
             longest = waits[0] if waits else None
             looks = looks + 1 if longest is before else 0
-            if waits and looks * LOOK > self.patience:
+            if waits and looks * _LOOK > self.patience:
                 end(self.comm, self.explain(waits))
 
     def waits(self):

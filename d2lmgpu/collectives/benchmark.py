@@ -122,7 +122,7 @@ def value_of(i, n):
     return (np.arange(n, dtype=np.int32) % 61 + 7 * i).astype(np.float32)
 
 
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def parse_size(text):
@@ -131,7 +131,7 @@ def parse_size(text):
     Raises ValueError for any other text, for less than 4 bytes, or for more than any machine has.
     """
     found = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([KMGT]?)B?", text.strip().upper())
-    nbytes = int(float(found[1]) * UNITS[found[2]]) if found else 0
+    nbytes = int(float(found[1]) * _UNITS[found[2]]) if found else 0
     if not 4 <= nbytes <= MAX_BYTES:
         raise ValueError(f"size {shown(text)}: give bytes, at least 4 and at most 1024T, such as 512, 4K or 1.5G")
     return nbytes // 4 * 4

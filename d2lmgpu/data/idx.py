@@ -15,14 +15,14 @@ import numpy as np
 from ..base.files import visible
 from ..base.text import listed
 
-KINDS = {
+_KINDS = {
     "training images": r"train.*images.*idx3",
     "training labels": r"train.*labels.*idx[12]",
     "test images": r"(t10k|test).*images.*idx3",
     "test labels": r"(t10k|test).*labels.*idx[12]",
 }
 """Patterns for the names of a data set's four files: train-images-idx3-ubyte.gz, t10k-labels.idx1-ubyte, …"""
-END = r"[-.]?(ubyte|int)?(\.gz)?$"
+_END = r"[-.]?(ubyte|int)?(\.gz)?$"
 """How these names end, so that half a download is none of them."""
 
 TYPES = {8: "u1", 12: ">i4"}
@@ -47,14 +47,14 @@ def read_idx(path):
 
 
 def find_idx(folder):
-    """The four files of a data set in a folder, in the order of `KINDS`, or None if the folder has none of them.
+    """The four files of a data set in a folder, in the order of `_KINDS`, or None if the folder has none of them.
 
     Of copies, such as a packed and an unpacked one, the packed one is taken, because it has a checksum. Raises
     ValueError if the folder has only some of the files, or those of several data sets.
     """
     paths, found = visible(folder) if Path(folder).is_dir() else (), {}
-    for kind, name in KINDS.items():
-        fitting = [path for path in paths if path.is_file() and re.search(name + END, path.name, re.IGNORECASE)]
+    for kind, name in _KINDS.items():
+        fitting = [path for path in paths if path.is_file() and re.search(name + _END, path.name, re.IGNORECASE)]
         found[kind] = {re.sub(r"\.gz$|\W", "", path.name.lower()): path for path in fitting}  # of copies the last
     if not any(found.values()):
         return None

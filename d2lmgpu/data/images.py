@@ -162,7 +162,7 @@ def load_image_data(folder, input_shape=None, invert=False):
 
     Raises ValueError if a part is missing, if the parts have different classes, or if files do not fit together.
     """
-    check_folder(folder)
+    check_image_folder(folder)
     files = find_idx(folder)
     if files:
         check_flag("invert", invert)
@@ -186,7 +186,7 @@ def load_image_data(folder, input_shape=None, invert=False):
     return X_train, y_train, X_test, y_test, names
 
 
-def check_folder(folder):
+def check_image_folder(folder):
     """Raise ValueError unless there is such a folder."""
     check_path("folder", folder)
     if not Path(folder).is_dir():
@@ -196,7 +196,7 @@ def check_folder(folder):
 
 def class_names(folder):
     """The names of the visible folders in a folder, in alphabetical order; raises ValueError if there are none."""
-    check_folder(folder)
+    check_image_folder(folder)
     names = [path.name for path in visible(folder) if path.is_dir()]
     if not names:
         raise ValueError(f"{folder} has no folders in it; there should be one for each class, with its pictures")

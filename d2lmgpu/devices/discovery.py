@@ -14,7 +14,7 @@ from .errors import DeviceError
 from .workers import THREADS
 
 CUDA_IS_GONE = "this process is a fork of one that used CUDA, which does not survive that; start it with 'spawn'"
-GLANCE = 0.1
+_GLANCE = 0.1
 """For how many seconds the use of the cores is measured."""
 
 _has_cuda = None  # the number of the process that has found GPUs: this one, or one from which it was forked
@@ -111,7 +111,7 @@ def _memory_and_busy():
     psutil, _ = optional("psutil")
     with contextlib.suppress(Exception):  # it may be missing, and so may what it reads, such as /proc
         memory = psutil.virtual_memory()
-        return memory.available, memory.total, psutil.cpu_percent(GLANCE, percpu=True)
+        return memory.available, memory.total, psutil.cpu_percent(_GLANCE, percpu=True)
     return None, None, []
 
 

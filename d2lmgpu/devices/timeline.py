@@ -178,14 +178,14 @@ def paused(devices):
         _timelines.update(timelines)
 
 
-def rows_of(spans):
+def rows_of_spans(spans):
     """The rows of spans in the order of display: the host program first."""
     return sorted({span.row for span in spans}, key=lambda row: (row != "host", row))
 
 
 def chrome_trace(spans):
     """Spans as a Chrome trace, a dict for JSON, one row per device. ui.perfetto.dev and chrome://tracing open it."""
-    rows = rows_of(spans)
+    rows = rows_of_spans(spans)
     events = [
         {"name": "thread_name", "ph": "M", "pid": 0, "tid": i, "args": {"name": row}} for i, row in enumerate(rows)
     ]

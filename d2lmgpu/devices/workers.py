@@ -58,13 +58,13 @@ IN_A_TAB = sys.platform in ("emscripten", "wasi")
 THREADS = os.environ.get("D2LMGPU_THREADS") != "0" and not IN_A_TAB
 """Whether devices can have threads that do their work."""
 
-PATIENCE = 0.1
+_PATIENCE = 0.1
 """Seconds without progress after which threads are added.
 
 The threads that exist may all be blocked by work that waits for devices still in line.
 """
 
-PAUSE = 0.001
+_PAUSE = 0.001
 """Seconds that a thread pauses after a device's `work` itself has failed."""
 
 _this_thread = threading.local()
@@ -151,7 +151,7 @@ class Workers:
                 try:
                     more = device.work()
                 except BaseException:  # such as by a trace function that a task has left in this thread
-                    time.sleep(PAUSE)  # it may be raised again and again
+                    time.sleep(_PAUSE)  # it may be raised again and again
                 self._progress += 1
             _this_thread.device = None
             if self._threads > self._count:
@@ -165,14 +165,14 @@ class Workers:
         while True:
             self._wanted.acquire()
             before = self._progress
-            time.sleep(PATIENCE)
+            time.sleep(_PATIENCE)
             while waiting := self._in_line.qsize():  # until the line is empty: nothing else may wake this thread again
                 if self._progress == before:
                     with self._lock:
                         for _ in range(min(waiting, len(self._devices) - self._threads)):
                             self._add_thread()
                 before = self._progress
-                time.sleep(PATIENCE)
+                time.sleep(_PATIENCE)
 
 
 class NoThreads:

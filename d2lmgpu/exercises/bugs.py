@@ -120,7 +120,7 @@ class stopwatch(places.timed):
         yield from super().mistakes(seconds, right, took)
 
 
-SHARE = "several devices may share one GPU, each with its own number: d2lmgpu puts gpu(i) on card i % gpus itself"
+_SHARE = "several devices may share one GPU, each with its own number: d2lmgpu puts gpu(i) on card i % gpus itself"
 
 
 class name_devices(Exercise):
@@ -135,7 +135,7 @@ class name_devices(Exercise):
     hint = "number them from 0 on, in order"
     form = [str]
     returns = "return a list of names, such as ['cpu(0)', 'cpu(1)']"
-    raises = SHARE
+    raises = _SHARE
 
     def right(self, k, gpus):
         return [f"{'gpu' if gpus else 'cpu'}({i})" for i in range(k)]
@@ -145,5 +145,5 @@ class name_devices(Exercise):
         yield len(names) != k, "return a name for each of the k devices"
         yield len(kinds) > 1, "all wait for the slowest: if there is a GPU, put all devices on GPUs, otherwise none"
         yield gpus == 0 and kinds == {"gpu"}, "without a GPU, the devices are cpu(0), cpu(1), ..."
-        yield gpus > 0 and kinds == {"cpu"}, f"the GPU has nothing to do; {SHARE}"
-        yield len(set(names)) < k, "a name is in the list twice", SHARE
+        yield gpus > 0 and kinds == {"cpu"}, f"the GPU has nothing to do; {_SHARE}"
+        yield len(set(names)) < k, "a name is in the list twice", _SHARE

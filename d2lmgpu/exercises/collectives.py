@@ -11,7 +11,7 @@ from ..collectives.wirings.wires import nvlink_ring, rewired, torus
 from .exercise import Exercise
 from .results import Empty, Wrong, call, expect, read, returned
 
-FORM = "a schedule is a list of steps, a step a list of Transfer(source, destination, start, stop, op)"
+_FORM = "a schedule is a list of steps, a step a list of Transfer(source, destination, start, stop, op)"
 FEWER = "there is a step too many: k - 1 steps complete the sums, and k - 1 more give them to all devices"
 ALL_SEND = "cut the array into k chunks, and in each step let all devices send one chunk at the same time"
 CHUNKS = "chunk_bounds(n, k) gives the start and stop of each of k chunks; take chunk numbers modulo k"
@@ -19,13 +19,13 @@ CHUNKS = "chunk_bounds(n, k) gives the start and stop of each of k chunks; take 
 
 def proved(answer, k, n, hint):
     """The schedule that an answer returns. Raises `InvalidStep`, with ``hint(error, schedule)``, unless it is right."""
-    schedule = read(returned(call(answer, k, n, hint=CHUNKS)), [[object]], FORM)
+    schedule = read(returned(call(answer, k, n, hint=CHUNKS)), [[object]], _FORM)
     if k > 1 and not any(schedule):
         raise Empty("no device sends anything")
     try:
         prove(schedule, k, n)
     except ValueError as error:
-        raise Wrong(str(error), hint(str(error), schedule) if isinstance(error, ScheduleError) else FORM) from error
+        raise Wrong(str(error), hint(str(error), schedule) if isinstance(error, ScheduleError) else _FORM) from error
     return schedule
 
 

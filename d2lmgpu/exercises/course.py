@@ -19,13 +19,13 @@ text in this file is yours. ``d2lmgpu check allreduce mine.py`` checks the answe
 """
 '''
 
-BEGIN = """from d2lmgpu.exercises import begin
+_BEGIN = """from d2lmgpu.exercises import begin
 
 begin({name!r})  # saves your predictions beside this notebook, and your answers in mine.py"""
 LAST_TEXT = """## Looking back
 
 Which of your predictions were wrong, and by how much? The worst ones come first."""
-LAST = """from d2lmgpu.exercises import look_back
+_LAST = """from d2lmgpu.exercises import look_back
 
 look_back()"""
 
@@ -71,8 +71,8 @@ def _for_a_student(path):
     """A notebook as bytes, without outputs, but with cells that keep predictions and answers."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     first, *cells = notebook["cells"]
-    begin = _cell("code", "begin", BEGIN.format(name=path.stem))
-    last = _cell("markdown", "looking-back", LAST_TEXT), _cell("code", "look-back", LAST)
+    begin = _cell("code", "begin", _BEGIN.format(name=path.stem))
+    last = _cell("markdown", "looking-back", LAST_TEXT), _cell("code", "look-back", _LAST)
     notebook["cells"] = [_plain(cell) for cell in (first, begin, *cells, *last)]
     return (as_json(notebook, indent=1, ensure_ascii=False) + "\n").encode()
 

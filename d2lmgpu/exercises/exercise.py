@@ -5,7 +5,7 @@ import copy
 import numpy as np
 
 from ..base.arguments import shown
-from .results import RUN_IT, call, compare, expect, in_case, read, returned, same, short
+from .results import RUN_IT, call, compare_results, expect, in_case, read, returned, same_value, short
 
 
 class Exercise:
@@ -58,19 +58,19 @@ class Exercise:
         """
         given = copy.deepcopy(arguments)
         result = returned(call(answer, *given, hint=self.raises))
-        expect(same(given, arguments), "it changed its arguments", "work on a copy: they belong to the caller")
+        expect(same_value(given, arguments), "it changed its arguments", "work on a copy: they belong to the caller")
         found, right = read(result, self.form, self.returns), self.right(*arguments)
         if isinstance(right, dict):
             expect(found.keys() == right.keys(), f"it returned {short(found)}", self.returns)
         self.compare(found, right, *arguments)
 
-    def compare(self, found, right, *arguments, what="", tolerance=1e-5):
+    def compare_results(self, found, right, *arguments, what="", tolerance=1e-5):
         """Raise `Wrong` unless ``found`` is ``right``, with the first of the ``mistakes`` that fits, or with ``hint``.
 
         ``what`` says in words what the value is, such as "the loss".
         """
         with in_case(what):
-            compare(found, right, self.mistakes(found, right, *arguments), self.hint, tolerance)
+            compare_results(found, right, self.mistakes(found, right, *arguments), self.hint, tolerance)
 
 
 def _typed(value):

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..layers import max_pool2d, max_pool2d_grad
 from .exercise import Exercise
-from .results import RUN_IT, call, close, compare, expect, in_case, read, returned, short
+from .results import RUN_IT, call, close, compare_results, expect, in_case, read, returned, short
 
 NUMBERS = "return an array of numbers"
 
@@ -39,7 +39,9 @@ class leaky_relu(Exercise):
             y = read(pair[0], np.ndarray, NUMBERS)
             zero = np.where(x > 0, x, 0), "it is zero where x is negative", "a leaky ReLU is slope * x there"
             larger = np.maximum(x, slope * x), "the larger of x and slope * x", "slope may be more than 1, or negative"
-            compare(y, np.where(x > 0, x, slope * x), [zero, larger], "x where it is positive, slope * x elsewhere")
+            compare_results(
+                y, np.where(x > 0, x, slope * x), [zero, larger], "x where it is positive, slope * x elsewhere"
+            )
         call(answer, other, 2 * slope)  # the first call must remember its own x and slope
         for again, given in (("", dy), (", called again,", other)):
             with in_case(f"backward(dy){again} for dy {short(given)} and x {short(x)}"):

@@ -5,7 +5,7 @@ from .exercise import Exercise
 
 FIRST = "if all devices are numbered in order, the first one of this process has the number sum(counts[:rank])"
 STOP = "return (start, stop), as for a slice: stop is not included"
-RAGGED = "k does not divide n: the first n % k devices get one example more; chunk_bounds(n, k) does that"
+_RAGGED = "k does not divide n: the first n % k devices get one example more; chunk_bounds(n, k) does that"
 
 
 class my_examples(Exercise):
@@ -33,7 +33,7 @@ class my_examples(Exercise):
         yield (right[0], right[1] - right[0]), "this is a start and a length", STOP
         yield (right[0], right[1] - 1), "the last example is missing", STOP
         yield self.right(n, counts, (rank + 1) % len(counts)), "the examples of the next rank", FIRST
-        yield (before * (n // k), after * (n // k)), "the remainder goes to other devices", RAGGED
+        yield (before * (n // k), after * (n // k)), "the remainder goes to other devices", _RAGGED
 
 
 class culprits(Exercise):

@@ -43,7 +43,7 @@ class zero_bytes(Exercise):
         yield self.right(stage, n, states, k, n / k), "this includes a fraction of a number", WHOLE
 
 
-LR, MOMENTUM = 0.5, 0.75
+_LR, _MOMENTUM = 0.5, 0.75
 
 
 class zero1_step(Exercise):
@@ -69,13 +69,13 @@ class zero1_step(Exercise):
         params, grads = spread([start] * k, devices), spread(own, devices)
         velocities = spread([before[a:b] for a, b in bounds], devices)
         given = [list(arrays) for arrays in (params, grads, velocities)]
-        _, transfers = call_recorded(answer, *given, LR, MOMENTUM, hint=self.hint)
+        _, transfers = call_recorded(answer, *given, _LR, _MOMENTUM, hint=self.hint)
         if all(close(array, start) for array in params):
             raise Empty("no parameter has changed")
-        after = MOMENTUM * before + np.sum(own, axis=0, dtype=np.float32)
+        after = _MOMENTUM * before + np.sum(own, axis=0, dtype=np.float32)
         for i, (a, b) in enumerate(bounds):
             what = f"the parameters of {devices[i]}"
-            self.compare(params[i], start - LR * after, start, own, before, i, what=what, tolerance=1e-4)
+            self.compare(params[i], start - _LR * after, start, own, before, i, what=what, tolerance=1e-4)
             said = f"the velocities of {devices[i]} are {short(velocities[i])} instead of {short(after[a:b])}"
             hint = "v = momentum · v + gradient, in place, with the sum of all devices' gradients"
             expect(close(velocities[i], after[a:b], 1e-4), said, hint)
@@ -89,9 +89,13 @@ class zero1_step(Exercise):
         bounds, part = chunk_bounds(len(start), len(own)), start.copy()
         part[slice(*bounds[i])] = right[slice(*bounds[i])]
         mixed = np.concatenate([grad[a:b] for grad, (a, b) in zip(own, bounds, strict=True)])
-        forgotten = start - LR * np.sum(own, axis=0, dtype=np.float32)
+        forgotten = start - _LR * np.sum(own, axis=0, dtype=np.float32)
         yield part, "its own chunk is right, but the others are old", "all-gather the parameters after the update"
-        yield start - LR * (MOMENTUM * before + mixed), "each chunk used only one device's gradients", "sum them first"
+        yield (
+            start - _LR * (_MOMENTUM * before + mixed),
+            "each chunk used only one device's gradients",
+            "sum them first",
+        )
         yield forgotten, "the velocities were not used", "p = p - lr · v, with v = momentum · v + gradient"
         yield 2 * start - right, "a step uphill", "the step is subtracted"
 

@@ -5,8 +5,8 @@ import numpy as np
 from ..base.text import several
 from ..devices import cpu, to_host
 from .exercise import Exercise
-from .results import Empty, call, call_recorded, close, expect, read, returned, same
-from .spies import RAW, Clock, PretendDevice, check_place, spread
+from .results import Empty, call, call_recorded, close, expect, read, returned, same_value
+from .spies import RAW, FakeClock, PretendDevice, check_place, spread
 
 PUT = "you cannot mix arrays of two devices: d2l.put(x, device) copies x to the device"
 
@@ -51,7 +51,7 @@ class sum_on(Exercise):
         arrays, values = vectors(list(map(cpu, places)))
         result, transfers = call_recorded(answer, list(arrays), cpu(there), mixed=PUT)
         returned(result)
-        expect(same(arrays, values), "it changed the arrays that it was given", COPY)
+        expect(same_value(arrays, values), "it changed the arrays that it was given", COPY)
         check_place(result, cpu(there), "the sum", "put every array on the device first, then add there")
         self.compare(result, np.sum(values, axis=0, dtype=float))
         shared = any(np.shares_memory(result.raw, array.raw) for array in arrays)
@@ -80,7 +80,7 @@ class swap(Exercise):
         (a, b), (was_a, was_b) = vectors((cpu(one), cpu(other)))
         _, transfers = call_recorded(answer, a, b, mixed=PUT)
         now, right = (to_host(a), to_host(b)), (was_b, was_a)
-        if same(now, right[::-1]):
+        if same_value(now, right[::-1]):
             raise Empty(f"the arrays a and b have not changed; {self.hint}")
         self.compare(now, right, what="a and b")
         _check_way(transfers, [(one, other), (other, one)] if one != other else [], a.nbytes)
@@ -116,7 +116,7 @@ class timed(Exercise):
 
     def test(self, answer, k, repeats):
         """Test that each call of work except the first is timed separately, from idle devices to idle devices."""
-        clock, calls = Clock(), []
+        clock, calls = FakeClock(), []
         devices = [PretendDevice(i, clock) for i in range(k)]
         seconds = np.random.default_rng(k + 16).integers(10, 100, (repeats + 100, k))
 

@@ -7,16 +7,16 @@ from ..plans import PlanError, compose, cut, prove, simulate
 from .exercise import Exercise
 from .results import Wrong, call, expect, read, returned
 
-FORM = "return one list for each device, with tuples (what, stage, micro_batch), such as ('F', 0, 3)"
+_FORM = "return one list for each device, with tuples (what, stage, micro_batch), such as ('F', 0, 3)"
 
 
 def _check_orders(orders, k, m):
     """Check that each device has a list of all forward and backward computations of its own stage."""
-    expect(len(orders) == k, f"there are {len(orders)} lists for {k} devices", FORM)
+    expect(len(orders) == k, f"there are {len(orders)} lists for {k} devices", _FORM)
     for s, order in enumerate(orders):
         for what, stage, micro_batch in order:
             said = f"device {s} has ({what!r}, {stage}, {micro_batch}) in its list"
-            expect(what in ("F", "B"), said, FORM)
+            expect(what in ("F", "B"), said, _FORM)
             expect(stage == s, said, "device s computes only stage s")
             expect(0 <= micro_batch < m, said, f"micro-batches are numbered from 0 to {m - 1}")
         for what, name in (("F", "forward"), ("B", "backward")):
@@ -63,7 +63,7 @@ class one_f_one_b(Exercise):
 
     def test(self, answer, k, m):
         """Test that the plan can be proved, holds no more micro-batches at a time than 1F1B, and takes no longer."""
-        orders = read(returned(call(answer, k, m)), [[(str, int, int)]], FORM)
+        orders = read(returned(call(answer, k, m)), [[(str, int, int)]], _FORM)
         _check_orders(orders, k, m)
         plan = _proved(orders, m)
         for s, order in enumerate(orders):

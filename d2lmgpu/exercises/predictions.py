@@ -11,7 +11,7 @@ from ..base.files import backup, read_json, write_json
 from ..base.text import several
 from . import course
 
-FILE = "predictions.json"
+_FILE = "predictions.json"
 """The JSON file that keeps predictions: {notebook: {what was compared: [entry, ...]}}, with the newest entry last.
 
 An entry contains the prediction (or None), what was found, its unit, and how it was found. A number that is not finite
@@ -57,7 +57,7 @@ def look_back():
     if not mine:
         raise ValueError("look_back works only in a copy of the course; make one with d2lmgpu course DIR")
     try:
-        kept = _read(mine.folder / FILE)
+        kept = _read(mine.folder / _FILE)
     except OSError as error:
         print(f"(Predictions cannot be read: {error})")
         kept = {}
@@ -94,7 +94,7 @@ def _off(entry):
 
 def _keep(mine, what, entry):
     """Record a comparison in the copy's file. Returns whether this notebook has shown or hidden it before."""
-    path = mine.folder / FILE
+    path = mine.folder / _FILE
     try:
         kept = _read(path)
         entries = kept.setdefault(mine.name, {}).setdefault(what, [])
@@ -116,7 +116,7 @@ def _read(path):
     found = read_json(path.read_bytes())
     if isinstance(found, dict):
         return found
-    print(f"({FILE} is damaged. A copy is kept as {backup(path).name}.)")
+    print(f"({_FILE} is damaged. A copy is kept as {backup(path).name}.)")
     return {}
 
 

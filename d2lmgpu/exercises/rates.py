@@ -65,7 +65,7 @@ class learning_rate(Exercise):
 
 
 FAN = "the size of a unit's output depends on the number of inputs that it adds up"
-ORDER = "a dense layer's weight is (inputs, outputs), a convolution's (outputs, inputs, h, w)"
+_ORDER = "a dense layer's weight is (inputs, outputs), a convolution's (outputs, inputs, h, w)"
 
 
 class he_std(Exercise):
@@ -84,7 +84,7 @@ class he_std(Exercise):
     def mistakes(self, _, right, shape):
         outputs, area = shape[0 if len(shape) == 4 else 1], math.prod(shape[2:])
         hint = "a convolution's unit adds up its whole window in every channel"
-        yield math.sqrt(2 / outputs), "this counts the outputs", FAN if len(shape) == 4 else ORDER
+        yield math.sqrt(2 / outputs), "this counts the outputs", FAN if len(shape) == 4 else _ORDER
         yield math.sqrt(2 / outputs / area), "this counts the outputs", FAN
         yield math.sqrt(2 / shape[1]), "this counts only channels", hint
         yield math.sqrt(2 / area), "this counts only the window", "a unit adds up its window in every input channel"

@@ -76,7 +76,7 @@ def expect(right, what, hint):
         raise Wrong(what, hint)
 
 
-def compare(found, right, mistakes, hint, tolerance=1e-5):
+def compare_results(found, right, mistakes, hint, tolerance=1e-5):
     """Raise `Wrong` unless ``found`` is ``right``, with the hint of the first mistake that fits, or else with ``hint``.
 
     A mistake is a tuple (wrong, what, hint) or (wrong, hint): ``wrong`` is the result to which the mistake leads, or a
@@ -84,25 +84,25 @@ def compare(found, right, mistakes, hint, tolerance=1e-5):
     next one only if no earlier one fits. If ``right`` is None, ``found`` is wrong only if one of the mistakes fits.
     """
     tolerance = 1e-12 if isinstance(right, int) else tolerance
-    if same(found, right, tolerance):
+    if same_value(found, right, tolerance):
         return
     said = short(found) + ("" if right is None else f" instead of {short(right)}")
     for wrong, *what, its_hint in itertools.chain(mistakes, [(right is not None, hint)]):
         if not isinstance(wrong, bool | np.bool_):
-            wrong = same(found, wrong, tolerance) and not same(right, wrong, tolerance)
+            wrong = same_value(found, wrong, tolerance) and not same_value(right, wrong, tolerance)
         if wrong:
             raise Wrong(": ".join([said, *what]), its_hint)
 
 
-def same(found, right, tolerance=1e-5):
+def same_value(found, right, tolerance=1e-5):
     """Whether a result is right: floats and arrays within ``tolerance``, everything else exactly.
 
     ``...`` in ``right`` stands for any value.
     """
     if isinstance(right, dict):
-        return found.keys() == right.keys() and all(same(found[key], right[key], tolerance) for key in right)
+        return found.keys() == right.keys() and all(same_value(found[key], right[key], tolerance) for key in right)
     if isinstance(right, list | tuple):
-        return len(found) == len(right) and all(same(*pair, tolerance) for pair in zip(found, right, strict=True))
+        return len(found) == len(right) and all(same_value(*pair, tolerance) for pair in zip(found, right, strict=True))
     if isinstance(right, float | np.ndarray):
         return close(found, right, tolerance) or (isinstance(found, int | float) and abs(found - right) < 1e-12)
     return right is ... or (right is not None and found == right)
@@ -175,7 +175,7 @@ def short(value):
     if isinstance(value, int | str) or value is None:
         return f"{value:,}" if type(value) is int else shown(value)
     if isinstance(value, list | tuple):
-        text = ", ".join(map(short, value[:FEW])) + (", …" if len(value) > FEW else "")
+        text = ", ".join(map(short, value[:_FEW])) + (", …" if len(value) > _FEW else "")
         return f"[{text}]" if isinstance(value, list) else f"({text})"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key}: {short(of_it)}' for key, of_it in value.items())}}}"
@@ -187,7 +187,7 @@ def short(value):
     return f"[{', '.join(f'{float(number):.4g}' for number in found.reshape(-1)[:4])}{', …' if found.size > 4 else ''}]"
 
 
-FEW = 8
+_FEW = 8
 """How many elements of a list are shown."""
 
 

@@ -3,7 +3,7 @@
 import itertools
 
 from .exercise import Exercise
-from .results import same
+from .results import same_value
 
 PER_CENT = "return a fraction, not a percentage: 1 is perfect"
 ON_PAPER = "work out the first case on paper"
@@ -85,7 +85,7 @@ class serial_fraction(Exercise):
     def right(self, speedups):
         """The s of all numbers of devices; None if they differ, since it depends on the fit."""
         low, high = self.range(speedups)
-        return high if same(low, high) else None
+        return high if same_value(low, high) else None
 
     def range(self, speedups):
         """The smallest and the largest s of a number of devices except 1."""

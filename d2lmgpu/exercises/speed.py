@@ -4,7 +4,7 @@ import numpy as np
 
 from ..base.text import several
 from .exercise import Exercise
-from .results import call, close, expect, read, returned, same, short
+from .results import call, close, expect, read, returned, same_value, short
 
 
 class count_products(Exercise):
@@ -76,7 +76,7 @@ class accumulate_grads(Exercise):
             self.compare(grad, right, n, len(sizes), last, what=f"the {which} gradient")
         grads_of(2 * X, y)
         overwritten = "right, but the arrays are those of grads_of, and its next call overwrites them"
-        expect(same(read(result, [np.ndarray], self.returns), grads), overwritten, "add up in your own arrays")
+        expect(same_value(read(result, [np.ndarray], self.returns), grads), overwritten, "add up in your own arrays")
 
     def mistakes(self, grad, right, n, parts, last):
         yield right / parts, "a mean", "gradients are summed over images; sgd divides once, by the batch size"
@@ -86,9 +86,9 @@ class accumulate_grads(Exercise):
         yield True, "grads_of writes to the same arrays each time: copy what you keep from one call to the next"
 
 
-LENET = [720, 80, 100_000, 200, 409_600, 512, 5_120, 40]
-ORDER = "backward goes from the last layer to the first, and so do the buckets"
-LAST = "the last bucket, too, has to be sent, even if it is not full"
+_LENET = [720, 80, 100_000, 200, 409_600, 512, 5_120, 40]
+_ORDER = "backward goes from the last layer to the first, and so do the buckets"
+_LAST = "the last bucket, too, has to be sent, even if it is not full"
 
 
 class buckets(Exercise):
@@ -99,7 +99,7 @@ class buckets(Exercise):
     each bucket is sent as soon as its last gradient is there.
     """
 
-    cases = (([4] * 4, 8), (LENET, 100_000), ([3, 5, 2, 6, 1], 7), ([9, 9], 5), ([1] * 3, 100), ([10], 10), ([], 5))
+    cases = (([4] * 4, 8), (_LENET, 100_000), ([3, 5, 2, 6, 1], 7), ([9, 9], 5), ([1] * 3, 100), ([10], 10), ([], 5))
     hint = "put the next one into the same bucket as long as there is room for it"
     form = [[int]]
     returns = "return a list of buckets, each a list of the numbers of parameters, such as [[3, 2], [1, 0]]"
@@ -117,9 +117,9 @@ class buckets(Exercise):
         flat = [i for bucket in found for i in bucket]
         yield [[sizes[i] for i in bucket] for bucket in right], "these are the gradients' sizes", "return their numbers"
         yield [] in found, "a bucket is empty", "begin a new one only if there is something in it"
-        yield sorted(flat) != list(range(len(sizes))), "not every gradient is in exactly one bucket", LAST
-        yield flat == sorted(flat) and flat != flat[::-1], "the first parameter comes first", ORDER
-        yield flat != sorted(flat, reverse=True), "out of order", ORDER
+        yield sorted(flat) != list(range(len(sizes))), "not every gradient is in exactly one bucket", _LAST
+        yield flat == sorted(flat) and flat != flat[::-1], "the first parameter comes first", _ORDER
+        yield flat != sorted(flat, reverse=True), "out of order", _ORDER
         over = [bucket for bucket in found if len(bucket) > 1 and sum(sizes[i] for i in bucket) > limit]
         yield bool(over), f"{over[:1]} has more than {limit} bytes", "before you put one in, ask whether it still fits"
 

@@ -1,6 +1,6 @@
 """Watch what an answer does with the devices: between which of them it copies numbers, and when it waits for work.
 
-A `PretendDevice` only pretends to work, with a `Clock` that it moves itself, so that every time is known.
+A `PretendDevice` only pretends to work, with a `FakeClock` that it moves itself, so that every time is known.
 """
 
 import contextlib
@@ -102,7 +102,7 @@ def check_at_once(seen):
             begun[device] = thread, number
 
 
-class Clock:
+class FakeClock:
     """A clock that moves only when the program waits for a pretend device, or when a check sets ``now``."""
 
     now = 0.0

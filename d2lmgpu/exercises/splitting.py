@@ -35,7 +35,7 @@ class layer_split_bytes(Exercise):
         yield 8 * batch_size * sum(outputs), "the outputs of all layers", "outputs that stay on a device are not sent"
 
 
-PARTS = "np.array_split(x, k, axis=1) works for any k; columns of x and rows of weight must fit together"
+_PARTS = "np.array_split(x, k, axis=1) works for any k; columns of x and rows of weight must fit together"
 
 
 def _check_parts(transfers, devices, x, weight):
@@ -73,7 +73,7 @@ class dense_by_inputs(Exercise):
         rng = np.random.default_rng(0)
         devices = row_of(k)
         x, weight, bias = (rng.normal(0, 1, shape).astype(np.float32) for shape in ((N, D), (D, O), (O,)))
-        y, transfers = call_recorded(answer, x, weight, bias, list(devices), hint=PARTS)
+        y, transfers = call_recorded(answer, x, weight, bias, list(devices), hint=_PARTS)
         check_place(returned(y), devices[0], "y", "return the sum as an array on devices[0]")
         right = x @ weight + bias
         expect(y.shape == right.shape, f"y has shape {y.shape} instead of {right.shape}", "add up the products")

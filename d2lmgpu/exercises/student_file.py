@@ -35,7 +35,7 @@ MODULE = "mine"
 """The name of the module from which answers import what the file already contains."""
 
 
-def keep(name, answer, path):
+def keep_answer(name, answer, path):
     """Put the source of ``answer``, a function, into the file ``path`` under ``name``. Returns whether that changed it.
 
     The imports, helpers and constants that it uses are put there, too. If an earlier version is replaced, the earlier
@@ -60,9 +60,9 @@ def keep(name, answer, path):
 
 
 def try_to_keep(name, answer, path):
-    """Call `keep` for a function, and say in words what happened."""
+    """Call `keep_answer` for a function, and say in words what happened."""
     try:
-        return f"{'kept' if keep(name, answer, path) else 'already'} in {FILE}"
+        return f"{'kept' if keep_answer(name, answer, path) else 'already'} in {FILE}"
     except Exception as error:  # whatever is odd about a function or a file is no reason to end a notebook
         return f"not kept in {FILE}: {error}"
 

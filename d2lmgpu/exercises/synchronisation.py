@@ -9,7 +9,19 @@ from ..devices import cpu, to_host
 from ..parallel import get_params
 from .exercise import Exercise
 from .places import PUT, vectors
-from .results import Empty, call, call_recorded, close, compare, expect, in_case, kind, read, returned, same_things
+from .results import (
+    Empty,
+    call,
+    call_recorded,
+    close,
+    compare_results,
+    expect,
+    in_case,
+    kind,
+    read,
+    returned,
+    same_things,
+)
 from .spies import check_place, check_ways, row_of
 
 TWO_LISTS = "return two lists: return X_shards, y_shards"
@@ -128,14 +140,14 @@ def check_steps(replicas, arrays, start, own, sizes, lr, transfers, tolerance=1e
             (not np.isfinite(step).all(), "do not divide by an empty shard's size"),
         )
         with in_case(f"the step of {arrays[i][0].device}"):
-            compare(step, total / n, mistakes, SAME, tolerance)
+            compare_results(step, total / n, mistakes, _SAME, tolerance)
 
 
 IN_PLACE = "update each parameter in place: p[:] = ... writes into its array, p = ... only makes p name another array"
 ALL_FIRST = "the step needs the sum of all devices' gradients: first the allreduce, then the updates"
 ALL_EXAMPLES = "on every device, divide by the size of the whole minibatch, not of the shard"
 ONCE = "every example has the same weight, in a shard of any size: first sum over all shards, then divide once"
-SAME = "all replicas take the same step: the one that a single device would take with all examples"
+_SAME = "all replicas take the same step: the one that a single device would take with all examples"
 
 
 def _flat(arrays):
@@ -170,10 +182,10 @@ class update_replicas(Exercise):
 
 
 EARLY = "round each term separately to a whole multiple of one unit, before you add it to anything"
-UNIT = "the unit must not depend on the number of devices: 2.0**-40, for example"
+_UNIT = "the unit must not depend on the number of devices: 2.0**-40, for example"
 WRAP = "integers wrap: choose the unit for the largest sum, use int64, and convert back to floats with the same unit"
 COARSE = "use a smaller unit, and round to the nearest: np.rint"
-ADDED = "add up each device's terms in one array, and pass the list of these arrays to allreduce once"
+_ADDED = "add up each device's terms in one array, and pass the list of these arrays to allreduce once"
 
 
 class associative_sum(Exercise):
@@ -211,13 +223,13 @@ class associative_sum(Exercise):
 
             total = returned(call(answer, shares, allreduce))
             given = ", ".join(map(str, calls)) or "no"
-            expect(calls == [k], f"on {several(k, 'device')}, allreduce received {given} arrays", ADDED)
+            expect(calls == [k], f"on {several(k, 'device')}, allreduce received {given} arrays", _ADDED)
             (total,) = read((total,), (np.ndarray,), "return the sum, an array")
             expect(total.dtype == np.float32, f"it returned {total.dtype}", "return float32: .astype(np.float32)")
             found.setdefault(k, set()).add(total.tobytes())
         for k, bits in found.items():
             expect(len(bits) == 1, f"on {several(k, 'device')}, another order of the terms gives other bits", EARLY)
-        expect(len(set().union(*found.values())) == 1, "another number of devices gives other bits", UNIT)
+        expect(len(set().union(*found.values())) == 1, "another number of devices gives other bits", _UNIT)
         error = np.abs(total - right).max()
         expect(error < largest, "it returned something far from the sum", WRAP)
         far = error > 1e-7 * np.abs(right).max() + 3e-8

@@ -13,7 +13,7 @@ from .results import call_recorded, read
 from .spies import check_at_once, check_ways, row_of, watch
 from .synchronisation import check_steps
 
-LR = 0.5
+_LR = 0.5
 
 
 class train_batch(Exercise):
@@ -40,9 +40,9 @@ class train_batch(Exercise):
         copies = [get_params(params, device) for device in devices]
         given = [list(copy) for copy in copies]
         with watch(devices) as seen:
-            loss, transfers = call_recorded(answer, X, y, given, list(devices), LR)
+            loss, transfers = call_recorded(answer, X, y, given, list(devices), _LR)
         own = [loss_and_grads(X[start:stop], y[start:stop], params)[1] for start, stop in bounds]
-        check_steps(given, copies, params, own, [stop - start for start, stop in bounds], LR, transfers, 1e-2)
+        check_steps(given, copies, params, own, [stop - start for start, stop in bounds], _LR, transfers, 1e-2)
         loss, total = read(loss, float, self.returns), float(loss_and_grads(X, y, params)[0])
         self.compare(loss, total, n, what="the loss", tolerance=1e-4)
         check_at_once(seen)
@@ -53,7 +53,7 @@ class train_batch(Exercise):
         yield loss > 1.5 * total / n, "some examples are missing", "add up the losses of all devices, not just of one"
 
 
-ALL = "divide all examples by all seconds"
+_ALL = "divide all examples by all seconds"
 
 
 class examples_per_second(Exercise):
@@ -64,7 +64,7 @@ class examples_per_second(Exercise):
     """
 
     cases = (([9.0, 4.0, 1.0, 1.0], [4, 4, 4, 4]), ([5.0, 1.0, 1.0, 0.5], [256, 256, 256, 96]), ([3.0, 2.0], [10, 5]))
-    hint = f"{ALL}, except for the first step"
+    hint = f"{_ALL}, except for the first step"
 
     def right(self, seconds, sizes):
         return sum(sizes[1:]) / sum(seconds[1:])
@@ -74,8 +74,12 @@ class examples_per_second(Exercise):
         warm = "this includes the first step, which warms up"
         yield sum(sizes) / sum(seconds), warm, "leave it out of both lists: seconds[1:] and sizes[1:]"
         yield 1 / right, "this is seconds per example", "divide examples by seconds"
-        yield rates.mean(), "the mean of the steps' rates", f"{ALL}: a short step should count less"
-        yield np.median(rates), "the median of the steps' rates", f"{ALL}: a median ignores how slow the slow steps are"
+        yield rates.mean(), "the mean of the steps' rates", f"{_ALL}: a short step should count less"
+        yield (
+            np.median(rates),
+            "the median of the steps' rates",
+            f"{_ALL}: a median ignores how slow the slow steps are",
+        )
         yield sizes[0] * len(sizes[1:]) / time, "as if every minibatch were full", "the last minibatch is smaller"
 
 

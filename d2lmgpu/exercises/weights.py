@@ -12,10 +12,10 @@ from .exercise import Exercise
 from .results import call_recorded, close, expect, read, returned
 from .spies import row_of
 
-EMPTY = "the last minibatch may have fewer images than there are devices: a shard may be empty, and 0/0 is NaN"
+_EMPTY = "the last minibatch may have fewer images than there are devices: a shard may be empty, and 0/0 is NaN"
 
 
-SMALL = "this gives images in small shards more weight than images in large ones: add up counts, and divide once"
+_SMALL = "this gives images in small shards more weight than images in large ones: add up counts, and divide once"
 
 
 class evaluate(Exercise):
@@ -41,7 +41,7 @@ class evaluate(Exercise):
         right[-1] = not right[: batch_size * (n // batch_size)].mean() > 0.5  # unlike the full minibatches
         y = (lenet(X, params).argmax(axis=1) + ~right) % 10
         device_params = [get_params(params, device) for device in devices]
-        found, transfers = call_recorded(answer, device_params, X, y, list(devices), batch_size, hint=EMPTY)
+        found, transfers = call_recorded(answer, device_params, X, y, list(devices), batch_size, hint=_EMPTY)
         found = read(returned(found), self.form, self.returns)
         self.compare(found, right.mean(), right, k, batch_size)
         used = {transfer.destination for transfer in transfers} & set(map(str, devices))
@@ -63,14 +63,14 @@ class evaluate(Exercise):
         yield batches[-1].mean(), "it is the last minibatch's", "add up over all minibatches before you divide"
         for wrong in (firsts.mean(), firsts.sum() / n):
             yield wrong, "only device 0 counts", "every device's shard counts"
-        yield np.mean([batch.mean() for batch in batches]), "a mean of minibatches' accuracies", SMALL
-        yield np.mean(of_shards), "a mean of shards' accuracies", SMALL
+        yield np.mean([batch.mean() for batch in batches]), "a mean of minibatches' accuracies", _SMALL
+        yield np.mean(of_shards), "a mean of shards' accuracies", _SMALL
 
 
-SIZES = "return a list of sizes, one per device"
+_SIZES = "return a list of sizes, one per device"
 IDLE = "examples left over by rounding down go only to devices whose share was rounded down"
 FLOORED = "rounding down leaves some examples over: give these to devices, too"
-UNIT = "loads are in any unit: a device's share is its load divided by the sum of the loads"
+_UNIT = "loads are in any unit: a device's share is its load divided by the sum of the loads"
 ONE_BY_ONE = "round down, then give the remaining examples to different devices, one each"
 
 
@@ -85,17 +85,17 @@ class split_by_loads(Exercise):
     without = "shard_bounds", "apportioned"
     cases = ((3, [1] * 5), (9, [1] * 7), (96, [1, 1, 0.5]), (5, [0, 1, 1]), (5, [4, 3, 3]), (8, [3, 0, 2]), (0, [1, 2]))
     form = [float]
-    returns = SIZES
+    returns = _SIZES
 
     def mistakes(self, sizes, _, n, loads):
-        yield len(sizes) != len(loads), f"{len(sizes)} sizes for {several(len(loads), 'device')}", SIZES
+        yield len(sizes) != len(loads), f"{len(sizes)} sizes for {several(len(loads), 'device')}", _SIZES
         shares, total = n * np.array(loads) / sum(loads), sum(sizes)
         away = np.abs(np.array(sizes) - shares).max()
         about = f"it should be about [{', '.join(f'{share:.3g}' for share in shares)}]"
         sum_of = f"{about}, and has {total:g} examples in all"
         yield any(size % 1 or size < 0 for size in sizes), "an example cannot be divided: return whole numbers, from 0"
         yield any(np.array(sizes)[np.array(loads) == 0]), f"{about}: a device with load 0 has work", IDLE
-        yield total != n and sizes == [int(n * load) for load in loads], sum_of, UNIT
+        yield total != n and sizes == [int(n * load) for load in loads], sum_of, _UNIT
         yield total != n and sizes == np.floor(shares).tolist(), sum_of, FLOORED
         yield total != n, sum_of, "shares rounded one by one may not add up to n: round all down, and hand out the rest"
         yield away >= 1, f"{about}: one size differs from its share by {away:.3g}", ONE_BY_ONE

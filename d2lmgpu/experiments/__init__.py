@@ -1,6 +1,10 @@
 """Experiments: many trainings over a grid of settings, and training on 1, 2, 4, … devices, measured and predicted."""
 
-from .predicted_scaling import Compute as Compute, fit_messages as fit_messages, predict_scaling as predict_scaling
+from .predicted_scaling import (
+    ComputeTimes as ComputeTimes,
+    fit_messages as fit_messages,
+    predict_scaling as predict_scaling,
+)
 from .scaling import (
     check_counts as check_counts,
     count_places as count_places,

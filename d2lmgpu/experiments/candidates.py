@@ -25,7 +25,7 @@ from ..networks import init_params
 from ..training import Settings
 from ..training.make_runner import make_runner
 
-LR = 0.01
+_LR = 0.01
 """The learning rate: so small that no run diverges, whatever its minibatch size. It affects nothing else."""
 
 
@@ -58,7 +58,7 @@ class Candidate:
 
     def __call__(self):
         for runner in self.runners:
-            runner.start_epoch(self.rng.permutation(self.examples), LR)
+            runner.start_epoch(self.rng.permutation(self.examples), _LR)
         with Timeline(self.devices) as timeline:
             begin = time.process_time()
             seconds = seconds_of(self._train, lambda: synchronize(self.devices))
@@ -76,7 +76,7 @@ class Candidate:
 def _runner(devices, network, batch_size, X, y, algorithm):
     """The runner that `train` would use."""
     everybody = as_cluster(devices)
-    settings = Settings(batch_size, LR, num_epochs=1, algorithm=algorithm, init="he")
+    settings = Settings(batch_size, _LR, num_epochs=1, algorithm=algorithm, init="he")
     return make_runner(X, y, init_params(0, init="he", network=network), everybody, network, settings)
 
 

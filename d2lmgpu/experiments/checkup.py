@@ -19,7 +19,7 @@ from ..kernels.cuda import PRECISIONS, TENSOR_CORES, graphs_work
 from ..networks import kernels_work
 from ..training.graph_limits import why_not_one_graph
 
-LENGTH = 1003
+_LENGTH = 1003
 """The number of elements of the arrays that are summed."""
 
 
@@ -79,7 +79,7 @@ def _try_together(gpus):
 
 def _try_sum(devices, algorithm):
     """Sum arrays over devices, twice; raise RuntimeError if a sum is wrong."""
-    for n in (LENGTH, 100 * LENGTH):
+    for n in (_LENGTH, 100 * _LENGTH):
         values = [np.random.default_rng(i).integers(0, 1000, n).astype(np.float32) for i in range(len(devices))]
         arrays = [put(value, device) for value, device in zip(values, devices, strict=True)]
         allreduce(arrays, algorithm)

@@ -15,13 +15,13 @@ from concurrent.futures import ProcessPoolExecutor
 from ..devices import choose_indices, count_cores, find_gpus
 
 CONTEXT = multiprocessing.get_context("spawn")
-PATIENCE = 5.0
+_PATIENCE = 5.0
 """Seconds after which a process that should end is ended within a step."""
 
 
 @contextlib.contextmanager
 def processes(cards):
-    """Yield an executor, and the queue to which `report` sends in its processes.
+    """Yield an executor, and the queue to which `send_history` sends in its processes.
 
     There is a process for each of the ``cards``: the only GPU that it sees, or None. At the end of the block, trials
     end after their current step.
@@ -54,11 +54,11 @@ def _end_with(line):
     with contextlib.suppress(EOFError, OSError):
         line.recv()
     _thread.interrupt_main()  # as by Ctrl-C
-    time.sleep(PATIENCE)
+    time.sleep(_PATIENCE)
     os._exit(1)
 
 
-def report(number, history):
+def send_history(number, history):
     """Send the history so far of the trial with this number; in a process that trains."""
     _reports.put((number, history))
 

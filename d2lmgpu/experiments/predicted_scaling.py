@@ -20,14 +20,14 @@ import numpy as np
 from ..base.arguments import check_name, check_whole, plain, plain_numbers
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, simulate, virtual_devices
 
-MODES = ("strong", "weak")
+_MODES = ("strong", "weak")
 
-MESSAGES = (2**12, 2**16, 2**20, 2**23)
+_MESSAGES = (2**12, 2**16, 2**20, 2**23)
 """The sizes, in bytes, of the messages that are timed."""
 
 
 @dataclass
-class Compute:
+class ComputeTimes:
     """``seconds`` of a step without an exchange, for ascending ``sizes`` of a device's part.
 
     Called with n, it returns the seconds for n examples: linearly interpolated or extrapolated from the sizes, or, with
@@ -64,7 +64,7 @@ class Prediction:
 
 def batch_sizes(mode, counts, batch_size):
     """Examples in a minibatch, for each number of devices. Raises ValueError for a wrong mode or batch size."""
-    check_name("mode", mode, MODES)
+    check_name("mode", mode, _MODES)
     batch_size = check_whole("batch_size", batch_size)
     return {k: batch_size * k if mode == "weak" else batch_size for k in counts}
 
@@ -73,7 +73,7 @@ def batch_sizes(mode, counts, batch_size):
 def predict_scaling(compute, counts, batch_size, elements, network, mode="strong", algorithm="ring", places=None):
     """A `Prediction` for each number of devices in ``counts``.
 
-    ``compute``: a `Compute`, or any function of n. ``elements``: the number of elements of the gradient, which are
+    ``compute``: a `ComputeTimes`, or any function of n. ``elements``: the number of elements of the gradient, which are
     float32. ``network``: a function of k, as in `collectives.network`. ``mode``: "strong", with ``batch_size`` examples
     in the whole minibatch, or "weak", with ``batch_size`` examples on each device. ``places``: how many devices can
     work at the same time (None: all of them). Speed-up and efficiency compare with one device, for the same number of
@@ -91,10 +91,10 @@ def predict_scaling(compute, counts, batch_size, elements, network, mode="strong
 
 
 def fit_messages(devices, counts, algorithm, places):
-    """Time messages of `MESSAGES` bytes on the first k devices for all k in ``counts``, and fit a network to the times.
+    """Time messages on the first k devices, for all k in ``counts``, and fit a network to the times.
 
     Returns (a function of k, the constants of `fit_virtual_devices`).
     """
-    rows = [row for k in counts if k > 1 for row in measure_allreduce(devices[:k], [algorithm], MESSAGES)]
+    rows = [row for k in counts if k > 1 for row in measure_allreduce(devices[:k], [algorithm], _MESSAGES)]
     constants = fit_virtual_devices(rows, ALGORITHMS, places)
     return virtual_devices(constants, places), constants

@@ -22,7 +22,7 @@ from ..devices import check_devices, count_cores, device_table
 from ..networks import init_params
 from ..training.checks import network_for
 from .candidates import Candidate, make_rows
-from .predicted_scaling import Compute, batch_sizes, fit_messages, predict_scaling
+from .predicted_scaling import ComputeTimes, batch_sizes, fit_messages, predict_scaling
 
 
 @dataclass
@@ -95,7 +95,7 @@ def measure_scaling(
     batches, places = batch_sizes(mode, counts, batch_size), count_places(devices)
     data = load_fashion_mnist() if data is None else check_parts(data, least=2)
     name, network = network_for(data, network, width)
-    steps, examples = check_steps(steps, repeats, batches, len(data[0])), len(data[0])
+    steps, examples = check_step_count(steps, repeats, batches, len(data[0])), len(data[0])
     contenders = {k: Candidate([devices[:k]], network, batches[k], steps, data, algorithm) for k in counts}
     shards = {k: (min(k, places), math.ceil(batches[k] / k)) for k in counts if k > 1 and predict}
     for busy, n in set(shards.values()):
@@ -134,7 +134,7 @@ def _predict(scaling, shards, turns, devices, epoch):
     for row in scaling.rows[1:]:
         busy, n = shards[row.devices]
         seconds = statistics.median(turn.seconds for turn in turns[busy, n]) / scaling.steps
-        (predicted,) = predict_scaling(Compute([n], [seconds]), [row.devices], *step)
+        (predicted,) = predict_scaling(ComputeTimes([n], [seconds]), [row.devices], *step)
         row.predicted_seconds_per_epoch = predicted.seconds_per_step / row.batch_size * epoch
         computes[busy, n] = {"busy": busy, "examples": n, "seconds": seconds}
     scaling.model = {"compute": [*computes.values()], "messages": constants}
@@ -153,7 +153,7 @@ def check_counts(counts, devices=None):
     return sorted(whole)
 
 
-def check_steps(steps, repeats, batches, examples):
+def check_step_count(steps, repeats, batches, examples):
     """How many steps a turn can have: ``steps``, but no more than the data set has minibatches of the largest size.
 
     Raises ValueError for numbers below 1, and for minibatches larger than the data set.

@@ -7,14 +7,14 @@ import numpy as np
 from ..base.arguments import check_list, check_name, is_number, shown
 from ..base.text import several
 from ..devices.timeline import PHASES
-from ..pictures import COLOURS, MARKERS, Name, figure_of, name_ticks
+from ..pictures import COLOURS, MARKERS, AsTyped, figure_of, name_ticks
 from ..pictures.plots import PHASE_COLOURS, show_epochs
 from .sweep_files import MEASURES, measure
 from .trials import DEFAULTS, describe, show, varying
 
 STACKED = [name for name in PHASES if name != "data"]
 """The devices' phases, which add up to the step. "data" is the host program's work at the same time."""
-SHADES = PHASE_COLOURS | {"step": COLOURS[5], "waiting": "#D9D9D9"}
+_SHADES = PHASE_COLOURS | {"step": COLOURS[5], "waiting": "#D9D9D9"}
 
 
 def plot_scaling(scaling):
@@ -74,12 +74,12 @@ def _draw_phases(axes, rows, labels):
     for name in STACKED:
         heights = scales * [row.phases.get(name, 0.0) for row in rows]
         if heights.any():
-            style = {"color": SHADES[name], "edgecolor": "white", "linewidth": 0.5}
+            style = {"color": _SHADES[name], "edgecolor": "white", "linewidth": 0.5}
             axes.bar(places, heights, 0.6, bottoms, label=name, **style)
         bottoms = bottoms + heights
     data = scales * [row.phases.get("data", 0.0) for row in rows]
     if data.any():
-        axes.bar(places + 0.37, data, 0.1, color=SHADES["data"], label="data (host,\nmeanwhile)")
+        axes.bar(places + 0.37, data, 0.1, color=_SHADES["data"], label="data (host,\nmeanwhile)")
     axes.set_xticks(places, labels)
     axes.set(ylabel="milliseconds per step")
     axes.set_axisbelow(True)
@@ -109,7 +109,7 @@ WIDE = 5
 TICKS = 12
 """The most numbers that are marked on an axis."""
 
-MAX_NAMED = 20
+_MAX_NAMED = 20
 """The most lines that the legend names; with more, it would be taller than the figure."""
 
 CLIPPED = 1.5
@@ -156,7 +156,7 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
             found[_value(row, x)] += [] if result is None else [result]
         least, middle, most = np.transpose([np.quantile(some or [math.nan], [0, 0.5, 1]) for some in found.values()])
         style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-        line = style | {"label": Name(show(group)), "linestyle": "-" if is_numeric else ""}
+        line = style | {"label": AsTyped(show(group)), "linestyle": "-" if is_numeric else ""}
         axes.errorbar(list(places.values()), middle, [middle - least, most - middle], capsize=3, **line)
         height = ROOM * (len(groups) - i - 0.5)
         axes.plot(lost, [height] * len(lost), transform=axes.get_xaxis_transform(), mfc="none", linestyle="", **style)
@@ -227,6 +227,6 @@ def plot_curves(rows):
     loss.set(ylabel="training loss per example", ylim=(0, CLIPPED * most or None))
     for axes in (accuracy, loss):
         show_epochs(axes, 0.5, longest)
-    if 0 < len(rows) <= MAX_NAMED:
+    if 0 < len(rows) <= _MAX_NAMED:
         loss.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure

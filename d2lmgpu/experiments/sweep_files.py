@@ -17,7 +17,7 @@ from ..training.fields import of_kind
 from ..training.history import HISTORY
 from .trials import complete_trial
 
-FORMAT = {"format": "d2lmgpu sweep", "version": 2}
+_FORMAT = {"format": "d2lmgpu sweep", "version": 2}
 ROW = {"settings": dict, "status": str, "message": str | None, "history": dict | None, "model": str | None}
 """The kinds of values in a row, as `make_row` makes it."""
 
@@ -32,7 +32,7 @@ def open_results(path, data):
     known, rows = _read(path) if os.path.exists(path) else (data, [])
     if known != data:
         raise ValueError(f"results {path} are for other data; give another file")
-    lines = [FORMAT | {"data": data}, *rows]
+    lines = [_FORMAT | {"data": data}, *rows]
     write_file(path, lambda file: file.writelines(map(_line, lines)))  # without what a killed program left
     return rows
 
@@ -54,7 +54,7 @@ def _read(path):
     """
     lines = [] if is_stream(path) else Path(path).read_bytes().split(b"\n")[:-1]
     about, *rows = map(read_json, lines or [b""])
-    if not isinstance(about, dict) or not FORMAT.items() <= about.items():
+    if not isinstance(about, dict) or not _FORMAT.items() <= about.items():
         raise ValueError(f"results {path}: not a sweep's results file, or damaged, or of another version; give another")
     try:
         rows = list(map(_complete, of_kind("rows", rows, list[ROW])))

@@ -14,12 +14,12 @@ from ..training import History
 from ..training.checks import network_for
 from ..training.monitor import say, stop_on_interrupt
 from ..training.resume import data_checksum
-from .executors import cards_of_workers, processes, report
+from .executors import cards_of_workers, processes, send_history
 from .sweep_files import add_row, open_results
 from .trials import complete_trials, describe, make_row, network_of, parts_of, run_trial, varying
 
 MODES = ("simultaneous", "sequential")
-LOOK = 0.05
+_LOOK = 0.05
 """Seconds after which a waiting sweep checks whether a trial has ended or Ctrl-C was pressed."""
 
 
@@ -81,7 +81,7 @@ def sweep(
     elif mode == "sequential":
         _in_turn(to_do, record)
     elif to_do:
-        to_do = {i: (*given, functools.partial(report, i)) for i, given in to_do.items()}
+        to_do = {i: (*given, functools.partial(send_history, i)) for i, given in to_do.items()}
         with processes(cards_of_workers(workers, [trials[i] for i in to_do])) as (pool, reports):
             _through(pool, to_do, record, reports)
     return record.complete()
@@ -123,7 +123,7 @@ def _through(executor, to_do, record, reports=None):
     try:
         with stop_on_interrupt() as stop:
             while futures and not stop.requested:
-                time.sleep(LOOK)
+                time.sleep(_LOOK)
                 ended = [future for future in futures if future.done()]
                 while reports is not None and not reports.empty():
                     record.runs(*reports.get())

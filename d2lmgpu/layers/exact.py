@@ -27,7 +27,7 @@ from ..devices import array_module, on_device
 GRANULE = 64
 """Examples per granule."""
 
-GRADIENTS, LOSSES = 2.0**-40, 2.0**-24
+GRADIENTS, _LOSSES = 2.0**-40, 2.0**-24
 """The units in the table above."""
 
 MAX_GRADIENT, MAX_LOSS = 2.0**22, 2.0**28
@@ -53,7 +53,7 @@ class ExactSums:
     def losses(self, values):
         """A granule's loss and number of right answers, or its metrics, in whole units: float64 with one axis."""
         self._check_fit("the loss", values, MAX_LOSS)
-        return array_module(values).rint(values / LOSSES) * LOSSES
+        return array_module(values).rint(values / _LOSSES) * _LOSSES
 
     def _check_fit(self, what, values, limit):
         most, limit = array_module(values).abs(values).max(), limit / self.granules

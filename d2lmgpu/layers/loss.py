@@ -130,7 +130,7 @@ def check_targets(y, n, outputs=None, any_shape=False):
         raise ValueError(f"targets of shape {y.shape} that are not all finite; give numbers")
 
 
-def classes_of(y):
+def classes_in(y):
     """Plain labels (N,), unchanged; for one-hot or soft labels, or other targets, the index of each largest number."""
     return y if y.ndim == 1 else y.reshape(len(y), math.prod(y.shape[1:])).argmax(axis=1)
 
@@ -146,7 +146,7 @@ def answers(outputs):
 
 def right_answers(logits, y):
     """In how many rows of plain ``logits`` (N, K) the answer is the label: 0-d."""
-    return (answers(logits) == classes_of(y)).sum()
+    return (answers(logits) == classes_in(y)).sum()
 
 
 def with_right_answers(loss, logits, y):

@@ -20,11 +20,11 @@ from functools import cache
 
 import numpy as np
 
-POINTS = [Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2")]
+_POINTS = [Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2")]
 """Where polynomials are evaluated, besides infinity: small numbers and their inverses lose the least precision."""
 
-LARGEST_TILE = len(POINTS) + 1
-ONE = POINTS.index(1)
+LARGEST_TILE = len(_POINTS) + 1
+ONE = _POINTS.index(1)
 """The index of point 1: every output takes its value there with weight 1, so a bias is added there and nowhere else."""
 
 
@@ -52,7 +52,7 @@ def _evaluate(t, size):
 
     The last row is the point at infinity, whose value is the highest coefficient.
     """
-    rows = [[point**power for power in range(size)] for point in POINTS[: t - 1]]
+    rows = [[point**power for power in range(size)] for point in _POINTS[: t - 1]]
     return [*rows, [Fraction(0)] * (size - 1) + [Fraction(1)]]
 
 

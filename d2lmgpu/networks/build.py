@@ -101,12 +101,12 @@ class Recipe(NamedTuple):
         return f"{self.name}({', '.join(given)})"
 
 
-P = ParamSpec("P")
+_P = ParamSpec("P")
 RECIPES = {}
 """The functions below, which make recipes, by name."""
 
 
-def _recipe(function: Callable[P, Any]) -> Callable[P, Recipe]:
+def _recipe(function: Callable[_P, Any]) -> Callable[_P, Recipe]:
     """Wrap ``function``, so that its result, which makes a layer, becomes a `Recipe`."""
 
     @functools.wraps(function)

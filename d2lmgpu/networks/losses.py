@@ -98,7 +98,7 @@ def on_host(array):
 # Test your own loss before training, because an error in it would affect every step.
 
 
-STEP, TOLERANCE = 1e-5, 1e-3
+STEP, _TOLERANCE = 1e-5, 1e-3
 """The step of numerical derivatives, in float64, and the error allowed for gradients, relative to the largest one."""
 
 EXAMPLES = 3
@@ -122,7 +122,7 @@ def try_loss(loss, y, K):
 def _try(loss, outputs, y, xp):
     value, cache = _forward(loss, outputs, y, xp)
     parts = [_forward(loss, outputs[i : i + 1], y[i : i + 1], xp)[0] for i in range(len(y))]
-    if abs(value - sum(parts)) > TOLERANCE * max(map(abs, [value, *parts])):
+    if abs(value - sum(parts)) > _TOLERANCE * max(map(abs, [value, *parts])):
         raise ValueError(
             f"forward gives {value:.6g}, and {sum(parts):.6g} in all if each example is given on its own; the loss "
             "should be summed over examples (a step divides by their number)"
@@ -135,7 +135,7 @@ def _try(loss, outputs, y, xp):
         below[place] -= STEP
         numeric[place] = (_forward(loss, above, y, xp)[0] - _forward(loss, below, y, xp)[0]) / (2 * STEP)
     error = np.abs(grad - numeric)
-    if error.max() > TOLERANCE * max(np.abs(numeric).max(), np.abs(grad).max(), STEP):
+    if error.max() > _TOLERANCE * max(np.abs(numeric).max(), np.abs(grad).max(), STEP):
         n, k = np.unravel_index(error.argmax(), error.shape)
         raise ValueError(
             f"grad gives {grad[n, k]:.6g} for output {k} of example {n}, but the numerical derivative of the loss "

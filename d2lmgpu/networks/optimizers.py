@@ -93,8 +93,8 @@ def _without_step(update):
     return lambda params, grads, *rest: update(params, grads, *rest[:-3], *rest[-2:])
 
 
-SGD, MOMENTUM = Optimizer("sgd", _without_step(sgd), 0), Optimizer("momentum", _without_step(momentum), 1)
-OPTIMIZERS = {optimizer.name: optimizer for optimizer in (SGD, MOMENTUM, Optimizer("adam", adam, 2))}
+SGD, _MOMENTUM = Optimizer("sgd", _without_step(sgd), 0), Optimizer("momentum", _without_step(momentum), 1)
+OPTIMIZERS = {optimizer.name: optimizer for optimizer in (SGD, _MOMENTUM, Optimizer("adam", adam, 2))}
 
 
 def make_optimizer(settings):

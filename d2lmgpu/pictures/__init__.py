@@ -10,7 +10,7 @@ LONGEST = 40
 """The most characters of a name at an axis."""
 
 
-class Name(str):
+class AsTyped(str):
     """A label that is in a legend even if it is empty or begins with "_", which matplotlib would leave out."""
 
     def __new__(cls, name):

@@ -24,7 +24,7 @@ BOXES = {
     "y": ("transfers of y", "#17becf"),
     "dy": ("transfers of dy", "#e377c2"),
 }
-MESSAGES = {"y": ("y, handed on", COLOURS[0]), "dy": ("dy, handed back", COLOURS[1])}
+_MESSAGES = {"y": ("y, handed on", COLOURS[0]), "dy": ("dy, handed back", COLOURS[1])}
 """The name and the colour of each kind of message."""
 
 
@@ -55,7 +55,7 @@ def film_of_simulation(plan, simulation, unit):
         "facts": _facts(plan, simulation),
         "devices": [f"device {i}" for i in range(plan.k)],
         "kinds": kinds,
-        "ways": {kind: way for kind, way in MESSAGES.items() if kind in values},
+        "ways": {kind: way for kind, way in _MESSAGES.items() if kind in values},
         "events": events + moved,
         "messages": [[*t[:2], t.value[0], str(t), nbytes, start, end] for _, t, start, end, nbytes in arrows],
         "marks": [],

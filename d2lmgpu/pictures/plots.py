@@ -7,8 +7,8 @@ import numpy as np
 
 from ..base.arguments import shown
 from ..base.text import listed, several
-from ..devices.timeline import rows_of
-from . import BLUE, COLOURS, LONGEST, ORANGE, Name, figure_of, name_ticks
+from ..devices.timeline import rows_of_spans
+from . import BLUE, COLOURS, LONGEST, ORANGE, AsTyped, figure_of, name_ticks
 
 PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"), COLOURS, strict=False))
 
@@ -82,7 +82,7 @@ def plot_timeline(spans, steps=2):
     """
     from matplotlib.patches import Patch
 
-    rows = rows_of(spans)
+    rows = rows_of_spans(spans)
     begin, end = _window(spans, steps)
     colours = _colours_of(spans)
     figure, axes = figure_of((10, 1.2 + 0.45 * len(rows)))
@@ -94,7 +94,7 @@ def plot_timeline(spans, steps=2):
     name_ticks(axes.yaxis, range(len(rows)), rows)
     axes.invert_yaxis()
     axes.set(xlabel="milliseconds", xlim=(0, 1000 * (end - begin)))
-    handles = [Patch(color=colour, label=Name(name)) for name, colour in colours.items()]
+    handles = [Patch(color=colour, label=AsTyped(name)) for name, colour in colours.items()]
     figure.legend(handles=handles, ncols=len(handles), loc="outside upper center", frameon=False)
     return figure
 

@@ -17,9 +17,9 @@ from ..collectives.columns import cuts_of
 from ..collectives.diagnosis import counted
 from ..collectives.prove import check_form
 from ..collectives.simulate import simulate
-from . import BLUE, COLOURS as COLOURS, MARKERS as MARKERS, ORANGE, Name, figure_of
+from . import BLUE, COLOURS as COLOURS, MARKERS as MARKERS, ORANGE, AsTyped, figure_of
 
-MAX_NAMED = 8
+_MAX_NAMED = 8
 """With up to this many devices, cells name the shares in them; with more, only the colour shows how many there are."""
 READABLE = 5.4
 """The largest width, in inches, of a picture that is still legible when it fills the width of a phone's screen."""
@@ -44,7 +44,7 @@ def draw_steps(schedule, k, n, columns=None):
     width, height = _panel_size(k, len(cuts) - 1)
     if columns is not None:
         columns = check_whole("columns", columns)
-    columns = min(columns or max(2 if k <= MAX_NAMED else 4, int(READABLE / width)), len(states))
+    columns = min(columns or max(2 if k <= _MAX_NAMED else 4, int(READABLE / width)), len(states))
     rows = math.ceil(len(states) / columns)
     figure, panels = figure_of((columns * width + 0.3, rows * height + 0.4), rows, columns, squeeze=False)
     for number, (axes, held) in enumerate(zip(panels.flat, states, strict=False)):
@@ -96,7 +96,7 @@ def plot_times(algorithms, network, sizes=None, devices=None):
     seconds = [[simulate(f(net.k, size // 4), net).seconds for net, size in points] for f in algorithms.values()]
     figure, axes = figure_of((6.4, 4.4))
     for name, times, colour, marker in zip(algorithms, seconds, COLOURS * 2, MARKERS * 2, strict=False):
-        axes.plot(x, times, color=colour, marker=marker, ms=4, label=Name(name))
+        axes.plot(x, times, color=colour, marker=marker, ms=4, label=AsTyped(name))
     least = [bound(net, size // 4) for net, size in points]
     axes.plot(x, least, color="#555555", lw=1, marker="_", label="no allreduce is faster")
     names = list(algorithms)
@@ -136,7 +136,7 @@ def _show_seconds(axis):
 def _draw_state(axes, held, k, cuts, labelled):
     count = len(cuts) - 1
     axes.imshow(held.sum(axis=2), cmap="Greens", vmin=0, vmax=1.6 * k, aspect="auto")
-    for device, piece in np.ndindex(k, count) if k <= MAX_NAMED else ():
+    for device, piece in np.ndindex(k, count) if k <= _MAX_NAMED else ():
         text = textwrap.fill(named_shares(held[device, piece])[0], 2 * SHARES_A_LINE)
         # The text is within a cell, so the layout need not take account of it.
         axes.text(piece, device, text, ha="center", va="center", fontsize=9, in_layout=False)
@@ -152,7 +152,7 @@ def _draw_state(axes, held, k, cuts, labelled):
 def named_shares(counts):
     """The devices whose shares are there, as text, and their number; a share that is there twice is named twice."""
     shares = np.repeat(np.arange(len(counts)), counts.astype(np.intp))  # repeat needs it on 32-bit machines
-    return " ".join(map(str, shares)) if len(counts) <= MAX_NAMED else str(len(shares)), len(shares)
+    return " ".join(map(str, shares)) if len(counts) <= _MAX_NAMED else str(len(shares)), len(shares)
 
 
 def piece_names(cuts):
@@ -186,7 +186,7 @@ def _draw_arrows(axes, step, cuts):
 def _panel_size(k, count):
     """A panel's width and height in inches, with the labels around its cells."""
     wide, high = 0.28, 0.38
-    if k <= MAX_NAMED:
+    if k <= _MAX_NAMED:
         wide, high = (0.12 * k + 0.06, 0.36) if k <= SHARES_A_LINE else (0.72, 0.48)
     return min(max(1.7, wide * count + 0.5), 12), min(max(1.6, high * k + 0.7), 10)
 

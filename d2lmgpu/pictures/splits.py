@@ -27,7 +27,7 @@ WAYS = {
 """The name and colour of each kind of data that is sent. The small sums of batch norm are not drawn."""
 BOX, GAP, APART = 0.92, 1.2, 0.04
 """The heights of a layer's box and of the gap between stages, if a row has 1; the gap between micro-batches."""
-MAX_NAMED = 3
+_MAX_NAMED = 3
 """If more boxes than this are side by side, they have no text."""
 WORDS = {"ha": "center", "va": "center", "fontsize": 7, "zorder": 4}
 
@@ -118,7 +118,7 @@ def _draw_boxes(axes, tops, left, width, device):
 
 
 def _write(axes, x, y, text, count):
-    if count <= MAX_NAMED:
+    if count <= _MAX_NAMED:
         axes.text(x, y, text, **WORDS)
 
 

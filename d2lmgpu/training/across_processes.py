@@ -19,7 +19,7 @@ DIGITS = 12
 """How many hexadecimal digits of a checksum are compared; a float can hold this many exactly."""
 
 
-def compare(group, settings, options, test_set, params, checksum, position):
+def compare_processes(group, settings, options, test_set, params, checksum, position):
     """Raise ValueError in all processes of a `Cluster` if they begin with different settings, data or ``params``.
 
     ``checksum``: the training set's.

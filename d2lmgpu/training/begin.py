@@ -14,7 +14,7 @@ from ..devices.timeline import Timeline
 from ..networks import Network, find_loss, try_loss
 from ..networks.losses import EXAMPLES
 from ..plans.plan import Plan
-from .across_processes import compare, share_times
+from .across_processes import compare_processes, share_times
 from .checks import classes_of, network_for
 from .history import History, sha256
 from .live_plot import LivePlot, in_notebook
@@ -22,7 +22,7 @@ from .loop import Loop, Run
 from .make_runner import make_runner
 from .model import Model, Result
 from .monitor import Callback, Progress
-from .options import check_files, check_options, find_group, first_params, start_from
+from .options import check_files_of_run, check_options, find_group, first_params, start_from
 from .resume import Position, data_checksum, load_run, restore
 from .settings import USUAL, Settings
 
@@ -127,10 +127,10 @@ def train(
     group, environment = find_group(devices, environment, num_gpus)
     with isolated_errors(group.mine):
         if group.rank == 0:
-            check_files(options)
+            check_files_of_run(options)
         run = prepare(settings.on(group), options, group, environment)
-        loop, position = begin(run)
-        return finish(run, loop, position)
+        loop, position = make_loop(run)
+        return run_to_end(run, loop, position)
 
 
 def prepare(settings, options, group, environment):
@@ -164,7 +164,7 @@ def prepare(settings, options, group, environment):
     return Run(options, group, data, network, loss, params, saved, bar, runner, history)
 
 
-def begin(run):
+def make_loop(run):
     """The `Loop` of a run, and the `Position` from which it goes on."""
     options, group = run.options, run.group
     X_train, y_train, X_test, y_test, *_ = run.data
@@ -172,7 +172,7 @@ def begin(run):
     if options.checkpoint or options.resume or group.size > 1:
         run.checksum = data_checksum(X_train, y_train)
     position = restore(run) if run.saved else Position()
-    compare(group, run.runner.settings, options, test_set, run.params, run.checksum, position)
+    compare_processes(group, run.runner.settings, options, test_set, run.params, run.checksum, position)
     if options.progress and in_notebook():
         run.bar.visible = False  # the live plot shows everything
         if not any(isinstance(callback, LivePlot) for callback in options.callbacks):
@@ -183,7 +183,7 @@ def begin(run):
     return Loop(run, test_set, timeline, list(options.callbacks)), position
 
 
-def finish(run, loop, position):
+def run_to_end(run, loop, position):
     """Train, from a `Position` on, and return the `Result`."""
     try:
         loop.run(position)

@@ -17,7 +17,7 @@ import numpy as np
 from ..base.arguments import check_path
 from ..base.files import as_json, read_json, write_file
 
-FORMAT = "d2lmgpu checkpoint"
+_FORMAT = "d2lmgpu checkpoint"
 VERSION = 1
 LONGEST_HEADER = 1000
 
@@ -46,7 +46,7 @@ def save_checkpoint(path, checkpoint):
     buffer = io.BytesIO()
     np.savez(buffer, state=np.frombuffer(as_json(checkpoint.state).encode(), np.uint8), **named)
     content = buffer.getvalue()
-    header = {"format": FORMAT, "version": VERSION, "bytes": len(content), "sha256": _sha256(content)}
+    header = {"format": _FORMAT, "version": VERSION, "bytes": len(content), "sha256": _sha256(content)}
     write_file(path, lambda file: file.write(as_json(header).encode() + b"\n" + content))
 
 
@@ -85,7 +85,7 @@ def _read_header(path, line):
     header = read_json(line)
     kinds = {"format": str, "version": int, "bytes": int, "sha256": str}
     fits = isinstance(header, dict) and all(type(header.get(name)) is kind for name, kind in kinds.items())
-    if not fits or header["format"] != FORMAT:
+    if not fits or header["format"] != _FORMAT:
         raise CheckpointError(f"{path} is no checkpoint of d2lmgpu")
     if header["version"] != VERSION:
         raise CheckpointError(f"{path} is of version {header['version']}; this program reads version {VERSION}")

@@ -73,7 +73,7 @@ def check_init(name, init):
         )
 
 
-def image_shape(X):
+def shape_of_images(X):
     """The shape (C, H, W) for which a network given by name is made: that of the images, if ``X`` holds images."""
     return tuple(X.shape[1:]) if getattr(X, "ndim", 0) == 4 else FASHION_MNIST
 
@@ -90,7 +90,7 @@ def number_of_outputs(y, usual=10):
 
 def network_for(data, network, width=1, loss=CROSS_ENTROPY, batch_statistics="local"):
     """Call `find_network` for a data set (the parts that `check_parts` returns), and check that everything fits."""
-    about = classes_of(data), image_shape(data[0]), number_of_outputs(data[1])
+    about = classes_of(data), shape_of_images(data[0]), number_of_outputs(data[1])
     name, network = find_network(network, *about, width, batch_statistics)
     for X, y in zip(data[:4:2], data[1:4:2], strict=False):
         check_data(X, y, network, loss)

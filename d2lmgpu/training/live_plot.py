@@ -9,10 +9,10 @@ from ..base.text import format_metrics, several
 from ..pictures.plots import plot_history
 from .monitor import Callback
 
-POINTS = 50
+_POINTS = 50
 """The most losses that are plotted per epoch."""
 
-TOOLTIP = "Ends training after this step and keeps what was learned. Interrupting the kernel (■) does the same."
+_TOOLTIP = "Ends training after this step and keeps what was learned. Interrupting the kernel (■) does the same."
 
 
 def in_notebook():
@@ -100,10 +100,10 @@ class LivePlot(Callback):
 
     def on_start(self, history, steps):
         self._history, self._steps, self._losses = history, steps, []
-        self._panel = Panel(lambda: plot_history(history, self._losses), "starting", TOOLTIP)
+        self._panel = Panel(lambda: plot_history(history, self._losses), "starting", _TOOLTIP)
 
     def on_step(self, epoch, step, loss):
-        if loss is not None and step % math.ceil(self._steps / POINTS) == 0:
+        if loss is not None and step % math.ceil(self._steps / _POINTS) == 0:
             self._losses.append((epoch + step / self._steps, loss))
         if self._panel.update():
             place = f"epoch {epoch + 1}/{self._history.epochs}, step {step}/{self._steps}"

@@ -18,7 +18,7 @@ from ..devices import array_module
 from ..layers.loss import answers
 from ..networks.losses import as_targets, call_named, number
 
-EXAMPLES, TOLERANCE = 7, 1e-3
+EXAMPLES, _TOLERANCE = 7, 1e-3
 """The number of examples with which a metric is tried, and how far its sums may be off, relative to their size."""
 
 TAKEN = "accuracy", "loss"
@@ -48,7 +48,7 @@ def try_metrics(metrics, y, outputs):
     whole = sum_metrics(metrics, logits, y, finite=True)
     each = [sum_metrics(metrics, logits[i : i + 1], y[i : i + 1], finite=True) for i in range(len(y))]
     for name, value, *parts in zip(metrics, whole, *each, strict=True):
-        if abs(value - sum(parts)) > TOLERANCE * max(map(abs, [value, *parts])):
+        if abs(value - sum(parts)) > _TOLERANCE * max(map(abs, [value, *parts])):
             raise ValueError(
                 f"metric {name} gives {value:.6g} for {len(y)} images, and {sum(parts):.6g} in all if each is given on "
                 "its own; it should return a sum over the images (which is then divided by their number), not a mean"

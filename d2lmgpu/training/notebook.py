@@ -8,11 +8,11 @@ import numpy as np
 from ..base.arguments import check_list, check_names, is_number, plain, shown
 from ..base.packages import ipython
 from ..base.text import message_of
-from ..pictures import Name, figure_of
+from ..pictures import AsTyped, figure_of
 from .live_plot import Panel, in_notebook
 from .monitor import say
 
-TOOLTIP = "Makes animator.stopped true, so that the loop can end. Interrupting the kernel (■) breaks it off."
+_TOOLTIP = "Makes animator.stopped true, so that the loop can end. Interrupting the kernel (■) breaks it off."
 
 
 class Timer:
@@ -102,7 +102,7 @@ class Animator:
         axes.set(**self._how)
         axes.grid(alpha=0.3)
         if lines and self._names:
-            axes.legend(lines, [Name(name) for name in self._names])
+            axes.legend(lines, [AsTyped(name) for name in self._names])
         return self._figure
 
     @property
@@ -137,7 +137,7 @@ class Animator:
     def _shown(self):
         """Whether a notebook shows the plot, as it does until the end of the cell."""
         if self._panel is None and in_notebook():
-            self._panel, self._events = Panel(lambda: self.fig, self._told, TOOLTIP), ipython().events
+            self._panel, self._events = Panel(lambda: self.fig, self._told, _TOOLTIP), ipython().events
             self._events.register("post_run_cell", self._end)
         return self._panel is not None
 

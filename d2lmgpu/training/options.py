@@ -13,7 +13,7 @@ from ..devices.choose import are_asked_for, kinds_of
 from ..devices.timeline import Timeline
 from ..networks import INITS, NETWORKS, described, init_params
 from ..networks.checks import check_params
-from .checks import FixedParameters, classes_of, find_network, image_shape, number_of_outputs
+from .checks import FixedParameters, classes_of, find_network, number_of_outputs, shape_of_images
 from .metrics import check_metrics
 from .model import Model, load_model
 from .monitor import Callback
@@ -61,7 +61,7 @@ def find_group(devices, environment, num_gpus):
     return group, kinds if environment in (None, "auto") else environment
 
 
-def check_files(options):
+def check_files_of_run(options):
     """Raise now any error that these files would cause later. The files of other runs are never overwritten."""
     checkpoint, keep_best, resume = options.checkpoint, options.keep_best, options.resume
     if checkpoint is not None:
@@ -106,7 +106,7 @@ def start_from(settings, data):
         note = f"init: the model has {own} classes and the data {wanted}: its last layer begins anew"
         given = given.with_classes(wanted, seed=settings.seed)
     if settings.network == Settings.network and settings.width == 1:
-        about = classes, image_shape(data[0]), wanted
+        about = classes, shape_of_images(data[0]), wanted
         same = (name for name in NETWORKS if is_known(given.network, name, *about))
         settings = replace(settings, network=next(same, given.network))
     return given, note, settings

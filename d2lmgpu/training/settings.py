@@ -202,7 +202,7 @@ class Settings:
             given = given | {"batch_size": settings.batch_size}
         else:
             settings = cls()
-        return replace(settings, **{name: given[name] for name in NAMES if not isinstance(given[name], Usual)})
+        return replace(settings, **{name: given[name] for name in _NAMES if not isinstance(given[name], Usual)})
 
     def learning_rates(self, epoch, steps):
         """The learning rate of each of the ``steps`` of an ``epoch``: see `schedules.learning_rates`."""
@@ -240,13 +240,13 @@ if Settings.__doc__:  # there is none with -OO
     Settings.__doc__ += "\n" + "\n".join(map(described, fields(Settings)))
 
 
-NAMES = tuple(about.name for about in fields(Settings))
+_NAMES = tuple(about.name for about in fields(Settings))
 _set_fields = Settings.__init__
 
 
 @wraps(_set_fields)
 def _init(self, *args, **named):
-    check_arguments("Settings", named, NAMES)  # which suggests names that are similar, or the same elsewhere
+    check_arguments("Settings", named, _NAMES)  # which suggests names that are similar, or the same elsewhere
     _set_fields(self, *args, **named)
 
 

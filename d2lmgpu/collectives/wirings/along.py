@@ -22,7 +22,7 @@ from ..algorithms.bidirectional_ring import bidirectional_ring
 from ..algorithms.ring import ring
 from ..bounds import cuts_of
 
-TRIES, TURNS = 10, 30
+_TRIES, TURNS = 10, 30
 """How many paths are tried, and how many turns each path may make per device."""
 
 
@@ -41,7 +41,7 @@ def order_along(network):
         wires = [{int(i): float(row[i]) for i in np.flatnonzero(row >= least)} for row in both]
         if network.k > 2 and min(map(len, wires)) < 2:
             continue
-        for _ in range(TRIES):
+        for _ in range(_TRIES):
             path, is_circle = _path(wires, rng)
             if is_circle:
                 return path[path.index(0) :] + path[: path.index(0)]

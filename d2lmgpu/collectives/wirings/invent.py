@@ -27,13 +27,13 @@ from ..simulate import simulate
 from .along import ring_along
 from .search import Search, backwards, forwards
 
-PARTS = (1, 2, 4, 8, 16, 32)
+_PARTS = (1, 2, 4, 8, 16, 32)
 """The numbers of chunks per device to try, in this order."""
 
 MISSES = 2
 """We try no larger numbers of chunks after this many in a row that were no better."""
 
-TRIES, MESSAGES = 20, 200_000
+_TRIES, _MESSAGES = 20, 200_000
 """How often we search with the best way to cut the array, and the most messages that all searches may find."""
 
 
@@ -97,7 +97,7 @@ def known_on(network):
 def _found(cuts, n, itemsize):
     """Yield the best schedule that searches find for each choice of owners, or none if there is too much to search."""
     directions = dict.fromkeys([cuts.mirror, cuts])  # one if all wires are the same both ways
-    left = MESSAGES
+    left = _MESSAGES
     for ways_to_cut in _cut(cuts, n):
         best, misses = (np.inf, [], None), 0
         for owners, bounds in ways_to_cut:
@@ -131,7 +131,7 @@ def _first(search, left):
 
 def _again(seconds, steps, run, _):
     """The best steps after some more searches in the same way."""
-    for seed in range(1, min(TRIES, MESSAGES // 10 // max(1, sum(map(len, steps))))):
+    for seed in range(1, min(_TRIES, _MESSAGES // 10 // max(1, sum(map(len, steps))))):
         again, less = run(seed=seed)
         if less < seconds:
             steps, seconds = again, less
@@ -149,7 +149,7 @@ def _cut(cuts, n):
     shares = [np.eye(k)[np.argmin(far.max(axis=1))], equal]
     if not np.allclose(owned, equal):
         shares.append(owned)
-    return [[_chunks(share, n, parts) for parts in PARTS if parts == 1 or parts * k <= n] for share in shares]
+    return [[_chunks(share, n, parts) for parts in _PARTS if parts == 1 or parts * k <= n] for share in shares]
 
 
 def _chunks(share, n, parts):

@@ -30,10 +30,10 @@ MESH_WIRES = [(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), 
 MESH_WIRES += [(3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2)]
 """Pairs of devices in a DGX-1 with V100s, and the number of NVLinks between them (six on each device)."""
 
-EXAMPLE = "0-1: 25 GB/s"
+_EXAMPLE = "0-1: 25 GB/s"
 LINE = re.compile(r"\s*([\w ]*\w)\s*([->])\s*([\w ]*\w)\s*:\s*([0-9.]{1,20})\s*([kMGT]?)(B|bit)/s\s*")
 LATENCY = re.compile(r"\s*latency\s*:\s*([0-9.]{1,20})\s*([nuµμm]?)s\s*")
-UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
+_UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
 
 
 def wired(wires, latency=0.0, name=None):
@@ -134,16 +134,16 @@ def read_wires(text, name=None):
         found, waits = LINE.fullmatch(line), LATENCY.fullmatch(line)
         try:
             if waits:
-                latency = float(waits[1]) * UNITS[waits[2]]
+                latency = float(waits[1]) * _UNITS[waits[2]]
             elif found:
                 a, b = (int(end) if end.isdigit() else end for end in (found[1], found[3]))
-                bandwidth = float(found[4]) * UNITS[found[5]] / (8 if found[6] == "bit" else 1)
+                bandwidth = float(found[4]) * _UNITS[found[5]] / (8 if found[6] == "bit" else 1)
                 wires |= dict.fromkeys([(a, b), (b, a)][: 1 if found[2] == ">" else 2], bandwidth)
             elif line.strip():
                 raise ValueError
         except ValueError:
             what = f"{name or 'wires'}, line {number}: {shown(line.strip())} is no wire"
-            raise ValueError(f"{what}; write a line such as {EXAMPLE!r}, or 'latency: 5 us'") from None
+            raise ValueError(f"{what}; write a line such as {_EXAMPLE!r}, or 'latency: 5 us'") from None
     one_way = {(b, a): 0.0 for a, b in wires if (b, a) not in wires}
     return wired(wires | one_way, latency, name)
 

@@ -12,7 +12,7 @@ from ...layers.batch_norm import EPSILON, mean_and_variance
 from .relu_pool import ReluPool, places_of, pooled_shape
 from .scratch import scratch
 
-BLOCK = 2**19
+_BLOCK = 2**19
 """How many bytes of channels are processed at a time: several such blocks fit into a core's cache."""
 
 
@@ -31,7 +31,7 @@ class BatchNorm:
         self.moments, self.sums = np.zeros((3, C)), np.zeros((2, C))
         self.whole = self.whole_sums = self.statistics = None
         self.places = x[0, ..., 0].size
-        count = max(1, min(C, BLOCK // x[:1].nbytes))
+        count = max(1, min(C, _BLOCK // x[:1].nbytes))
         self.blocks = [slice(start, min(C, start + count)) for start in range(0, C, count)]
         z = scratch((size, size, count, *self.y.shape[1:]), x.dtype)
         parts = {block.stop - block.start for block in self.blocks}

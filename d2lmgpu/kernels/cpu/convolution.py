@@ -24,7 +24,7 @@ from .scratch import RunningSum, scratch
 THIN = 32
 """The number of rows, or the inner length, up to which a product is thin."""
 
-PIECE = 500_000
+_PIECE = 500_000
 """The most multiplications in a piece."""
 
 MIN_COLUMNS = 64
@@ -34,7 +34,7 @@ MIN_COLUMNS = 64
 def count_pieces(rows, inner, columns):
     """The number of equal pieces of columns in which to do (rows × inner) @ (inner × columns)."""
     if min(rows, inner) <= THIN:
-        for count in range(max(1, -(-rows * inner * columns // PIECE)), columns // MIN_COLUMNS + 1):
+        for count in range(max(1, -(-rows * inner * columns // _PIECE)), columns // MIN_COLUMNS + 1):
             if columns % count == 0:
                 return count
     return 1

@@ -13,7 +13,7 @@ from .launch import Launch, ceil_div, empty, macros, rounding, run
 MAX_BLOCKS = 1024
 """The most blocks of a launch: about eight per multiprocessor of a large GPU, so all are busy and partial sums few."""
 
-SMALL = 8
+_SMALL = 8
 """The fewest values in a channel of an image for which neighbouring threads take neighbouring values of a channel."""
 
 
@@ -30,7 +30,7 @@ class Norm(NamedTuple):
     @property
     def TC(self):
         """The number of channels of a block."""
-        return 1 if self.H * self.W >= SMALL else 32
+        return 1 if self.H * self.W >= _SMALL else 32
 
     @property
     def outputs(self):

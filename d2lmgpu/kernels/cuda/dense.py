@@ -10,7 +10,7 @@ import numpy as np
 
 from .launch import SHARED_BYTES, Launch, ceil_div, empty, evenly, macros, rounding, run
 
-TILES = (32, 64, 32), (32, 32, 32), (16, 16, 64)
+_TILES = (32, 64, 32), (32, 32, 32), (16, 16, 64)
 """The rows and columns of a tile, and the steps of the sum at a time: large tiles need fewer loads."""
 
 TILES_OF_TENSOR_CORES = (64, 32, 32), (32, 32, 32), (16, 32, 64)
@@ -48,7 +48,7 @@ def dense(D, O, N, relu=False, kind=None):
     for name, size, factors in products:
         options = macros(D=D, O=O, RELU=relu, PRODUCT=len(launches))
         options += macros(HALF_FACTORS=True) if kind else ()
-        tiles, grid = _tiles(*size, factors, TILES_OF_TENSOR_CORES if kind else TILES)
+        tiles, grid = _tiles(*size, factors, TILES_OF_TENSOR_CORES if kind else _TILES)
         launches.append(Launch("dense.cu", name, options + tiles, grid, (256,)))
     return DenseLaunches(*launches)
 

@@ -31,7 +31,7 @@ MAX_IDLE = 4
 _thread = threading.local()
 
 
-def same(one, other):
+def same_arrays(one, other):
     """Whether two plain arrays are the same memory in the same order."""
     return (one.data.ptr, one.shape, one.strides) == (other.data.ptr, other.shape, other.strides)
 
@@ -115,9 +115,9 @@ class Program(Stages):
         ``draws``, nothing is random.
         """
         self.use_draws(draws)
-        if X is not None and not same(X, self.x):
+        if X is not None and not same_arrays(X, self.x):
             self.x[...] = rounded_to_half(X) if self.half_x else X
-        if y is not None and self.with_loss and not same(y, self.labels):
+        if y is not None and self.with_loss and not same_arrays(y, self.labels):
             self.labels[...] = y
         for stage, owned in zip(self.stages, self.owners, strict=True):
             if isinstance(stage, WinogradConvolution):

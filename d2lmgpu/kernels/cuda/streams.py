@@ -28,7 +28,7 @@ from ...devices.probes import probe
 from . import launch
 from .launch import current_card, run
 
-LAUNCHES, LENGTH = 3, 10_000
+LAUNCHES, _LENGTH = 3, 10_000
 """How many times the graph in the trial is launched, and the number of elements of its arrays."""
 
 ADDED = ("float32", "float64", "int64")
@@ -150,8 +150,8 @@ def _try_graph(cards):
     for card in cards:
         with cupy.cuda.Device(card), cupy.cuda.Stream(non_blocking=True) as stream:
             streams.append(stream)
-            sums.append(cupy.zeros(LENGTH, np.float32))
-            ones.append(cupy.ones(LENGTH, np.float32))
+            sums.append(cupy.zeros(_LENGTH, np.float32))
+            ones.append(cupy.ones(_LENGTH, np.float32))
             add(sums[-1], ones[-1])  # compiled now: nothing can be while work is recorded
             sums[-1].fill(0)
             stream.synchronize()

@@ -10,7 +10,7 @@ For exchanges that overlap with computations, see overlap.py; for devices of oth
 import functools
 import threading
 
-from ...cluster import add_gather, rows_of
+from ...cluster import add_gather, rows_gathered
 from ...collectives import add_allreduce, find_algorithm
 from ...collectives.execute import add_exchange, needs_staging
 from ...devices import DeviceArray
@@ -65,7 +65,7 @@ class Step:
         micro-batch, each of them has its own numbers.
         """
         if self.told is not None:
-            return rows_of(self.told, self.execution.group).tolist()
+            return rows_gathered(self.told, self.execution.group).tolist()
         return [self._row(i, result_to_host) for i in self.minibatch]
 
     def _row(self, i, to_host):
