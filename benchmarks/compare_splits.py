@@ -1,4 +1,4 @@
-"""Which split should I take? Every plan beside every other: seconds, bytes and memory of a training step.
+"""Answers: which split should I take, by the seconds, bytes and memory of a training step?
 
     python benchmarks/compare_splits.py --json benchmarks/results/cpu_splits.json \
         --plot benchmarks/results/cpu_splits.png --page docs/splits.md
@@ -9,17 +9,13 @@ those that `prove` tells, and that tests find to be what is sent and held.
 """
 
 import argparse
-import platform
 import time
-from datetime import date
-from pathlib import Path
 
 import numpy as np
-from compare_pytorch import git, machine, spread
+from quoted import circumstances, fill, save_picture, spread, write
 
 import d2lmgpu as d2l
 from d2lmgpu import plans
-from d2lmgpu.base.files import write_json
 from d2lmgpu.networks.known import NETWORKS, lenet_network
 from d2lmgpu.pictures import COLOURS
 
@@ -30,17 +26,6 @@ WIDE = 4
 MAX_ROUNDS = 15
 FAMILIES = {"one device": 6, "data": 0, "zero": 2, "layers": 4, "pipelines": 1, "channel": 3, "products": 5}
 """A colour for each."""
-
-
-def circumstances(note):
-    """What should be known beside the figures."""
-    return {
-        "machine": machine("cpu"),
-        "versions": {"python": platform.python_version(), "numpy": np.__version__},
-        "date": date.today().isoformat(),
-        "commit": git("rev-parse", "--short", "HEAD"),
-        "note": note,
-    }
 
 
 def main():
@@ -66,9 +51,9 @@ def main():
             result["rows"] += [{"network": name, "devices": k, **row} for row in rows]
             print(table(result["rows"][-len(rows) :], name, k), flush=True)
     if options.json:
-        write_json(options.json, result, indent=1)
+        write(options.json, result)
     if options.plot:
-        plot(result).savefig(options.plot, dpi=110)
+        save_picture(plot(result), options.plot, dpi=110)
     if options.page:
         fill(options.page, "splits", tables(result))
 
@@ -244,14 +229,6 @@ def _draw_frontier(axes, rows):
         if not best or row["seconds"]["median"] < best[-1][1]:
             best.append((row["peak_memory"] / 1e6, row["seconds"]["median"]))
     axes.step([x for x, _ in best], [1e3 * y for _, y in best], where="post", color="#999999", lw=1, zorder=0)
-
-
-def fill(page, name, text):
-    """Put a text between the page's marks of that name."""
-    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-    path = Path(page)
-    before, rest = path.read_text(encoding="utf-8").split(begin)
-    path.write_text(before + begin + text + "\n" + end + rest.split(end)[1], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -200,25 +200,6 @@ class SGEMM:
         return 6 * 2 * len(self.a) ** 3 / (time.perf_counter() - begin) / 1e9
 
 
-class Copy:
-    """The machine's rate at copying memory, 64 MB arrays, ``threads`` at once: ``steps`` returns GB/s copied."""
-
-    def __init__(self, data, threads=1):
-        self.arrays = [(np.ones(2**24, np.float32), np.ones(2**24, np.float32)) for _ in range(threads)]
-
-    def steps(self, indices):
-        from concurrent.futures import ThreadPoolExecutor
-
-        def copy(pair):
-            for _ in range(4):
-                np.copyto(*pair)
-
-        with ThreadPoolExecutor(len(self.arrays)) as pool:
-            begin = time.perf_counter()
-            list(pool.map(copy, self.arrays))
-        return len(self.arrays) * 4 * self.arrays[0][0].nbytes / (time.perf_counter() - begin) / 1e9
-
-
 def _initial_params():
     import d2lmgpu as d2l
 

@@ -1,9 +1,10 @@
-"""Several hosts on one machine: each with its own address, name and shared memory, joined by wires of limited speed.
+"""Answers: what does a command do on several hosts, joined by wires of limited speed?
 
     python benchmarks/hosts.py --hosts 2 --bandwidth 100 -- mpiexec -n 2 d2lmgpu train --environment parallel
 
-runs the command on the first host, and what mpiexec starts (MPICH's or Open MPI's) on all of them. It needs Linux, the
-tools of iproute2 and util-linux, and the permission to make network namespaces, but not to be root.
+makes hosts on this one machine, each with its own address, name and shared memory, and runs the command on the first
+of them, and what mpiexec starts (MPICH's or Open MPI's) on all of them. It needs Linux, the tools of iproute2 and
+util-linux, and the permission to make network namespaces, but not to be root.
 
     a  eth0 ──────── to-a ┐
     b  eth0 ──────── to-b ├ a switch that never blocks (a bridge)
@@ -16,7 +17,6 @@ it, by the kernel's rules, all processes, namespaces and wires.
 """
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -158,25 +158,6 @@ class Hosts:
         """Pull a host's wire out of the switch."""
         self.do(f"ip link set to-{name} down; touch {self.folder}/{name}.cut")
 
-    def mend(self, name):
-        """Put it in again."""
-        self.do(f"ip link set to-{name} up; rm -f {self.folder}/{name}.cut")
-
-
-def told_by(hosts, *words):
-    """What rank 0 prints as a line of JSON when mpiexec runs this Python with these words, a process on each host.
-
-    ``hosts``: `Hosts` that are not open yet. Raises SystemExit, with all that was said, where that fails.
-    """
-    with tempfile.TemporaryFile("w+") as said, hosts:
-        command = ["mpiexec", "-n", len(hosts.names), sys.executable, *words]
-        code = hosts.start(command, stdout=said, stdin=subprocess.DEVNULL).wait()
-        said.seek(0)
-        if code:
-            raise SystemExit(f"across hosts of {hosts.bandwidth} Mbit/s: {said.read()}")
-        (line,) = [line for line in said if line.startswith("{")]  # mpiexec may say something, too
-        return json.loads(line)
-
 
 def login(folder, *words):
     """What mpiexec takes for ssh: login [options] HOST COMMAND...; returns the command's exit code.
@@ -234,9 +215,6 @@ def main():
         "--bandwidth", default="1000", metavar="N", help="Mbit/s of each host's wire, or a list: 100,100,10"
     )
     parser.add_argument("--each", type=int, default=1, metavar="N", help="processes on a host before the next has some")
-    parser.add_argument(
-        "--cut", metavar="HOST:SECONDS", help="pull this host's wire out so many seconds after the begin"
-    )
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     words = options.bandwidth.split(",")
@@ -252,10 +230,6 @@ def main():
     with Hosts(options.hosts, bandwidth, options.each) as hosts:
         running = hosts.start(options.command[options.command[:1] == ["--"] :])
         try:
-            if options.cut:
-                name, _, seconds = options.cut.partition(":")
-                time.sleep(float(seconds))
-                hosts.cut(name)
             return running.wait()
         except KeyboardInterrupt:  # the command has got it, too, and may have something to write
             return running.wait()

@@ -1,4 +1,7 @@
-"""A trained model in PyTorch, and back: `python benchmarks/load_in_pytorch.py`, with PyTorch and safetensors installed.
+"""Answers: does a model that was trained here compute the same in PyTorch, and when it comes back?
+
+    pip install torch==2.13.0 safetensors
+    python benchmarks/load_in_pytorch.py
 
 It trains a network with batch norm on a few images, and prints how far the two frameworks' outputs for the test set are
 apart. docs/pytorch.md shows its two functions, and what it printed.

@@ -1,4 +1,4 @@
-"""Which settings go with which splits? Each with each is trained, and compared with one device without a split.
+"""Answers: which settings go with which splits, and do these learn what one device learns?
 
     python benchmarks/matrix.py --page docs/splits.md
 

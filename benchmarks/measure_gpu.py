@@ -1,4 +1,4 @@
-"""Measures on real GPUs how many microseconds each kernel of a training step takes, and the whole step.
+"""Answers: how many microseconds does a training step take on a real GPU, and each of its kernels?
 
     python benchmarks/measure_gpu.py --precision float32,mixed --batch 256,2048 --json measured.json
     python benchmarks/measure_gpu.py --cards 1,2 --json measured.json
@@ -19,10 +19,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from compare_pytorch import git
+from quoted import git, write
 
 import d2lmgpu as d2l
-from d2lmgpu.base.files import write_json
 from d2lmgpu.kernels.cuda import capture, current_card
 from d2lmgpu.networks import NETWORKS
 from d2lmgpu.training.graph_step import TOGETHER, GraphStep
@@ -200,7 +199,7 @@ def main(arguments=None):
         show(", ".join(f"{name} {value}" for name, value in settings.items()), found)
         steps.append(settings | found)
         if options.json:  # after each: what there is stays, whatever comes
-            write_json(options.json, what | {"steps": steps})
+            write(options.json, what | {"steps": steps})
     return 0
 
 

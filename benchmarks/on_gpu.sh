@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Everything that needs real GPUs, in one go: one card first, then two, then the comparisons.
+# Answers: does everything that needs real GPUs work on this machine, and how fast is it?
+#
+# In one go: one card first, then two, then the comparisons.
 #
 #     bash benchmarks/on_gpu.sh FOLDER [tests|measurements]
 #

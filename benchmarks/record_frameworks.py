@@ -1,9 +1,10 @@
-"""Runs what docs/pytorch.md shows in PyTorch and JAX, records what it prints, and writes that into the page.
+"""Answers: what do the programs for PyTorch and JAX print that docs/pytorch.md shows?
 
     pip install torch==2.13.0 safetensors jax==0.10.2
     python benchmarks/record_frameworks.py
 
-The page's blocks of text have all the lines of all scripts, in order; each keeps its number of lines.
+It runs them, records what they print, and writes that into the page. The page's blocks of text have all the lines of
+all scripts, in order; each keeps its number of lines.
 """
 
 import platform
@@ -14,7 +15,8 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-from d2lmgpu.base.files import write_json
+from quoted import write
+
 from d2lmgpu.devices.discovery import count_cores
 
 HERE = Path(__file__).resolve().parent
@@ -48,7 +50,7 @@ def main():
     versions = {"Python": platform.python_version(), **{name: version(package) for name, package in PACKAGES.items()}}
     record = {"date": date.today().isoformat(), "machine": f"{count_cores()} CPU cores", "versions": versions}
     record["printed"] = {script: printed(script) for script in SCRIPTS}
-    write_json(FILE, record)
+    write(FILE, record)
     PAGE.write_text(filled(PAGE.read_text("utf-8"), record), "utf-8")
 
 

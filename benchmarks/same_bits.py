@@ -1,9 +1,9 @@
-"""Exact sums: is it one result, whatever number of devices there is, and whatever they do? A table of checksums.
+"""Answers: do exact sums give one result, whatever number of devices there is, and whatever they do?
 
     python benchmarks/same_bits.py --json benchmarks/results/cpu_same_bits.json
 
-Each run of `RUNS` is trained for ten steps, the last of them ragged, in all `ways`, by one process and,
-started by mpiexec, by two and three. For comparison one process does the same with float sums.
+Each run of `RUNS` is trained for ten steps, the last of them ragged, in all `ways`, by one process and, started by
+mpiexec, by two and three. For comparison one process does the same with float sums. Checksums tell results apart.
 """
 
 import argparse
@@ -15,8 +15,10 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from quoted import circumstances, write
+
 import d2lmgpu as d2l
-from d2lmgpu.base.files import as_json, write_json
+from d2lmgpu.base.files import write_json
 from d2lmgpu.collectives import ALGORITHMS, chunk_bounds
 from d2lmgpu.networks import Conv2d, Dense, Dropout, Flatten, MaxPool2d, ReLU, sequential
 
@@ -76,13 +78,6 @@ def name_of(way):
     return ", ".join(f"{name} {value}" for name, value in way.items())
 
 
-def written(result, rows):
-    """JSON: the result, and a line for each row, without the accuracies."""
-    names = ["processes", "run", "sums", "devices", "way", "checksum", "train_loss"]
-    lines = ",\n  ".join(as_json([*row[:5], row[5][:16], row[6]]) for row in [names, *rows])
-    return as_json(result, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n'
-
-
 def main():
     parser = argparse.ArgumentParser(description="Is it one result, whoever computes it?")
     parser.add_argument("--most", type=int, default=10**6, help="ways of each run")
@@ -94,10 +89,8 @@ def main():
 
         rows = table(int(options.of[0]), MPI.COMM_WORLD.rank, options.most)
         if MPI.COMM_WORLD.rank == 0:
-            write_json(options.of[1], rows, indent=None)
+            write_json(options.of[1], rows)
         return
-    from compare_splits import circumstances
-
     rows = [(1, *row) for row in table(1, 0, options.most)]
     for processes in 2, 3:
         with tempfile.TemporaryDirectory() as folder:
@@ -117,13 +110,17 @@ def main():
             "checksum": sorted({row[5] for row in of["exact"]}),
             "loss": {sums: [min(losses[sums]), max(losses[sums])] for sums in losses},
         }
+        usual = found["exact"].most_common(1)[0][0]
+        for processes, _, _, k, way, *result in of["exact"]:
+            if tuple(result) != usual:
+                print(f"another result: {k} devices of {processes} processes, {way}")
         counts = columns[run]["different results"]
         print(
             f"{run:10} {len(of['exact'])} ways: exact {counts['exact']}, float {counts['float']} different results; "
             f"loss {losses['exact'][0]:.6f}, float {min(losses['float']):.6f} to {max(losses['float']):.6f}"
         )
     if options.json:
-        options.json.write_text(written({"circumstances": circumstances(""), "columns": columns}, rows))
+        write(options.json, {"circumstances": circumstances(), "columns": columns})
     sys.exit(any(column["different results"]["exact"] != 1 for column in columns.values()))
 
 

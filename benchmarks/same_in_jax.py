@@ -1,9 +1,9 @@
-"""Data parallelism in JAX: are the gradients ours? docs/pytorch.md shows the functions.
+"""Answers: does data parallelism in JAX compute our gradients?
 
     pip install jax==0.10.2
     python benchmarks/same_in_jax.py
 
-One process has two virtual devices on the CPU.
+docs/pytorch.md shows the functions. One process has two virtual devices on the CPU.
 """
 
 import jax

@@ -1,9 +1,9 @@
-"""DDP, FSDP, a pipeline and tensor parallelism in PyTorch: are the results ours? docs/pytorch.md shows the functions.
+"""Answers: do DDP, FSDP, a pipeline and tensor parallelism in PyTorch compute our results?
 
     pip install torch==2.13.0
     python benchmarks/same_in_pytorch.py
 
-Each program runs in two processes, on CPUs, which exchange arrays through gloo.
+docs/pytorch.md shows the functions. Each program runs in two processes, on CPUs, which exchange arrays through gloo.
 """
 
 import tempfile

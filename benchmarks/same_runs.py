@@ -1,9 +1,9 @@
-"""Compares the JSON files of two training runs that should have learned the same.
+"""Answers: did two training runs that should have learned the same do so?
 
     python benchmarks/same_runs.py ONE.json OTHER.json --tolerance 1e-4
     python benchmarks/same_runs.py ONE.json OTHER.json --bits
 
-The losses of the epochs that both have must agree up to the relative tolerance; with --bits, they and the final
+The losses of the epochs that both files have must agree up to the relative tolerance; with --bits, they and the final
 parameters must be the same to the last bit. Exit code 1 if they differ.
 """
 

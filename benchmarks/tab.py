@@ -1,4 +1,4 @@
-"""How long the course in a browser's tab takes to be ready, what it loads, and what it can do there.
+"""Answers: how long does the course in a browser's tab take to be ready, what does it load, and how fast is it there?
 
     python benchmarks/tab.py SITE --json benchmarks/results/tab.json --page docs/in_a_tab.md
 
@@ -15,16 +15,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from quoted import circumstances, fill, write
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "docs"), str(HERE.parent / "tests")]
+sys.path[:0] = [str(HERE.parent / folder) for folder in ("docs", "tests", "tests/documents")]
 
-from browser import Browser  # noqa: E402
 from chromium import find_chromium  # noqa: E402
-from compare_splits import circumstances, fill  # noqa: E402
-from test_tab_in_browser import run, try_it  # noqa: E402
-from website import serving  # noqa: E402
-
-from d2lmgpu.base.files import write_json  # noqa: E402
 
 ROUNDS = 5
 PAGE = "notebooks/06_better_allreduce.html"
@@ -56,6 +52,8 @@ print({
 
 def visit(browser, address):
     """Seconds until Python is ready, as the page says, bytes of its memory, and seconds of each of `TIMES`."""
+    from test_tab_in_browser import run, try_it
+
     browser.open(address)
     try_it(browser)
     ready = browser.evaluate("notebook.session.measured.seconds")
@@ -66,6 +64,9 @@ def visit(browser, address):
 
 def measured(site):
     """For each visit the `spread` of what is measured in the rounds."""
+    from browser import Browser
+    from website import serving
+
     rounds = {"first": [], "second": []}
     with serving(site) as address:
         for _ in range(ROUNDS):
@@ -113,7 +114,7 @@ def main():
         "bytes of Fashion-MNIST": sum(size for name, size in sizes.items() if name.startswith("data/")),
         **measured(options.site),
     }
-    write_json(options.json, result)
+    write(options.json, result)
     if options.page:
         fill(options.page, "measured", table(result))
     print(table(result))

@@ -197,7 +197,7 @@ def test_the_figures_beside_pytorch(results, column):
 
 @pytest.mark.parametrize(
     "script, name, results",
-    [("compare_splits", "splits", "cpu_splits"), ("predict_steps", "predicted steps", "cpu_predicted_steps")],
+    [("compare_splits", "splits", "cpu_splits")],
 )
 def test_the_tables_of_splits(script, name, results, monkeypatch):
     """What stands between a script's marks is what it makes of its results, or that there are none yet."""

@@ -27,7 +27,7 @@ SHORT = 2**21
 """Up to this many bytes, one thread carries out a collective for all virtual devices.
 
 Synchronising in every step takes longer than copying such arrays on one core
-(benchmarks/compare_gloo.py shows by how much).
+(docs/performance.md shows by how much).
 """
 
 

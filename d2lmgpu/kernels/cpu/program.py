@@ -28,7 +28,7 @@ MICRO_BATCH = 64
 """The most images that go through the network at a time.
 
 Fewer images stay in the cache; more images spend less time under the interpreter's lock, for which threads of several
-devices wait (benchmarks/results/cpu_what_it_brings.json: for two devices, 32 to 128 do equally well; for one, 32 and
+devices wait (docs/performance.md: for two devices, 32 to 128 do equally well; for one, 32 and
 64).
 """
 

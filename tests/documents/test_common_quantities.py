@@ -4,7 +4,7 @@ import json
 import statistics
 from pathlib import Path
 
-DATA = Path(__file__).resolve().parents[1] / "notebooks" / "data"
+DATA = Path(__file__).resolve().parents[2] / "notebooks" / "data"
 
 
 def data(name):

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from d2lmgpu.cli import COMMANDS, parse
 from d2lmgpu.collectives import ALGORITHMS, prove
 
-IMAGES = Path(__file__).resolve().parents[1] / "notebooks" / "images"
+IMAGES = Path(__file__).resolve().parents[2] / "notebooks" / "images"
 
 
 def script(name):
