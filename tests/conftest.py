@@ -4,9 +4,9 @@
 out, and the summary says so. "standin" runs the GPU path on a stand-in for CuPy with
 two cards.
 
-Tests marked ``long`` take longer than their part in what everybody should run is worth.
-``pytest --all`` runs them, too; ``pytest --rest`` runs what the last run did not: continuous integration types
-``pytest``, then this. Tests marked ``timing`` measure time, and fail where another program has the cores: they are
+Tests marked ``long`` take longer than their part in what everybody should run is worth. ``pytest --rest`` runs them and
+what else the last run did not: continuous integration types ``pytest``, then this. Those marked ``nightly``, exhaustive
+ones, are run by ``pytest --all`` alone. Tests marked ``timing`` measure time, and fail where another program has the cores: they are
 tried twice. No test that is there to find races is marked so. Where devices have no threads (D2LMGPU_THREADS=0, and
 under WebAssembly) tests marked ``threads`` are left out, and what needs stand-ins for cards or processes is skipped.
 """
@@ -68,8 +68,8 @@ TRIED_TWICE = "tried twice"
 
 
 def pytest_addoption(parser):
-    parser.addoption("--all", action="store_true", help="run all tests: the long ones, too (some 30 minutes)")
-    parser.addoption("--rest", action="store_true", help="run all tests but those that passed in the last run")
+    parser.addoption("--all", action="store_true", help="run all tests: the long and the nightly ones, too (an hour)")
+    parser.addoption("--rest", action="store_true", help="run the tests that did not pass in the last run: the long ones, too")
 
 
 def pytest_configure(config):
@@ -106,7 +106,9 @@ def pytest_collection_modifyitems(config, items):
     cards, reason = find_gpus()
     leave_out = {} if cards else {"real_gpu": f"of real GPUs ({reason})"}
     if not config.getoption("all") and not config.getoption("rest"):
-        leave_out["long"] = "that take long (pytest --all runs them, too)"
+        leave_out["long"] = "that take long (pytest --rest runs them)"
+    if not config.getoption("all"):
+        leave_out["nightly"] = "that look at every case (pytest --all runs them, too)"
     if not THREADS:
         leave_out["threads"] = "about threads, processes, GPUs or clusters"
     config.stash[LEFT_OUT] = []

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 import d2lmgpu as d2l
-from d2lmgpu.devices import choose, trials
+from d2lmgpu.devices import choose, probes
 from d2lmgpu.kernels.cuda import ADDED, Program, add
 from d2lmgpu.training.graph_step import GraphStep
 
@@ -71,7 +71,7 @@ class _AllWorks(dict):
     """In the place of what was tried: on a machine that only writes down, no trial has a result."""
 
     def get(self, key, default=None):
-        return trials.Probe(*key, works=True, why=None, seconds=0.0)
+        return probes.Probe(*key, works=True, why=None, seconds=0.0)
 
 
 @contextlib.contextmanager
@@ -81,7 +81,7 @@ def recording(cards):
     real = {name: sys.modules.pop(name) for name in names}
     devices = {key: choose._devices.pop(key) for key in list(choose._devices) if key[0] is choose.GPU}
     recorder = Recorder(cards)
-    known, trials._trials = trials._trials, _AllWorks()
+    known, probes._trials = probes._trials, _AllWorks()
     sys.modules["cupy"], sys.modules["cupy.cuda"] = recorder.module, recorder.module.cuda
     try:
         yield recorder
@@ -89,7 +89,7 @@ def recording(cards):
         for key in [key for key in choose._devices if key[0] is choose.GPU]:
             choose._devices[key].synchronize()  # their threads import cupy, too
             del choose._devices[key]
-        trials._trials = known
+        probes._trials = known
         choose._devices.update(devices)
         for name in ("cupy", "cupy.cuda"):
             del sys.modules[name]
