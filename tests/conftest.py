@@ -6,9 +6,10 @@ two cards.
 
 Tests marked ``long`` take longer than their part in what everybody should run is worth. ``pytest --rest`` runs them and
 what else the last run did not: continuous integration types ``pytest``, then this. Those marked ``nightly``, exhaustive
-ones, are run by ``pytest --all`` alone. Tests marked ``timing`` measure time, and fail where another program has the cores: they are
-tried twice. No test that is there to find races is marked so. Where devices have no threads (D2LMGPU_THREADS=0, and
-under WebAssembly) tests marked ``threads`` are left out, and what needs stand-ins for cards or processes is skipped.
+ones, are run by ``pytest --all`` alone. Tests marked ``timing`` measure time, and fail where another program has the
+cores: they are tried twice. No test that is there to find races is marked so. Where devices have no threads
+(D2LMGPU_THREADS=0, and under WebAssembly) tests marked ``threads`` are left out, and what needs stand-ins for cards or
+processes is skipped.
 """
 
 import contextlib
@@ -69,7 +70,7 @@ TRIED_TWICE = "tried twice"
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="run all tests: the long and the nightly ones, too (an hour)")
-    parser.addoption("--rest", action="store_true", help="run the tests that did not pass in the last run: the long ones, too")
+    parser.addoption("--rest", action="store_true", help="run what did not pass in the last run: the long tests, too")
 
 
 def pytest_configure(config):

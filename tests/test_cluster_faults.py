@@ -10,9 +10,10 @@ import pytest
 from conftest import few, sampled
 from mpiexec import mpiexec
 
-from d2lmgpu.cluster import ending, watch
+from d2lmgpu.cluster import watchdog as ending
 from d2lmgpu.cluster.communicator import Waiting
 from d2lmgpu.cluster.watchdog import Watch
+from d2lmgpu.exercises.spies import watch
 
 pytestmark = pytest.mark.threads
 

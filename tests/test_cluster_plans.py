@@ -13,7 +13,7 @@ from test_across import some
 from test_splits import SMALL
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import communicator, members, part
+from d2lmgpu.cluster import communicator, exchange as part, members
 from d2lmgpu.cluster.communicator import Communicator, ProgressThread
 from d2lmgpu.cluster.watchdog import Watch
 from d2lmgpu.devices import DeviceMemoryError, Task

@@ -13,7 +13,7 @@ import d2lmgpu as d2l
 from d2lmgpu.data.minibatches import epoch_order
 from d2lmgpu.kernels.cuda import PRECISIONS
 from d2lmgpu.layers import track_statistics, zero_moments
-from d2lmgpu.networks import channels, half_weights, in_half, init_params, init_statistics, loss_scale
+from d2lmgpu.networks import channels, half_weights, in_half, init_params, init_statistics, mixed as loss_scale
 from d2lmgpu.networks.known import cnn_network, lenet_network
 from d2lmgpu.networks.losses import CROSS_ENTROPY
 from d2lmgpu.networks.optimizers import OPTIMIZERS

@@ -24,7 +24,7 @@ from d2lmgpu.networks import (
     init_params,
     loss_and_grads,
     loss_and_grads_as_written,
-    loss_scale,
+    mixed as loss_scale,
     sequential,
 )
 from d2lmgpu.plans.execution import compute

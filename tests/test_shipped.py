@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from d2lmgpu.base import resources as shipped
+from d2lmgpu.base import files as shipped
 from d2lmgpu.data import fashion_mnist
 from d2lmgpu.exercises.course import find_notebooks
 

@@ -1,0 +1,356 @@
+"""The rules of devices: arrays of two places do not mix, queues run at the same time, transfers are recorded."""
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.devices import Device, DeviceArray, choose_indices, current_device, find_gpus
+
+MIXED = {
+    "arithmetic": lambda a, b: a + b,
+    "reflected arithmetic": lambda a, b: b * a,
+    "comparison": lambda a, b: a == b,
+    "in-place arithmetic": lambda a, b: a.__iadd__(b),
+    "matmul": lambda a, b: a @ b,
+    "assignment": lambda a, b: a.__setitem__(slice(None), b),
+    "out": lambda a, b: np.add(a, a, out=b),
+    "out, the other way": lambda a, b: np.add(b, b, out=a),
+    "where": lambda a, b: np.add(a, a, where=b > 0),
+    "concatenation": lambda a, b: np.concatenate([a, b]),
+    "indexing": lambda a, b: a[b > 0],
+    "assignment by index": lambda a, b: a.__setitem__(b > 0, 1),
+    "np.where": lambda a, b: np.where(a > 0, a, b),
+    "copyto": lambda a, b: np.copyto(a, b),
+    "dot": lambda a, b: a.dot(b),
+    "dense": lambda a, b: d2l.dense(a, b, b[0]),
+}
+HOST_ONLY = {
+    "assignment into a host array": lambda a, h: h.__setitem__(slice(None), a),
+    "in-place arithmetic on the host": lambda a, h: h.__iadd__(a),
+    "indexing a host array": lambda a, h: h[a > 0],
+    "reading as a NumPy array": lambda a, h: np.asarray(a),
+    "reading a list": lambda a, h: np.array([a, a]),
+    "adding a list": lambda a, h: a + [[1.0, 2.0], [3.0, 4.0]],
+    "assigning a list": lambda a, h: a.__setitem__(0, [1.0, 2.0]),
+    "running with a host array": lambda a, h: a.device.run(np.add, a, h),
+    "running with a host array in a list": lambda a, h: a.device.run(np.concatenate, [a, h]),
+    "a method's out": lambda a, h: a.sum(axis=0, out=h[0]),
+}
+
+
+VALUES = [[1.0, -2.0], [3.0, 4.0]]
+
+
+@pytest.fixture
+def device(make_devices):
+    return make_devices(1)[0]
+
+
+def square(device):
+    return d2l.put(VALUES, device)
+
+
+def accepted(operations, a, b, *words):
+    """The names of those that do not end in the error that they should, with all these words in it."""
+    found = []
+    for name, operation in operations.items():
+        try:
+            operation(a, b)
+        except d2l.DeviceMismatchError as error:
+            if all(word in str(error) for word in words):
+                continue
+        found.append(name)
+    return found
+
+
+def test_arrays_of_two_devices_do_not_mix(make_devices):
+    one, other = make_devices(2)
+    a, b = square(one), square(other)
+    assert accepted(MIXED, a, b, str(one), str(other), "d2l.put(x, d2l.") == []
+    assert d2l.to_host(a).tolist() == d2l.to_host(b).tolist() == VALUES
+
+
+def test_device_and_host_do_not_mix(device):
+    host = np.array(VALUES)
+    words = str(device), "the host", f"d2l.put(x, d2l.{device})", "d2l.to_host(x)"
+    assert accepted(MIXED | HOST_ONLY, square(device), host, *words) == []
+    assert host.tolist() == VALUES
+
+
+def test_work_on_one_device_may_not_touch_another(make_devices):
+    one, other = make_devices(2)
+    b = square(other)
+    with pytest.raises(d2l.DeviceError, match="host program issue transfers"):
+        one.run(lambda: b + 1).result()
+
+
+def test_operations_within_a_device(device):
+    host, a = np.array(VALUES), square(device)
+    cases = [
+        (a + a, host + host),
+        (2 - a @ a.T, 2 - host @ host.T),
+        (-a[0], -host[0]),
+        (a[:, 1], host[:, 1]),
+        (a[[1, 0]], host[[1, 0]]),
+        (a[a > 0], host[host > 0]),
+        (np.concatenate([a, a]), np.concatenate([host, host])),
+        (np.maximum(a, 0), np.maximum(host, 0)),
+        (np.add.reduce(a), np.add.reduce(host)),
+        (a.sum(axis=0), host.sum(axis=0)),
+        (a.reshape(4), host.reshape(4)),
+        (a.mean(), host.mean()),
+        (a == a, host == host),
+    ]
+    for actual, expected in cases:
+        assert isinstance(actual, DeviceArray) and actual.device is device
+        np.testing.assert_array_equal(d2l.to_host(actual), expected)
+    assert float(a.max()) == 4 and int(a[1, 0]) == 3 and bool(a[0, 0] == 1)
+    assert [len(row) for row in a] == [2, 2] and a.shape == (2, 2) and a.dtype == float
+    assert f"@{device}" in repr(a) and "-2." in repr(a)
+    for name in ("tofile", "get", "numpy"):  # as other libraries copy to the host
+        with pytest.raises(AttributeError, match=rf"no '{name}'.*to_host"):
+            getattr(a, name)
+
+
+def test_changes_in_place(device):
+    a = square(device)
+    same = a
+    a += 1
+    a[0] = 0
+    a[:, 1] = a[:, 0]
+    np.add(a, 10, out=a)
+    assert a is same
+    np.testing.assert_array_equal(d2l.to_host(a), [[10, 10], [14, 14]])
+    view = a[1]
+    view[:] = 7
+    np.testing.assert_array_equal(d2l.to_host(a), [[10, 10], [7, 7]])
+
+
+def test_functions_of_two_results():
+    a, device = np.array([7.0, 9.5]), d2l.cpu(0)
+    x, first, second = d2l.put(a, device), *(d2l.put(np.zeros(2), device) for _ in range(2))
+    for results in (divmod(x, 2), np.divmod(x, 2, out=(first, second)), (first, second)):
+        for result, expected in zip(results, np.divmod(a, 2), strict=True):
+            assert result.device is device
+            np.testing.assert_array_equal(d2l.to_host(result), expected)
+    with pytest.raises(d2l.DeviceMismatchError):
+        np.divmod(x, 2, out=(first, np.zeros(2)))
+
+
+def test_each_device_has_its_own_memory(make_devices):
+    """Copies are copies, of views and of any dtype."""
+    one, other = make_devices(2)
+    host = np.arange(3.0)
+    a, b = d2l.put(host, one), d2l.put(host, other)
+    c, same = d2l.put(a, other), d2l.put(a, one)
+    host[:] = -1
+    a[:] = 5
+    d2l.to_host(b)[:] = 9
+    assert c.device is other
+    for untouched in (b, c, same):
+        np.testing.assert_array_equal(d2l.to_host(untouched), [0, 1, 2])
+    x = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    on_one = d2l.put(x[:, ::2, 1:], one)
+    np.testing.assert_array_equal(d2l.to_host(on_one), x[:, ::2, 1:])
+    moved = d2l.put(on_one.T, other)
+    np.testing.assert_array_equal(d2l.to_host(moved), x[:, ::2, 1:].T)
+    assert moved.dtype == np.uint8 and d2l.put(3.5, one).shape == ()
+
+
+@pytest.mark.threads
+def test_devices_work_at_the_same_time(make_devices):
+    """Each task waits for the other one to have started: in turn, they would wait for ever."""
+    devices = make_devices(3)
+    meeting = threading.Barrier(3, timeout=30)
+    for task in [device.run(meeting.wait) for device in devices]:
+        task.result(timeout=60)
+
+
+@pytest.mark.threads
+def test_a_queue_keeps_its_order(device):
+    """Also operations of the host program, and reading an element, wait for their turn."""
+    a = d2l.put(np.zeros(3), device)
+    seen, gate = [], threading.Event()
+
+    def fill(array, value):
+        array[:] = value
+
+    device.run(gate.wait, 30)
+    for i in range(5):
+        device.run(seen.append, i)
+    device.run(fill, a, 8)
+    assert seen == []  # the host program was not kept waiting
+    element, number = a[1], a[None, ..., 2]
+    threading.Timer(0.1, gate.set).start()
+    assert float(element + 5) == 13 and number.shape == (1,) and element.shape == ()
+    assert seen == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.threads
+def test_a_transfer_is_ordered_with_both_queues(make_devices):
+    """It must see earlier work of the source, and later work must not overwrite it while it travels."""
+    one, other = make_devices(2)
+    a = d2l.put(np.zeros(100_000), one)
+    started, go_on = threading.Event(), threading.Event()
+
+    def fill(array, value, wait_for=None):
+        started.set()
+        if wait_for:
+            wait_for.wait(30)
+        array[:] = value
+
+    one.run(fill, a, 1, go_on)
+    received = [d2l.put(a, other)] if one.kind == "cpu" else []  # putting on a GPU waits until it is launched
+    later = one.run(fill, a, 2)
+    started.wait(30)
+    assert not later.done()
+    go_on.set()
+    for array in received:
+        np.testing.assert_array_equal(d2l.to_host(array), 1)
+    np.testing.assert_array_equal(d2l.to_host(d2l.put(a, other)), 2)
+
+
+def test_transfers_are_recorded(make_devices):
+    one, other = make_devices(2)
+    with d2l.record_transfers() as transfers:
+        a = d2l.put(np.zeros((10, 3), np.float32), one)
+        b = d2l.put(a, other)
+        d2l.to_host(b[2:4])
+        float(b[0, 0])
+        a + a  # moves nothing
+    d2l.put(a, other)  # after the record was closed
+    one, other = str(one), str(other)
+    expected = [("host", one, 120), (one, other, 120), (other, "host", 24), (other, "host", 4)]
+    assert [(t.source, t.destination, t.nbytes) for t in transfers] == expected
+    assert all(t.seconds > 0 for t in transfers)
+
+
+def test_a_record_does_not_hide_what_its_block_raises():
+    with pytest.raises(KeyError), d2l.record_transfers():
+        d2l.put(d2l.put(np.zeros(3), d2l.cpu(0)), d2l.cpu(1))
+        d2l.cpu(1).run(lambda: 1 / 0)
+        raise KeyError
+    with pytest.raises(ZeroDivisionError):
+        d2l.cpu(1).synchronize()
+
+
+def test_an_error_on_a_device_reaches_the_host_program(device):
+
+    def fail():
+        raise ZeroDivisionError("on purpose")
+
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        device.run(fail).result()
+    device.synchronize()  # that error was seen
+    device.run(fail)
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        device.synchronize()
+    device.synchronize()
+    assert int(device.run(lambda: 1).result()) == 1  # and the device works on
+
+
+def test_functions_on_a_device_get_plain_arrays_and_know_where_they_are(device):
+    """What holds no arrays is passed as it is."""
+    a, network = square(device), d2l.networks.LENET  # a tuple that cannot be made of its items alone
+
+    def look(arrays, value, pair):
+        assert type(arrays["a"]) is type(a.raw)
+        assert current_device() is device and value is network and pair[0] is network
+        return {"sum": arrays["a"].sum(), "text": "as it is", "pair": (arrays["a"], 3)}
+
+    result = device.run(look, {"a": a}, network, (network, 1)).result()
+    assert float(result["sum"]) == 6 and result["text"] == "as it is"
+    assert result["pair"][0].device is device and result["pair"][1] == 3
+    assert current_device() is None
+
+
+def test_devices_are_their_names(make_devices):
+    device, other = make_devices(2)
+    make = d2l.cpu if device.kind == "cpu" else d2l.gpu
+    assert make(0) is device and make(1) is other and device is not other
+    assert repr(device) == f"{device.kind}(0)" and isinstance(device, Device)
+    for wrong in (-1, 1.5, "0", True):
+        with pytest.raises(d2l.DeviceError, match="whole number"):
+            make(wrong)
+    with pytest.raises(d2l.DeviceError, match="not to 'cpu'"):
+        d2l.put([1.0], "cpu")
+
+
+@pytest.mark.packages
+def test_try_gpu_never_mixes_kinds(device_kind):
+    devices = [d2l.try_gpu(i) for i in range(3)]
+    gpus = find_gpus()[0]
+    assert {device.kind for device in devices} == {"gpu" if gpus else "cpu"}
+    assert [device.index for device in devices] == [0, 1, 2]
+    assert d2l.try_all_gpus() == [d2l.try_gpu(i) for i in range(max(1, gpus))]
+    if gpus:  # three devices on fewer cards share them in turn
+        assert [device.card for device in devices] == [i % gpus for i in range(3)]
+
+
+@pytest.mark.threads
+@pytest.mark.packages
+def test_choosing_devices(device_kind):
+    gpus = find_gpus()[0]
+    environment, devices = d2l.choose_devices()
+    assert (environment, len(devices)) == ("gpu" if gpus else "cpu", 1)
+    assert d2l.choose_devices("cpu", 3) == ("cpu", [d2l.cpu(0), d2l.cpu(1), d2l.cpu(2)])
+    assert d2l.choose_devices("cpu", [0, 2]) == ("cpu", [d2l.cpu(0), d2l.cpu(2)])
+    if gpus:
+        assert d2l.choose_devices("multi-gpu")[1] == d2l.try_all_gpus()
+        assert d2l.choose_devices("gpu", 9)[1] == [d2l.gpu(i) for i in range(9)]
+        return
+    for name in ("gpu", "multi-gpu"):
+        with pytest.raises(d2l.DeviceError, match="needs a GPU: CuPy"):
+            d2l.choose_devices(name, 9)
+    with pytest.raises(d2l.DeviceError, match=r"gpu\(1\): CuPy .* Use cpu\(1\)"):
+        d2l.gpu(1)
+
+
+def test_impossible_choices():
+    for *arguments, message in [
+        ("tpu", "choose from auto, cpu, gpu, multi-gpu; devices are"),
+        ("cpu", 0, "at least 1"),
+        ("cpu", -1, "at least 1"),
+        ("cpu", [], "list of indices"),
+        ("cpu", [0, -2], "list of indices"),
+        ("cpu", [True], "list of indices"),
+        ("cpu", [1, 1], "twice"),
+    ]:
+        for choose in (d2l.choose_devices, choose_indices):
+            with pytest.raises(ValueError, match=message):
+                choose(*arguments)
+    with pytest.raises(d2l.DeviceError, match="for commands in processes that mpiexec starts"):
+        d2l.choose_devices("parallel")
+
+
+def test_device_table(device_kind, monkeypatch, capsys):
+    rows = d2l.device_table()
+    assert sum(row.kind == "gpu" for row in rows) == find_gpus()[0]
+    known = [row for row in rows if row.kind == "cpu" or row.memory_free is not None]  # of GPUs nvidia-smi tells it
+    assert rows[-1].kind == "cpu" and all(0 < row.memory_free <= row.memory_total for row in known)
+    for row in rows:
+        assert (row.compute_capability is None) == (row.kind == "cpu") and row.description and row.memory_total > 0
+        assert row.busy is None or 0 <= row.busy <= 100
+    assert rows[-1].busy is not None
+    monkeypatch.setitem(sys.modules, "psutil", None)  # as in a browser: what nobody can tell is a question mark
+    row = d2l.device_table()[-1]
+    assert (row.memory_free, row.memory_total, row.busy) == (None, None, None)
+    assert cli.main(["devices"]) == 0
+    assert capsys.readouterr().out.splitlines()[len(rows)].split()[1:4] == ["?", "?", "?"]
+
+
+def test_a_number_as_text_is_a_transfer(device):
+    x, n = d2l.put(np.float32([[2.345]]), device), d2l.put(-7, device)
+    with d2l.record_transfers() as transfers:
+        texts = f"{x[0, 0]:.2f}", f"{x:8.1e}", f"{n:+05d}", format(n, "_>4"), f"{x:.1%}"
+        assert round(x, 2) == 2.35 and round(n, -1) == -10 and round(x[0]) == 2 and type(round(x)) is int
+    assert texts == ("2.35", " 2.3e+00", "-0007", "__-7", "234.5%")
+    assert [(t.source, t.destination) for t in transfers] == [(str(device), "host")] * 9
+    assert f"{x}" == format(x) == str(x) and f"@{device}" in f"{n}"
+    for wrong in (lambda: f"{square(device):.2f}", lambda: round(square(device), 2)):
+        with pytest.raises(ValueError, match="size 1"):
+            wrong()

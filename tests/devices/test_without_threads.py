@@ -1,0 +1,131 @@
+"""Devices without threads, as in a browser: whoever submits work does it, and waits that never end say so.
+
+Such devices are made here beside usual ones. That all else works with them, too, is seen by running the tests with
+D2LMGPU_THREADS=0, and some of them under WebAssembly.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu.devices import DeviceError, Task, current_device, workers
+from d2lmgpu.devices.cpu import CPU
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """A function that makes devices without threads."""
+    monkeypatch.setattr("d2lmgpu.devices.task.THREADS", False)
+    monkeypatch.setattr(sys.modules[CPU.__module__], "_comm_workers", workers.no_threads)
+    return lambda k: [CPU(i, workers.no_threads) for i in range(k)]
+
+
+def test_work_is_done_when_it_is_submitted_by_who_submits_it(alone):
+    (device,) = alone(1)
+    task = device.run(lambda: (threading.get_ident(), current_device()))
+    assert task.done() and task.value == (threading.get_ident(), device)
+    bad, good = device.run(lambda: 1 / 0), device.run(lambda: 1)
+    assert good.result() == 1  # errors are kept, and later work goes on
+    with pytest.raises(ZeroDivisionError):
+        bad.result()
+    assert current_device() is None
+
+
+def test_work_that_waits_is_done_when_what_it_waits_for_has_happened(alone):
+    one, other = alone(2)
+    gate, done = Task(), []
+    one.wait(gate)
+    first = one.run(done.append, "one")
+    other.wait(first)
+    second = other.run(done.append, "other")
+    assert not done and not second.done()
+    gate.finish(None)
+    second.result()
+    assert done == ["one", "other"]
+
+
+@pytest.mark.parametrize("wait", [Task.result, Task.wait, Task.exception])
+def test_a_wait_that_never_ends_says_so(alone, wait):
+    (device,) = alone(1)
+    gate = Task()
+    device.wait(gate)
+    task = device.run(lambda: 7)
+    with pytest.raises(DeviceError, match=r"Task of cpu\(0\): not done> is waited for, but will never be done"):
+        wait(task)
+    assert not task.wait(0)
+    with pytest.raises(TimeoutError):
+        task.result(60)  # at once
+    gate.finish(None)
+    assert task.result() == 7
+
+
+def test_work_within_work_may_wait_for_another_device(alone):
+    """The other's work is in line until then."""
+    one, other = alone(2)
+    gate = Task()
+    other.wait(gate)
+    event = other.run(current_device)
+
+    def inside():
+        gate.finish(None)  # which only puts the other device in line
+        assert not event.done()
+        one.wait(event)
+        return one.run(current_device).result(), current_device()
+
+    assert one.run(inside).result() == (one, one) and event.result() is other
+
+
+@pytest.mark.threads
+def test_threads_of_the_program_take_turns(alone):
+    """One that would work while another does waits for its turn, and leaves nothing behind that looks like work."""
+    (one, other), begun, end = alone(2), threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: other.run(lambda: begun.set() or end.wait(0.5)).result())
+    one.run(lambda: thread.start() or begun.wait(0.2)).result()
+    end.set()
+    thread.join()
+    assert begun.is_set()
+    test_work_is_done_when_it_is_submitted_by_who_submits_it(alone)
+
+
+@pytest.mark.parametrize("algorithm", ["naive", "ring", "hierarchical", "tree"])
+def test_collectives(alone, rng, algorithm):
+    for k in (1, 2, 3, 5, 8):
+        values = rng.integers(-9, 9, (k, 11)).astype(np.float32)
+        arrays = [d2l.put(value, device) for value, device in zip(values, alone(k), strict=True)]
+        d2l.allreduce(arrays, algorithm)
+        for array in arrays:
+            assert (d2l.to_host(array) == values.sum(axis=0)).all()
+
+
+def run(program, threads):
+    """A program with devices that have threads ("1"), or none ("0")."""
+    environment = {**os.environ, "D2LMGPU_THREADS": threads}
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+
+
+PROGRAM = """
+import threading
+import d2lmgpu as d2l
+started, start = [], threading.Thread.start
+threading.Thread.start = lambda self: (started.append(self.name), start(self))
+data = [part[:64] for part in d2l.load_fashion_mnist()]
+run = d2l.train([d2l.cpu(i) for i in range(3)], 32, num_epochs=1, algorithm="ring", seed=3, data=data, progress=False)
+print(run.history.final_parameters_sha256, len([name for name in started if "d2lmgpu" in name]))
+"""
+
+
+@pytest.mark.threads
+def test_a_run_without_threads_has_the_bits_of_one_with_them():
+    (bits, started), (with_them, some) = (run(PROGRAM, threads).stdout.split() for threads in "01")
+    assert bits == with_them and started == "0" and int(some) > 0
+
+
+@pytest.mark.threads
+def test_there_are_no_gpus_without_threads():
+    done = run("import d2lmgpu as d2l\nd2l.gpu(0)", "0")
+    assert done.returncode and "a GPU needs a thread" in done.stderr

@@ -1,0 +1,120 @@
+"""Optimisers, against their definitions one number at a time."""
+
+import math
+
+import numpy as np
+import pytest
+from conftest import TOLERANCE, assert_close, traced_memory
+
+import d2lmgpu as d2l
+from d2lmgpu.networks import optimizers
+from d2lmgpu.networks.optimizers import OPTIMIZERS, adam, make_optimizer, momentum, sgd
+
+
+def by_hand(name, value, grads, lr, batch_size, decay=0.0):
+    """One parameter, a float, through the steps of ``grads``."""
+    v = m = s = 0.0
+    for step, grad in enumerate(grads, start=1):
+        g = grad / batch_size + decay * value
+        if name == "sgd":
+            value -= lr * g
+        elif name == "momentum":
+            v = 0.9 * v + g
+            value -= lr * v
+        else:
+            m = 0.9 * m + 0.1 * g
+            s = 0.999 * s + 0.001 * g * g
+            value -= lr * (m / (1 - 0.9**step)) / (math.sqrt(s / (1 - 0.999**step)) + 1e-8)
+    return value
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_against_the_definition(make_devices, rng, monkeypatch, name, decay):
+    """In pieces of any size, with weight decay and without, also of an empty array."""
+    (device,) = make_devices(1)
+    optimizer = make_optimizer(d2l.Settings(optimizer=name, weight_decay=decay))
+    assert (optimizer is OPTIMIZERS[name]) == (decay == 0)
+    for dtype, piece in [(np.float32, 2**18), (np.float64, 3)]:
+        monkeypatch.setattr(optimizers, "PIECE", piece)
+        start = [rng.normal(0, 1, shape).astype(dtype) for shape in ((4, 5), (7,), (0,))]
+        grads = [[rng.normal(0, 10, a.shape).astype(dtype) for a in start] for _ in range(4)]
+        params = d2l.get_params(start, device)
+        state = [d2l.get_params([np.zeros_like(a) for a in start], device) for _ in range(optimizer.states)]
+        for step, grad in enumerate(grads, start=1):
+            device.run(optimizer.update, params, d2l.get_params(grad, device), *state, step, 0.1, 32).result()
+        for i, (param, array) in enumerate(zip(params, start, strict=True)):
+            expected = np.empty(array.shape)
+            for j in np.ndindex(array.shape):
+                expected[j] = by_hand(name, float(array[j]), [float(grad[i][j]) for grad in grads], 0.1, 32, decay)
+            assert_close(param, expected, (10 if decay else 1) * TOLERANCE[np.dtype(dtype)])
+
+
+LAYOUTS = {
+    "every second": lambda array: np.repeat(array, 2, axis=1)[:, ::2],
+    "by columns": np.asfortranarray,
+    "backwards": lambda array: array[::-1].copy()[::-1],
+    "a part of rows": lambda array: np.pad(array, ((0, 0), (1, 2)))[:, 1:-2],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_arrays_that_are_no_piece_of_memory(rng, name, layout):
+    """However the parameter lies, its gradient, or the state, they are updated, in their place."""
+    states, spread = OPTIMIZERS[name].states, LAYOUTS[layout]
+    start, grads = rng.normal(0, 1, (6, 4)), rng.normal(0, 1, (3, 6, 4))
+
+    def updated(which):
+        """The parameter and the state after three steps, if array number ``which`` is laid out in this way."""
+        arrays = [start.copy(), np.zeros((6, 4)), *(np.zeros((6, 4)) for _ in range(states))]
+        if which is not None:
+            arrays[which] = spread(arrays[which])
+        param, given, *state = arrays
+        for step, grad in enumerate(grads, start=1):
+            given[...] = grad
+            OPTIMIZERS[name].update([param], [given], *([array] for array in state), step, 0.5, 3)
+        return [param, *state]
+
+    for which in range(2 + states):
+        for array, wanted in zip(updated(which), updated(None), strict=True):
+            assert_close(array, wanted, 1e-12)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_takes_no_more_memory(name):
+    """What holds the results of a piece is made once."""
+    optimizer = OPTIMIZERS[name]
+    param, grad, *state = ([np.ones((3, 5))] for _ in range(2 + optimizer.states))
+    held, _ = traced_memory(lambda: optimizer.update(param, grad, *state, 1, 0.1, 32), 3)
+    assert held < optimizers.PIECE  # an array of PIECE numbers has eight times as many bytes
+
+
+def test_device_arrays_go_in_by_name(make_devices):
+    (device,) = make_devices(1)
+    param, grad, *state = (d2l.put(np.ones(3), device) for _ in range(4))
+    sgd([param], [grad], 0.5, 2)
+    momentum([param], [grad], [state[0]], 0.5, 2)
+    adam([param], [grad], [state[0]], [state[1]], 1, 0.5, 2)
+    assert d2l.to_host(param)[0] < 0.1
+
+
+@pytest.mark.parametrize("batch_size", [0, -4, np.nan])
+def test_a_batch_size_that_is_none(batch_size):
+    """With one below 0 it would climb; nothing is changed."""
+    param = np.ones(3)
+    with pytest.raises(ValueError, match=f"batch_size is {batch_size}; it should be a finite number, above 0"):
+        sgd([param], [np.ones(3)], 0.1, batch_size)
+    assert (param == 1).all()
+
+
+def test_weight_decay_in_training(small):
+    """Equal on any number of devices; it keeps parameters small."""
+    settings = {"num_epochs": 1, "batch_size": 50, "lr": 0.1, "init": "he", "progress": False, "data": small}
+    one, three, without = (
+        d2l.train([d2l.cpu(i) for i in range(k)], weight_decay=decay, **settings)
+        for k, decay in ((1, 0.1), (3, 0.1), (1, 0))
+    )
+    assert one.history.train_loss == pytest.approx(three.history.train_loss, rel=2e-3)
+    sizes = [sum(float((param**2).sum()) for param in run.params) for run in (one, without)]
+    assert sizes[0] < 0.97 * sizes[1] and one.history.weight_decay == 0.1
