@@ -35,7 +35,7 @@ def check_allreduce(schedule, k, n):
 @pytest.fixture
 def little(monkeypatch):
     """Only a small part of the searching, which is quick."""
-    monkeypatch.setattr(INVENT, "MESSAGES", 500)
+    monkeypatch.setattr(INVENT, "_MESSAGES", 500)
 
 
 @st.composite
@@ -54,7 +54,7 @@ def test_random_wirings(drawn):
     k = network.k
     for n in (short, long):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(INVENT, "MESSAGES", 5_000)
+            patch.setattr(INVENT, "_MESSAGES", 5_000)
             found = invent(network, n)
         prove(found, k, n)
         if n == short:

@@ -135,7 +135,7 @@ def test_kernels_compute_strides_and_padding_as_the_layers(rng, network):
 def test_of_these_some_are_computed_by_winograds_method():
     program = Program(POOLED, networks.init_params(network=POOLED, dtype=float), POOLED.input_shape, float, 3)
     made = [type(stage).__name__ for stage in program.stages[:6]]
-    assert made == ["Frame", "Convolution", "Frame", "WinogradConvolution", "Frame", "Convolution"]
+    assert made == ["Padding", "Convolution", "Padding", "WinogradConvolution", "Padding", "Convolution"]
 
 
 def trained(devices, rng_seed, network, **settings):
