@@ -125,7 +125,7 @@ SCHEDULES = """
 import sys
 from d2lmgpu.collectives import invent
 from d2lmgpu.collectives.network import machines, wired
-sys.modules["d2lmgpu.collectives.wirings.invent"].MESSAGES = 500
+sys.modules["d2lmgpu.collectives.wirings.invent"]._MESSAGES = 500
 uneven = wired({("a", 0): 1e9, (1, "b"): 2e9, ("b", "a"): 1e9, (2, "a"): 3e9, (3, "b"): 1e9})
 networks = machines(6, 3), uneven
 found = [invent(network, 997) for network in networks]
