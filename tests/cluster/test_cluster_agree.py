@@ -37,10 +37,10 @@ def answers(*whats, times=1, ask=lambda comm, what: check_same_on_all_ranks(comm
     return found
 
 
-@pytest.mark.parametrize("k", [2, 3, 5])
-def test_who_has_the_same_agrees(k):
-    whats = [{"lr": [0.1, np.float64(0.1)][i % 2], "network": "lenet", "shards": [1, 2]} for i in range(k)]
-    assert answers(*whats, times=3) == [None] * k
+def test_who_has_the_same_agrees():
+    for k in (2, 3, 5):
+        whats = [{"lr": [0.1, np.float64(0.1)][i % 2], "network": "lenet", "shards": [1, 2]} for i in range(k)]
+        assert answers(*whats, times=3) == [None] * k
 
 
 def test_copies_that_begin_apart():
@@ -73,23 +73,17 @@ def test_plans_that_differ():
         assert len({*told}) == 1 and told[0].startswith(f"the processes differ: {what}") and "on rank 1, but" in told[0]
 
 
-@pytest.mark.parametrize("odd", range(4))
-def test_the_one_that_differs_is_named_by_all(odd):
-    others = [rank for rank in range(4) if rank != odd]
-    told = answers(*({"lr": 0.2 if rank == odd else 0.1, "batch_size": 256} for rank in range(4)))
-    usual = f"ranks {others[0]}, {others[1]} and {others[2]}"
-    assert told == [f"the processes differ: lr is 0.2 on rank {odd}, but 0.1 on {usual}"] * 4
-
-
-def test_every_difference_is_named():
+def test_all_are_told_who_differs_and_in_what():
+    for odd in range(4):
+        told = answers(*({"lr": 0.2 if rank == odd else 0.1, "batch_size": 256} for rank in range(4)))
+        one, other, third = (rank for rank in range(4) if rank != odd)
+        usual = f"ranks {one}, {other} and {third}"
+        assert told == [f"the processes differ: lr is 0.2 on rank {odd}, but 0.1 on {usual}"] * 4
     told = answers({"data": "a" * 500, "seed": 1}, {"data": "a" * 499 + "b", "seed": 1}, {"data": "a" * 500})
     assert len(set(told)) == 1
     data, seed = told[0].removeprefix("the processes differ: ").split("; ")
     assert data.startswith("data is 'aaa") and "ab' on rank 1, but 'aaa" in data and data.endswith("on ranks 0 and 2")
     assert seed == "seed is not given on rank 2, but 1 on ranks 0 and 1"
-
-
-def test_of_two_the_second_is_said_to_differ():
     assert answers({"seed": 1}, {"seed": 2}) == ["the processes differ: seed is 2 on rank 1, but 1 on rank 0"] * 2
 
 
