@@ -20,12 +20,9 @@ ROUNDS, PATIENCE = 3, 3.0
 
 def go_wrong(how):
     """The fault itself, in the process that has it."""
-    if how == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if how == "crash":
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if how == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
+    signals = {"kill": signal.SIGKILL, "crash": signal.SIGSEGV, "stop": signal.SIGSTOP}
+    if how in signals:
+        os.kill(os.getpid(), signals[how])
     if how == "raise":
         raise KeyError("bad luck")
     if how == "exit":

@@ -8,19 +8,21 @@ import re
 
 import numpy as np
 import pytest
-from conftest import few
+from conftest import long
 from PIL import Image
 
+import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.cli.parser import make_parser
+from d2lmgpu.networks import Dense, Flatten, sequential
 
 COMMANDS = make_parser(cli.COMMANDS)[1].choices
-QUICK = "--epochs 1 --environment cpu --limit 64"
+QUICK = "--epochs 1 --environment cpu --limit 8 --data pictures --network own.py"
 BASE = {  # a right command line
     "devices": "",
     "train": QUICK,
     "sweep": f"--mode sequential {QUICK}",
-    "predict": "run",
+    "predict": "run --data pictures",
     "allreduce": "--sizes 4K --environment cpu",
     "scaling": "--environment cpu --devices 1 --steps 1 --repeats 1 --batch-size 2",
     "plan": "",
@@ -29,25 +31,25 @@ BASE = {  # a right command line
     "grade": "class --exercises cut",
 }
 OUTPUTS = [(command, *output) for command in COMMANDS for output in COMMANDS[command].get_default("outputs")]
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A checkpoint's content."""
-    path = tmp_path_factory.mktemp("run") / "run"
-    assert cli.main(["train", *QUICK.split(), "--checkpoint", str(path)]) == 0
-    return path.read_bytes()
+TRAINING = [output for output in OUTPUTS if output[0] in ("train", "predict") and output[1] != "--plot"]
+OTHERS = long(*[output for output in OUTPUTS if output not in TRAINING])
+OWN = """from d2lmgpu.networks import Dense, Flatten, sequential
+network = lambda shape, classes: sequential(shape, Flatten(), Dense(classes))"""
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, trained):
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Image.fromarray(np.zeros((4, 4), np.uint8)).save("picture.png")
     for name in ("class/ada", "course", "empty", "empty.png"):
         os.makedirs(name)
-    for name in ("answer.py", "class/ada/mine.py"):
-        (tmp_path / name).write_text("def cut(): 1")
-    (tmp_path / "run").write_bytes(trained)
+    for name, text in {"answer.py": "def cut(): 1", "class/ada/mine.py": "def cut(): 1", "own.py": OWN}.items():
+        (tmp_path / name).write_text(text)
+    for name in ("train/a", "train/b", "test/a", "test/b"):
+        os.makedirs(f"pictures/{name}")
+        Image.fromarray(np.full((8, 8), 9 * ord(name[-1]) % 256, np.uint8)).save(f"pictures/{name}/1.png")
+    Image.new("L", (4, 4)).save("picture.png")
+    network = sequential((1, 8, 8), Flatten(), Dense(2))
+    d2l.Model(network, d2l.init_params(network=network), classes=["a", "b"]).save("run")
     os.symlink("/dev/full", "full.png")
     return tmp_path
 
@@ -64,7 +66,7 @@ def told(capsys, command, option, place):
     return cli.main(line), capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command, option, dest, check", OUTPUTS)
+@pytest.mark.parametrize("command, option, dest, check", TRAINING + OTHERS)
 def test_a_place_that_cannot_be_written(folder, capsys, command, option, dest, check):
     """Also by root: below a file, in a folder that is not there, where the system allows no file, over a folder."""
     before = contents(folder)
@@ -76,7 +78,7 @@ def test_a_place_that_cannot_be_written(folder, capsys, command, option, dest, c
         assert contents(folder) == before
 
 
-@pytest.mark.parametrize("command, option, dest, check", few(OUTPUTS, *OUTPUTS[::4]))
+@pytest.mark.parametrize("command, option, dest, check", TRAINING + OTHERS)
 def test_a_full_disk(folder, capsys, command, option, dest, check):
     """One line says what could not be written."""
     before = contents(folder)

@@ -1,0 +1,112 @@
+"""A checkpoint or a model that is cut, has a flipped bit or is something else: one line, and what stood there stays.
+
+Data files are tested in test_idx.py and test_images.py, a sweep's results in test_sweep.py.
+"""
+
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs import TINY
+
+import d2lmgpu as d2l
+from d2lmgpu import cli, load_model
+from d2lmgpu.networks import LENET, described
+from d2lmgpu.training.checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
+from d2lmgpu.training.resume import load_run
+
+FOLDER = Path(__file__).parents[1] / "earlier_version"
+RUN, MODEL = ((FOLDER / name).read_bytes() for name in ("run.ckpt", "tiny.model"))
+
+
+def refusal(file, content, load):
+    """What is said of a file's content."""
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError) as caught:
+        load(file)
+    said = re.fullmatch(f"{re.escape(str(file))}:? (.+)", str(caught.value))  # in one line
+    assert said, caught.value
+    return said[1]
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b"", "is no checkpoint of d2lmgpu"),
+        (b"[1]\n", "is no checkpoint of d2lmgpu"),
+        (b'"' + b"x" * 5000, "is no checkpoint of d2lmgpu"),
+        (b'{"format": "d2lmgpu checkpoint"}', "is no checkpoint of d2lmgpu"),
+        (pickle.dumps(print), "is no checkpoint of d2lmgpu"),
+        (MODEL[:50], "is no checkpoint of d2lmgpu"),
+        (MODEL[:-1], "is cut short"),
+        (MODEL + b"more", "was altered"),
+        (MODEL.replace(b'"version": 1', b'"version": 2', 1), "is of version 2; this program reads version 1"),
+    ],
+)
+def test_what_is_no_checkpoint(tmp_path, content, said):
+    assert refusal(tmp_path / "file", content, load_model).startswith(said)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=[pytest.mark.nightly]) for seed in range(1, 20))])
+@pytest.mark.parametrize("content, load", [(RUN, load_run), (MODEL, load_model)], ids=["run", "model"])
+def test_every_bit_counts(tmp_path, content, load, seed):
+    """Bits of the first line, of the rest, and lengths, at random."""
+    rng, first = np.random.default_rng(seed), content.index(b"\n") + 1
+    for start, stop in [(0, first), (first, len(content))] * 60:
+        changed = bytearray(content)
+        changed[rng.integers(start, stop)] ^= 1 << rng.integers(8)
+        refusal(tmp_path / "file", changed, load)
+        refusal(tmp_path / "file", content[: rng.integers(start, stop)], load)
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({"classes": ["a", "b"]}, "classes: 2 given"),
+        ({"loss": 5}, "loss is a int"),
+        ({"classes": [1] * 4}, "element of classes is a int"),
+        ({"invert": None}, "invert"),
+        ({"network": described(LENET)}, "params"),
+        ({"network": None}, "call load_model"),
+        ({"network": {"input_shape": [1, 8, 8]}}, "not a description of a network: .*layers"),
+        ({"network": {"input_shape": [1, 8, 8], "layers": [["sequential", {}]]}}, "description of a network: .*sequen"),
+        ({"network": {"input_shape": [1, 8, 8], "layers": [["Dense", {"size": 4}]]}}, "Dense: .*argument: 'outputs'"),
+        (
+            {"network": {"input_shape": [1, 8, 8], "layers": [["Dense", 4]]}},
+            "not a description of a network: .*mapping",
+        ),
+    ],
+)
+def test_models_that_make_no_sense(tmp_path, change, said):
+    """Whose checksum is right."""
+    file = tmp_path / "file"
+    d2l.Model(TINY, d2l.init_params(network=TINY), d2l.networks.init_statistics(TINY)).save(file)
+    assert load_model(file).network.classes == 4
+    state, arrays = load_checkpoint(file)
+    save_checkpoint(file, Checkpoint(state | {"model": state["model"] | change}, arrays))
+    assert re.search(said, refusal(file, file.read_bytes(), load_model))
+
+
+RESUME = "train --environment cpu --resume run.ckpt"
+
+
+@pytest.mark.parametrize(
+    "command, content",
+    [
+        ("predict tiny.model picture.png", MODEL[:-1]),
+        ("train --environment cpu --init tiny.model", MODEL[:-99] + bytes([MODEL[-99] ^ 4]) + MODEL[-98:]),
+        (RESUME, MODEL),  # which is no run
+        (f"{RESUME} --checkpoint run.ckpt --json r.json", RUN[:50]),
+    ],
+)
+def test_commands_say_it_in_one_line(tmp_path, monkeypatch, capsys, command, content):
+    """It names the file, which stays as it is, and no other is written."""
+    monkeypatch.chdir(tmp_path)
+    name = re.search(r"\S+\.(ckpt|model)", command)[0]
+    (tmp_path / name).write_bytes(content)
+    assert cli.main(command.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and re.fullmatch(rf"d2lmgpu \w+: error: .*{re.escape(name)}.*\n", err)
+    assert (tmp_path / name).read_bytes() == content and [*tmp_path.iterdir()] == [tmp_path / name]
