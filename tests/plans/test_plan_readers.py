@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from conftest import few
-from test_plans import DEEP
+from one_device import DEEP
 
 from d2lmgpu import collectives
 from d2lmgpu.collectives import Transfer
@@ -84,12 +84,6 @@ def _micro_batches(name, most):
     return most if name in ("data", *PIPELINES) else 1
 
 
-@pytest.mark.parametrize("name", few(PLANS, "data", "zero1"))
-def test_many_devices_and_micro_batches(name):
-    result = simulate(PLANS[name](64, _micro_batches(name, 64), network=DENSE), full_switch(64, 1e9, 1e-6))
-    assert 0 <= result.bubble < 1 and len(result.memory) == 64
-
-
 @pytest.mark.parametrize("name", few(PLANS, "1f1b"))
 def test_pictures(name, tmp_path):
     plan = PLANS[name](3, 2)
@@ -106,6 +100,7 @@ def test_pictures(name, tmp_path):
     assert len(bars) == sum(end > start for *_, start, end in bars_of(result))
 
 
+@pytest.mark.long
 def test_a_large_picture():
     figure = draw(PLANS["gpipe"](8, 32, network=DEEP))
     assert not any(text.get_text() for text in figure.axes[0].texts)

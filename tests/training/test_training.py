@@ -7,6 +7,8 @@ import threading
 import numpy as np
 import pytest
 from conftest import LONG_ON_STANDIN, traced_memory
+from one_device import PLAIN
+from training_runs import cpus, quick, random_data
 
 import d2lmgpu as d2l
 from d2lmgpu.data.minibatches import epoch_size
@@ -14,11 +16,6 @@ from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.networks import LENET
 from d2lmgpu.training.plan_step import PlanStep
 from d2lmgpu.training.textbook_steps import Step, TextbookSteps
-
-
-def quick(devices, data, **settings):
-    settings = {"batch_size": 64, "lr": 0.1, "num_epochs": 2, "init": "he", "progress": False, **settings}
-    return d2l.train(devices, data=data, **settings)
 
 
 def test_minibatches_show_each_example_once():
@@ -53,7 +50,7 @@ def test_images_become_floats():
 
 @LONG_ON_STANDIN
 def test_training_learns(make_devices, small):
-    history, params = quick(make_devices(2), small, num_epochs=4, graphs=False)
+    history, params = quick(make_devices(2), small, num_epochs=4, batch_size=40, graphs=False)
     assert history.train_loss[-1] < 0.6 * history.train_loss[0]
     assert history.test_accuracy[-1] > 0.5
     assert history.devices == [str(device) for device in make_devices(2)] and history.epochs == 4
@@ -68,27 +65,13 @@ def test_training_learns(make_devices, small):
 
 @LONG_ON_STANDIN
 @pytest.mark.parametrize("k", [1, 3])
-def test_the_same_seed_gives_the_same_history(make_devices, small, k):
-    runs = [quick(make_devices(k), small, seed=seed) for seed in (4, 4, 5)]
+def test_the_same_seed_gives_the_same_history(make_devices, k):
+    data = random_data(PLAIN, 60, 20)
+    runs = [quick(make_devices(k), data, network=PLAIN, batch_size=7, seed=seed) for seed in (4, 4, 5)]
     for one, other in zip(runs[0].params, runs[1].params, strict=True):
         assert one.tobytes() == other.tobytes()
     assert runs[0].history.train_loss == runs[1].history.train_loss != runs[2].history.train_loss
     assert runs[0].history.test_accuracy == runs[1].history.test_accuracy
-
-
-@LONG_ON_STANDIN
-def test_training_is_the_textbooks_loop(make_devices, small):
-    """What train does, written out: the same parameters, bit for bit."""
-    X_train, y_train, _, _ = small
-    devices = make_devices(2)
-    params = d2l.init_params(7, init="he")
-    device_params = [d2l.get_params(params, device) for device in devices]
-    for epoch in range(2):
-        for X, y in d2l.minibatches(X_train, y_train, 64, 7, epoch):
-            d2l.train_batch(X, y, device_params, devices, 0.1, "naive")
-    _, trained = quick(devices, small, seed=7, algorithm="naive", flat=False, graphs=False)
-    for param, expected in zip(trained, device_params[1], strict=True):
-        assert param.tobytes() == d2l.to_host(expected).tobytes()
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 8])
@@ -157,31 +140,32 @@ def test_data_that_make_no_sense(small):
         quick([], small)
 
 
-def test_an_interrupt_ends_after_a_step_and_keeps_what_was_learned(small, monkeypatch):
+def test_an_interrupt_ends_after_a_step_and_keeps_what_was_learned(monkeypatch):
     """Ctrl-C in the middle of the second epoch."""
     calls, submit = [], Step.__init__
 
-    def submit_step(*args, **how):
+    def submit_step(*args, **options):
         calls.append(1)
         if len(calls) == 13:
             os.kill(os.getpid(), signal.SIGINT)
-        return submit(*args, **how)
+        return submit(*args, **options)
 
     monkeypatch.setattr(Step, "__init__", submit_step)
     handler = signal.getsignal(signal.SIGINT)
-    history, params = quick([d2l.cpu(0), d2l.cpu(1)], small, num_epochs=5)
+    data = random_data(PLAIN, 95, 20)
+    history, params = quick(cpus(2), data, network=PLAIN, batch_size=10, num_epochs=5)
     assert len(calls) == 13 and len(history.train_loss) == 1
     assert (history.interrupted["epoch"], history.interrupted["steps"]) == (2, 3)
-    assert history.interrupted["test_accuracy"] == d2l.evaluate(params, *small[2:], [d2l.cpu(0)])
+    assert history.interrupted["test_accuracy"] == d2l.evaluate(params, *data[2:], cpus(1), PLAIN)
     assert np.isfinite(history.interrupted["train_loss"])
     assert history.summary().startswith(f"test acc: {history.interrupted['test_accuracy']:.2f}, ")
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_training_outside_the_main_thread(small):
+def test_training_outside_the_main_thread():
     """There Python delivers no signals; training works all the same."""
-    results = []
-    thread = threading.Thread(target=lambda: results.append(quick([d2l.cpu(0)], small, num_epochs=1)))
+    results, data = [], random_data(PLAIN, 20, 5)
+    thread = threading.Thread(target=lambda: results.append(quick(cpus(1), data, network=PLAIN, num_epochs=1)))
     thread.start()
     thread.join()
     assert len(results[0].history.train_loss) == 1
@@ -204,9 +188,9 @@ def test_the_last_line_of_a_short_run_on_many_devices():
     assert history.balance() == "devices worked 40% to 50% of the time, the busiest 25% more than the mean"
 
 
-def test_a_result_is_printed_as_a_line(small):
-    result = quick([d2l.cpu(0), d2l.cpu(1)], small, num_epochs=1)
-    assert repr(result) == f"<Result: {result.history!r}, 129,068 parameters>" and len(repr(result)) < 200
+def test_a_result_is_printed_as_a_line():
+    result = quick(cpus(2), random_data(PLAIN, 20, 5), network=PLAIN, num_epochs=1)
+    assert repr(result) == f"<Result: {result.history!r}, 367 parameters>" and len(repr(result)) < 200
     history, params = result
     assert history is result.history and params is result.params
 

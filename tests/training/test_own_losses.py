@@ -5,15 +5,27 @@ import json
 import numpy as np
 import pytest
 from conftest import assert_close
-from test_losses import HUBER
-from test_training import quick
+from training_runs import StopAfter, cpus, quick, some
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import Dense, Flatten, ReLU, sequential
 from d2lmgpu.training.checkpoints import CheckpointError
-from d2lmgpu.training.monitor import Callback
 
 SHAPE, OUTPUTS = (1, 4, 5), 3
+
+
+def huber(outputs, y):
+    """For targets (n, K, 2), which may have any shape: outputs should be their sum."""
+    difference = outputs - y.sum(axis=2)
+    clipped = np.clip(difference, -1, 1)
+    return (clipped * (difference - clipped / 2)).sum(), clipped
+
+
+def huber_grad(cache):
+    return cache
+
+
+HUBER = huber, huber_grad
 NETWORK = sequential(SHAPE, Flatten(), Dense(16), ReLU(), Dense(OUTPUTS))
 
 
@@ -23,10 +35,6 @@ def numbers(rng):
     X = rng.random((130, *SHAPE)).astype(np.float32)
     y = X.reshape(len(X), -1) @ rng.normal(0, 0.5, (20, OUTPUTS))
     return X[:100], y[:100], X[100:], y[100:]
-
-
-def cpus(k):
-    return [d2l.cpu(i) for i in range(k)]
 
 
 def train(k, data, **settings):
@@ -41,8 +49,8 @@ def outputs(params, X):
 
 
 def test_numbers_are_learned(numbers):
-    """On 1, 2, 3, 5 and 8 devices alike; there is no accuracy, but the loss of the test set."""
-    runs = [train(k, numbers, num_epochs=5, lr=0.4) for k in (1, 2, 3, 5, 8)]
+    """On 1, 3 and 8 devices alike; there is no accuracy, but the loss of the test set."""
+    runs = [train(k, numbers, num_epochs=5, lr=0.4) for k in (1, 3, 8)]
     for run in runs:
         history = run.history
         assert history.test_accuracy == [] and len(history.test_loss) == 5 and history.loss == "squared_error"
@@ -59,6 +67,7 @@ def test_numbers_are_learned(numbers):
 
 def test_soft_labels_equal_labels(small):
     """One-hot floats give what whole numbers give; accuracy goes by the largest."""
+    small = some(small, 100, 40)
     X, y, X_test, y_test = small
     eye = np.eye(10)
     whole = quick(cpus(2), small, num_epochs=1)
@@ -96,15 +105,6 @@ def test_a_named_network_has_as_many_outputs(rng):
     X = rng.integers(0, 256, (8, 1, 28, 28), np.uint8)
     run = quick(cpus(2), (X, np.ones((8, 1)), X, np.ones((8, 1))), num_epochs=1, loss="squared_error", lr=0.01)
     assert run.network.classes == 1 and run.model.predict(X, cpus(1)).shape == (8, 1)
-
-
-class StopAfter(Callback):
-    def __init__(self, steps):
-        self.left = steps
-
-    def on_step(self, epoch, step, loss):
-        self.left -= 1
-        return self.left == 0
 
 
 @pytest.mark.parametrize("steps", [8, 11])  # of 8 an epoch

@@ -5,23 +5,23 @@ import threading
 
 import numpy as np
 import pytest
-from clusters_in_threads import in_each
-from conftest import LONG_ON_STANDIN, long
-from test_plan_execution import batch, start
+from conftest import long
+from one_device import DEEP, NORMED, examples, first_params
+from training_runs import cpus
 
 import d2lmgpu as d2l
 from d2lmgpu.kernels.cpu import loss_and_grads
-from d2lmgpu.networks import LENET, LENET_BN
+from d2lmgpu.networks import LENET
 from d2lmgpu.plans import PLANS, Execution, data as make_data, prove
 from d2lmgpu.plans.execution import compute
 from d2lmgpu.plans.execution.overlap import Overlap
 from d2lmgpu.plans.splits.cut import in_buckets
 
 
-def learned(plan, devices, overlap, sizes=(130, 29, 2), optimizer="momentum", **how):
-    """Losses, and parameters after some steps."""
-    execution = Execution(plan, start(np.float32, plan.network), devices, optimizer, overlap=overlap, **how)
-    losses = [execution.step(*batch(n, np.float32, plan.network, seed), 0.05) for seed, n in enumerate(sizes)]
+def learned(plan, devices, overlap, sizes=(31, 9, 2), optimizer="momentum", **options):
+    """Losses and parameters after some steps."""
+    execution = Execution(plan, first_params(plan.network, np.float32), devices, optimizer, overlap=overlap, **options)
+    losses = [execution.step(*examples(plan.network, n, np.float32, seed=seed), 0.05) for seed, n in enumerate(sizes)]
     return losses, execution.params()
 
 
@@ -33,10 +33,10 @@ def assert_same(one, other):
 
 def plans(k, micro_batches):
     """Those that overlap, and others, whose exchanges have nothing beside them."""
-    yield make_data(k, micro_batches, buckets=True)
-    yield PLANS["zero1"](k, micro_batches, buckets=True)
-    yield make_data(k, micro_batches, LENET_BN, buckets=True)
-    yield from (PLANS[name](k, micro_batches) for name in ("channels", "zero2", "zero3"))
+    yield make_data(k, micro_batches, DEEP, buckets=True)
+    yield PLANS["zero1"](k, micro_batches, DEEP, buckets=True)
+    yield make_data(k, micro_batches, NORMED, buckets=True)
+    yield from (PLANS[name](k, micro_batches, DEEP) for name in ("channels", "zero2", "zero3"))
 
 
 def test_buckets():
@@ -46,39 +46,11 @@ def test_buckets():
 
 @pytest.mark.parametrize("k, micro_batches", [(2, 1), (3, 2), *long((1, 2), (5, 1))])
 def test_overlap_changes_no_bit(k, micro_batches, monkeypatch):
-    monkeypatch.setattr(sys.modules["d2lmgpu.plans.splits.cut"], "BUCKET", 1000)
-    assert len(in_buckets(LENET)) == 4
-    devices = [d2l.cpu(i) for i in range(k)]
+    monkeypatch.setattr(sys.modules["d2lmgpu.plans.splits.cut"], "BUCKET", 100)
+    assert len(in_buckets(DEEP)) > 3 and len(in_buckets(NORMED)) == 2
+    devices = cpus(k)
     for plan in plans(k, micro_batches):
         assert_same(learned(plan, devices, True), learned(plan, devices, False))
-
-
-def test_overlap_in_mixed_precision(monkeypatch):
-    from d2lmgpu.networks import in_half
-    from d2lmgpu.training.splits import updates_last
-
-    plan, devices = updates_last(make_data(2, 1, in_half(LENET), buckets=True)), [d2l.cpu(0), d2l.cpu(1)]
-    assert_same(learned(plan, devices, True, mixed=True), learned(plan, devices, False, mixed=True))
-
-
-def test_on_stand_ins_for_gpus(standin, monkeypatch):
-    """With the layers as they are written, whose gradients are final where a device has come to the exchange."""
-    monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
-    plan, devices = make_data(2, 1, buckets=True), [d2l.gpu(0), d2l.gpu(1)]
-    assert_same(learned(plan, devices, True, (5, 2)), learned(plan, devices, False, (5, 2)))
-
-
-def test_the_kernels_of_gpus(standin):
-    plan, devices = make_data(2, 1, buckets=True), [d2l.gpu(0), d2l.gpu(1)]
-    assert_same(learned(plan, devices, True, (3, 2)), learned(plan, devices, False, (3, 2)))
-
-
-@pytest.mark.threads
-def test_processes():
-    plan = make_data(3, 1, buckets=True)
-    expected = learned(plan, [d2l.cpu(i) for i in range(3)], False)
-    for found in in_each((2, 1), lambda cluster: learned(plan, cluster, True)):
-        assert_same(found, expected)
 
 
 @pytest.mark.threads
@@ -105,7 +77,7 @@ def test_the_last_layers_gradients_are_exchanged_before_the_first_ones_are_there
 
     monkeypatch.setattr(Overlap, "note_exchange", note_and_tell)
     monkeypatch.setattr(compute, "_teller", waiting)
-    learned(make_data(2, 1, buckets=True), [d2l.cpu(0), d2l.cpu(1)], True, sizes=(24,))
+    learned(make_data(2, 1, buckets=True), cpus(2), True, sizes=(24,))
     assert waited and all(waited)
 
 
@@ -114,7 +86,7 @@ def test_an_error_lets_nobody_wait(k):
     def failing(outputs, y):
         raise RuntimeError("no loss today")
 
-    devices = [d2l.cpu(i) for i in range(k)]
+    devices = cpus(k)
     with pytest.raises(RuntimeError, match="no loss today"):
         learned(make_data(k, 1, buckets=True), devices, True, loss=(failing, lambda cache: cache))
     learned(make_data(k, 1, buckets=True), devices, True)
@@ -129,18 +101,3 @@ def test_the_last_layers_gradients_are_ready_first(rng):
     assert [first for first, _ in seen][-1] == 0 and {6, 4, 2, 0} <= {first for first, _ in seen}
     for first, snapshot in seen:
         assert all(np.array_equal(a, b) for a, b in zip(snapshot[first:], grads[first:], strict=True))
-
-
-@LONG_ON_STANDIN
-def test_overlap_and_prefetch_change_nothing_that_is_learned(make_devices):
-    X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
-    data = X_train[:300], y_train[:300], X_test[:50], y_test[:50]
-    runs = [
-        d2l.train(make_devices(2), 64, 0.1, 2, init="he", data=data, progress=False, overlap=overlap, prefetch=prefetch)
-        for overlap, prefetch in [(False, True), (False, False), (True, True)]
-    ]
-    assert runs[0].history.train_loss == runs[1].history.train_loss
-    expected = pytest.approx(runs[2].history.train_loss, rel=1e-4)  # other chunks, other rounding
-    assert runs[0].history.train_loss == expected
-    for one, other in zip(runs[0].params, runs[1].params, strict=True):
-        assert one.tobytes() == other.tobytes()

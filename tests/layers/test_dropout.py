@@ -1,25 +1,22 @@
-"""Dropout: the layer, in networks, with the kernels, and equal on k devices and one."""
+"""Dropout: the layer, in networks, and with the kernels.
+
+That k devices leave out what one does, tests/training/test_equals_one_device.py says.
+"""
 
 import numpy as np
 import pytest
 import references
-from conftest import TOLERANCE, assert_close, long
-from plan_steps import execution_of
-from test_checkpoints import run_until
-from test_training import quick
+from conftest import TOLERANCE, assert_close
+from training_runs import StopAfter, cpus, quick, random_data
 
 import d2lmgpu as d2l
 from d2lmgpu import networks
 from d2lmgpu.cluster import as_cluster
-from d2lmgpu.data.minibatches import epoch_order
 from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.layers import Draws, dropout, dropout_grad
 from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
 from d2lmgpu.parallel.step import Step
 from d2lmgpu.training.make_runner import can_use_graphs
-from d2lmgpu.training.plan_step import PlanStep
-from d2lmgpu.training.resume import Position
-from d2lmgpu.training.textbook_steps import TextbookSteps
 
 PLAIN = sequential(
     (2, 8, 7), Conv2d(4, 3), ReLU(), AvgPool2d(), Dropout(0.25), Flatten(), Dense(9), ReLU(), Dropout(0.5), Dense(3)
@@ -28,8 +25,8 @@ NORMED = sequential(
     (2, 8, 7), Dropout(0.1), Conv2d(4, 3), BatchNorm(), ReLU(), Dropout(0.25), Flatten(), Dropout(0.5), Dense(3)
 )
 TWO = {"plain": PLAIN, "normed": NORMED}
-ON_DEVICES = [("normed", 1), *(("plain", k) for k in (1, 2, 3, 5, 8))]
-"""Networks, and numbers of devices that all compute the same: with batch norm, each uses its own images' statistics."""
+DATA = random_data(PLAIN, 40, 20)
+TRAIN, TEST = DATA[:2], DATA[2:]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -159,74 +156,10 @@ def test_predictions_are_without(rng):
     X, y = rng.random((70, 2, 8, 7), np.float32), rng.integers(0, 3, 70)
     params = networks.init_params(1, init="he", network=PLAIN)
     networks.loss_and_grads(X, y, params, PLAIN, draws=Draws(0))
-    devices = [d2l.cpu(0), d2l.cpu(1)]
+    devices = cpus(2)
     assert d2l.evaluate(params, X, y, devices, PLAIN) == d2l.evaluate(params, X, y, devices, bare)
     expected = d2l.predict(params, X, devices, bare)
     np.testing.assert_array_equal(d2l.predict(params, X, devices, PLAIN), expected)
-
-
-def two_epochs(devices, name, loads=None, seed=3, precision="float32", **settings):
-    """25 examples in minibatches of 7: losses, and each device's parameters and statistics, float64."""
-    network, rng = TWO[name], np.random.default_rng(8)
-    X, y = rng.normal(0, 1, (25, *network.input_shape)), rng.integers(0, 3, 25)
-    params = networks.init_params(1, init="he", network=network, dtype=np.float64)
-    settings |= {"batch_size": 7, "loads": loads, "seed": seed, "precision": precision}
-    runner = (PlanStep if "overlap" in settings else TextbookSteps).of(X, y, params, devices, network, **settings)
-    losses = []
-    for epoch in range(2):
-        runner.start_epoch(epoch_order(25, seed, epoch), 0.1, Position(epoch))
-        for _ in range(runner.steps):
-            runner.launch(1)
-        losses += runner.pause()[0]
-    return losses, [[d2l.to_host(array) for array in [*own, *statistics]] for own, statistics in runner.copies()]
-
-
-_alone = {}
-
-
-def assert_equal_to_one_device(name, losses, replicas, tolerance=1e-12):
-    if name not in _alone:
-        _alone[name] = two_epochs([d2l.cpu(0)], name, prefetch=False)
-    expected_losses, (expected,) = _alone[name]
-    assert losses == pytest.approx(expected_losses, rel=tolerance)
-    for arrays in replicas:
-        for i, (array, alone) in enumerate(zip(arrays, expected, strict=True)):
-            if name == "plain" or i != 1:  # whose gradient is 0 before batch norm
-                assert_close(array, alone, tolerance)
-
-
-LOADS = {1: None, 2: [1, 3], 3: [2, 0, 1], 5: [0.1, 1, 0, 2, 1], 8: [3, 0, 0, 1, 2, 0, 0, 1]}
-
-
-@pytest.mark.parametrize("name, k", ON_DEVICES)
-@pytest.mark.parametrize("loaded", [False, True])
-def test_k_devices_equal_one(name, k, loaded):
-    """With ragged shards, and empty ones where there are 8 devices for 4 examples, or loads of 0."""
-    run = two_epochs([d2l.cpu(i) for i in range(k)], name, LOADS[k] if loaded else None)
-    assert_equal_to_one_device(name, *run)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"overlap": True}, {"overlap": True, "flat": True}, {"flat": True}, {"prefetch": False}]
-)
-def test_whatever_else_a_step_does(settings):
-    assert_equal_to_one_device("plain", *two_epochs([d2l.cpu(i) for i in range(3)], "plain", **settings))
-
-
-@pytest.mark.parametrize(
-    "name, kinds", [("plain", "gg"), *long(("plain", "g"), ("normed", "g"), ("plain", "ggg"), ("plain", "gcg"))]
-)
-def test_gpus_leave_out_what_cpus_do(standin, monkeypatch, name, kinds):
-    monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
-    devices = [d2l.gpu(i) if kind == "g" else d2l.cpu(i) for i, kind in enumerate(kinds)]
-    assert_equal_to_one_device(name, *two_epochs(devices, name), 1e-11)
-
-
-@pytest.mark.real_gpu
-@pytest.mark.parametrize("name, k", [("plain", 1), ("normed", 1), ("plain", 3)])
-def test_real_gpus_leave_out_what_cpus_do(name, k):
-    """In float64, and so by the layers as they are written."""
-    assert_equal_to_one_device(name, *two_epochs([d2l.gpu(i) for i in range(k)], name))
 
 
 def test_every_step_draws_from_its_own(monkeypatch):
@@ -240,8 +173,7 @@ def test_every_step_draws_from_its_own(monkeypatch):
         begin(self, *arguments, draws=draws, **more)
 
     monkeypatch.setattr(Step, "__init__", noting)
-    two_epochs([d2l.cpu(0)], "plain", seed=9)
-    assert given == [Draws(9, epoch, step) for epoch in (0, 1) for step in (0, 1, 2, 3)]
+    quick(cpus(1), DATA, network=PLAIN, batch_size=10, seed=9)
     queue = d2l.MinibatchQueue(np.zeros((9, 1, 1, 1)), np.zeros(9, int), [d2l.cpu(0)], 4, seed=5)
     queue.shuffle(3, done=1)
     assert queue.draws == Draws(5, 3, 1)
@@ -249,37 +181,20 @@ def test_every_step_draws_from_its_own(monkeypatch):
     assert queue.draws == Draws(5, 3, 2)
 
 
-def test_mixed_precision_leaves_out_the_same():
-    losses, replicas = two_epochs([d2l.cpu(i) for i in range(3)], "plain", precision="mixed")
-    assert_equal_to_one_device("plain", losses, replicas, 0.01)
-
-
-def data(n=40):
-    rng = np.random.default_rng(6)
-    return [
-        (rng.integers(1, 256, (m, 2, 8, 7)).astype(np.uint8), rng.integers(0, 3, m).astype(np.uint8)) for m in (n, 20)
-    ]
-
-
-TRAIN, TEST = data()
-DATA = *TRAIN, *TEST
-
-
 @pytest.mark.parametrize("network, settings", [(PLAIN, {}), (NORMED, {"batch_statistics": "aggregated"})])
-@pytest.mark.parametrize("steps", [8, *long(1, 5, 12)])  # 5 steps an epoch
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch, network, settings, steps):
-    devices, file = [d2l.cpu(0), d2l.cpu(1)], tmp_path / "file"
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, network, settings):
+    file = tmp_path / "file"
     settings = {"network": network, "batch_size": 9, "num_epochs": 3, "optimizer": "adam", "lr": 0.01, **settings}
-    whole = quick(devices, DATA, **settings)
-    run_until(monkeypatch, steps, devices, DATA, checkpoint=file, checkpoint_steps=1, **settings)
-    resumed = quick(devices, DATA, resume=file, **settings)
+    whole = quick(cpus(2), DATA, **settings)
+    quick(cpus(2), DATA, checkpoint=file, callbacks=[StopAfter(8)], **settings)  # of 5 an epoch
+    resumed = quick(cpus(2), DATA, resume=file, **settings)
     assert resumed.history.train_loss == whole.history.train_loss
     assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256
 
 
 def test_a_checkpoint_is_enough(tmp_path):
     """The layer is restored with its p; a run that would leave out another part is another run."""
-    file, devices = tmp_path / "file", [d2l.cpu(0), d2l.cpu(1)]
+    file, devices = tmp_path / "file", cpus(2)
     settings = {"batch_size": 9, "num_epochs": 1}
     result = quick(devices, DATA, network=PLAIN, checkpoint=file, **settings)
     model = d2l.load_model(file)
@@ -290,12 +205,6 @@ def test_a_checkpoint_is_enough(tmp_path):
     other = [recipe if recipe.name != "Dropout" else Dropout(0.3) for recipe in PLAIN.recipes]
     with pytest.raises(d2l.checkpoints.CheckpointError, match="the network has other layers"):
         quick(devices, DATA, network=sequential((2, 8, 7), *other), resume=file, **settings | {"num_epochs": 2})
-
-
-def test_a_step_without_draws():
-    execution = execution_of(networks.init_params(1, network=PLAIN), [d2l.cpu(0)], PLAIN)
-    with pytest.raises(ValueError, match="has dropout: give draws"):
-        execution.step(np.zeros((2, 2, 8, 7), np.float32), np.zeros(2, int), 0.1)
 
 
 def _predictions_after_a_step(device, params):
@@ -314,8 +223,8 @@ def test_on_a_gpu_with_kernels_for_the_others(standin, precision, tolerance):
     """The step is no graph, and dropout is the layer. The kernels of the others are compiled: 10 s."""
     settings = {"network": PLAIN, "batch_size": 9, "num_epochs": 1, "precision": precision}
     assert not can_use_graphs(*TRAIN, as_cluster([d2l.gpu(0)]), PLAIN, d2l.Settings(**settings))
-    gpus, cpus = (quick([make(0), make(1)], DATA, **settings) for make in (d2l.gpu, d2l.cpu))
-    for one, other in zip(gpus.params, cpus.params, strict=True):
+    gpus, alone = (quick([make(0), make(1)], DATA, **settings) for make in (d2l.gpu, d2l.cpu))
+    for one, other in zip(gpus.params, alone.params, strict=True):
         assert_close(one, other, tolerance)
     _predictions_after_a_step(d2l.gpu(0), gpus.params)
-    assert gpus.history.test_accuracy == pytest.approx(cpus.history.test_accuracy, abs=0.06)
+    assert gpus.history.test_accuracy == pytest.approx(alone.history.test_accuracy, abs=0.06)

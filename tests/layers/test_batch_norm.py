@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import references
-from conftest import LONG_ON_STANDIN, TOLERANCE, assert_close
-from plan_steps import copies, execution_of, step_with_images_that_do_not_fit
+from conftest import TOLERANCE, assert_close
 
 import d2lmgpu as d2l
 from d2lmgpu.layers import (
@@ -16,7 +15,6 @@ from d2lmgpu.layers import (
     track_statistics,
 )
 from d2lmgpu.networks import (
-    LENET_BN,
     BatchNorm,
     Conv2d,
     Dense,
@@ -25,7 +23,6 @@ from d2lmgpu.networks import (
     init_statistics,
     sequential,
 )
-from d2lmgpu.training.textbook_steps import TextbookSteps
 
 SHAPES = [(4, 3, 5, 6), (7, 2, 1, 1), (9, 4)]
 
@@ -123,18 +120,6 @@ def test_running_statistics(make_devices, rng):
     assert_close(y, weight[wide] * scaled + bias[wide], 1e-12)
 
 
-def statistics_after_a_step(devices, batch_statistics):
-    """Each device's running statistics of the images that it saw, of six."""
-    params, rng = init_params(3, init="he", network=LENET_BN, dtype=np.float64), np.random.default_rng(9)
-    X, y = rng.normal(0, 1, (6, 1, 28, 28)), rng.integers(0, 10, 6)
-    how = {"batch_size": 6, "batch_statistics": batch_statistics}
-    runner = TextbookSteps.of(X, y, params, devices, LENET_BN, **how)
-    runner.start_epoch(np.arange(6), 0.1)
-    runner.launch(1)
-    runner.pause()
-    return runner.statistics()
-
-
 def test_running_statistics_of_ones_own_step(make_devices, rng):
     """Those of the second layer's inputs, too; without images they stay as they are."""
     network = sequential((3, 5, 4), BatchNorm(), Conv2d(2, 3), BatchNorm(), Flatten(), Dense(4))
@@ -150,30 +135,3 @@ def test_running_statistics_of_ones_own_step(make_devices, rng):
         assert_close(variance, 0.9 * 1.5 + 0.1 * x.var((0, 2, 3), ddof=1), 1e-12)
     with pytest.raises(ValueError, match="statistics: number 2 is .*; it should be an array of floats, of shape"):
         d2l.loss_and_grads(X, y, params, network, statistics=init_statistics(network)[:2] * 2)
-
-
-@LONG_ON_STANDIN
-@pytest.mark.parametrize("k", [2, 3])
-def test_whose_images_the_statistics_are_of(make_devices, k):
-    devices = make_devices(k)
-    local, aggregated = (statistics_after_a_step(devices, how) for how in ("local", "aggregated"))
-    (alone,) = statistics_after_a_step(devices[:1], "local")
-    for i in range(4):
-        assert not np.allclose(local[0][i], local[1][i])  # each its own
-        assert all(array[i].tobytes() == aggregated[0][i].tobytes() for array in aggregated)
-    # The first layer's input is the same in both; so are its aggregated statistics.
-    assert_close(aggregated[0][0], alone[0], 1e-12)
-    assert_close(aggregated[0][1], alone[1], 1e-12)
-    assert not np.allclose(aggregated[0][2], alone[2])  # what comes after it was normalised otherwise
-
-
-@LONG_ON_STANDIN
-def test_an_error_on_one_device_leaves_nobody_waiting(make_devices):
-    devices = make_devices(2)
-    params = init_params(3, init="he", network=LENET_BN)
-    execution = execution_of(params, devices, LENET_BN)
-    with pytest.raises(ValueError):
-        step_with_images_that_do_not_fit(execution, devices, [(1, 28, 28), (1, 4, 4)])
-    d2l.synchronize(devices)
-    for param, before in zip(copies(execution)[0], params, strict=False):
-        np.testing.assert_array_equal(param, before)

@@ -1,29 +1,24 @@
 """Exact sums: whoever adds them, in whatever order, the bits are the same; what they cannot hold is an error."""
 
-import functools
 import random
 
 import numpy as np
 import pytest
-import same_bits
 from clusters_in_threads import in_each
-from conftest import long, sampled
-from test_plan_execution import batch, start
+from conftest import long, use_tiny_granules
+from one_device import DROPPING, NORMED, PLAIN, examples, first_params
+from pairwise import pairwise
+from training_runs import StopAfter, cpus, quick, random_data
 
 import d2lmgpu as d2l
-from d2lmgpu.collectives import prove
+from d2lmgpu.collectives import ALGORITHMS, prove
 from d2lmgpu.collectives.actions import Transfer
 from d2lmgpu.layers.exact import GRANULE, ExactSums, SumError, as_floats, as_integers
-from d2lmgpu.networks import LENET, LENET_BN
+from d2lmgpu.networks import LENET
 from d2lmgpu.networks.optimizers import init_optimizer
 from d2lmgpu.parallel.computation import computation_for
 from d2lmgpu.parallel.step import Replica
 from d2lmgpu.training import Settings
-
-
-def cpus(k):
-    return [d2l.cpu(i) for i in range(k)]
-
 
 # Sums:
 
@@ -66,9 +61,9 @@ def test_losses_are_added_without_rounding(rng):
 # Granules:
 
 
-@pytest.mark.parametrize("network, dtype", [(LENET, np.float32), *long((LENET, np.float64))])
+@pytest.mark.parametrize("network, dtype", [(PLAIN, np.float32), *long((LENET, np.float32), (LENET, np.float64))])
 def test_a_granules_gradients_have_the_same_bits_wherever_they_are_computed(network, dtype):
-    (X, y), params = batch(3 * GRANULE + 7, dtype, network), start(dtype, network)
+    (X, y), params = examples(network, 3 * GRANULE + 7, dtype), first_params(network, dtype)
 
     def grads_of(device, part):
         copies = [d2l.get_params(params, device)]
@@ -85,53 +80,51 @@ def test_a_granules_gradients_have_the_same_bits_wherever_they_are_computed(netw
         np.testing.assert_array_equal(one, sum(others))
 
 
-@pytest.mark.parametrize(
-    "n, k, loads", [(256, 3, None), (256, 8, None), (97, 2, None), (300, 3, [1, 0, 2]), (5, 2, None)]
-)
-def test_shards_are_whole_granules(n, k, loads):
-    X, y = batch(n, np.float32)
-    X_shards, y_shards = d2l.split_batch(X, y, cpus(k), loads, sums="exact")
-    np.testing.assert_array_equal(np.concatenate([d2l.to_host(shard) for shard in X_shards]), X)
-    ends = np.cumsum([len(shard) for shard in y_shards])
-    assert all(end % GRANULE == 0 or end == n for end in ends) and ends[-1] == n
-    granules = [-(-len(shard) // GRANULE) for shard in y_shards]
-    assert loads or max(granules) - min(granules) <= 1
-
-
-def test_sums_by_another_name(rng):
-    X, y = batch(5, np.float32)
-    with pytest.raises(ValueError, match="sums 'exakt' is unknown"):
-        d2l.split_batch(X, y, cpus(2), sums="exakt")
-    with pytest.raises(ValueError, match="batch norm"):
-        device_params = [d2l.get_params(start(np.float32, LENET_BN), device) for device in cpus(2)]
-        d2l.train_batch(X, y, device_params, cpus(2), 0.1, network=LENET_BN, sums="exact")
-
-
 # Steps, and runs:
 
-WAYS = [(run, k, way) for run in same_bits.RUNS for k, way in same_bits.ways()]
-EXAMPLES = 256 + 97
+COLUMNS = {
+    "settings": ["SGD", "Adam", "dropout"],
+    "k": [1, 2, 3, 5, 8],
+    "algorithm": [name for name in ALGORITHMS if name != "none"],
+    "loads": [False, True],
+    "flat": [True, False],
+    "devices": ["cpus", "processes"],
+}
+SETTINGS = {
+    "SGD": {"network": PLAIN, "lr": 0.05},
+    "Adam": {"network": PLAIN, "optimizer": "adam", "lr": 0.002},
+    "dropout": {"network": DROPPING, "lr": 0.05},
+}
+LOADS = [1.0, 0.5, 2.0, 0.0, 1.0, 3.0, 1.0, 0.25]
+PROCESSES = {1: (1,), 2: (1, 1), 3: (2, 1), 5: (1, 3, 1), 8: (3, 1, 4)}
 
 
-@functools.cache
-def alone(run):
-    return same_bits.train(run, cpus(1), {}, examples=EXAMPLES)
+def trained(devices, row):
+    """The checksum of the parameters after an epoch, and the loss per example, train and test accuracy."""
+    settings = SETTINGS[row["settings"]]
+    options = {"algorithm": row["algorithm"], "flat": row["flat"], "loads": LOADS[: row["k"]] if row["loads"] else None}
+    data = random_data(settings["network"], 61, 23)
+    run = quick(devices, data, **settings, **options, batch_size=25, num_epochs=1, sums="exact")
+    history = run.history
+    return history.final_parameters_sha256, history.train_loss, history.train_accuracy, history.test_accuracy
 
 
-@pytest.mark.parametrize("run, k, way", [*random.Random(0).sample(WAYS, 25), *sampled(WAYS, 25)])
-def test_every_way_gives_the_bits_of_one_device(run, k, way):
-    assert same_bits.train(run, cpus(k), way, examples=EXAMPLES) == alone(run)
-
-
-ACROSS = [("SGD", {}), ("SGD", {"algorithm": "hierarchical"}), ("dropout", {"flat": False})]
+@pytest.fixture(autouse=True)
+def small_granules(request, monkeypatch):
+    if "row" in request.fixturenames:
+        use_tiny_granules(monkeypatch)
 
 
 @pytest.mark.threads
-@pytest.mark.parametrize("split", [(1, 1), (2, 1), (1, 1, 1)])
-@pytest.mark.parametrize("run, way", ACROSS)
-def test_processes_get_the_bits_of_one_device(run, way, split):
-    found = in_each(split, lambda cluster: same_bits.train(run, cluster, way, examples=EXAMPLES))
-    assert {*found} == {alone(run)}
+@pytest.mark.parametrize("row", list(pairwise(COLUMNS, dict)), ids=lambda row: " ".join(map(str, row.values())))
+def test_every_way_gives_the_bits_of_one_device(row):
+    """With granules of two examples, whatever the devices are given."""
+    expected = trained(cpus(1), row | {"k": 1, "algorithm": "naive", "loads": False, "flat": True})
+    if row["devices"] == "processes":
+        found = in_each(PROCESSES[row["k"]], lambda cluster: trained(cluster, row))
+    else:
+        found = [trained(cpus(row["k"]), row)]
+    assert all(one == expected for one in found)
 
 
 def random_schedule(number, k, n):
@@ -170,11 +163,11 @@ def test_random_schedules(numbers, rng):
 
 
 def test_a_bad_example_is_an_error_before_any_device_has_updated():
-    (X, y), params = batch(200, np.float32), start(np.float32)
+    (X, y), params = examples(PLAIN, 200, np.float32), first_params(PLAIN, np.float32)
     device_params = [d2l.get_params(params, device) for device in cpus(2)]
     X[170] = np.nan
     with pytest.raises(SumError, match="the loss is nan for a granule on cpu.1."):
-        d2l.train_batch(X, y, device_params, cpus(2), 0.1, sums="exact")
+        d2l.train_batch(X, y, device_params, cpus(2), 0.1, network=PLAIN, sums="exact")
     for copy in device_params:
         for param, other in zip(copy, params, strict=True):
             np.testing.assert_array_equal(d2l.to_host(param), other)
@@ -193,9 +186,9 @@ def test_settings_that_cannot_be_exact(settings, said):
         Settings(sums="exact", **settings)
 
 
-def test_batch_norm_cannot_be_exact(small):
+def test_batch_norm_cannot_be_exact():
     with pytest.raises(ValueError, match="sums are exact, but the network has batch norm"):
-        d2l.train(cpus(2), data=small, network="lenet-bn", sums="exact", progress=False)
+        quick(cpus(2), random_data(NORMED, 9, 3), network=NORMED, sums="exact")
 
 
 # Evaluation:
@@ -206,35 +199,29 @@ def margin(outputs, y):
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])
-def test_evaluation_has_the_bits_of_one_device(k, small):
-    X, y = np.concatenate([small[0], small[2]]), np.concatenate([small[1], small[3]])
-    params, how = start(np.float32), {"metrics": {"margin": margin}, "sums": "exact"}
-    assert d2l.evaluate(params, X, y, cpus(k), **how) == d2l.evaluate(params, X, y, cpus(1), **how)
+def test_evaluation_has_the_bits_of_one_device(k):
+    (X, y), params, options = examples(PLAIN, 700, np.float32), first_params(PLAIN, np.float32), {"sums": "exact"}
+    options |= {"network": PLAIN, "metrics": {"margin": margin}}
+    assert d2l.evaluate(params, X, y, cpus(k), **options) == d2l.evaluate(params, X, y, cpus(1), **options)
 
 
 # Going on:
 
 
 @pytest.mark.threads
-def test_a_run_goes_on_on_another_number_of_devices(tmp_path, small):
+def test_a_run_goes_on_on_another_number_of_devices(tmp_path, monkeypatch):
     """Two devices, then three processes, then one device."""
-    how = {"data": small, "init": "he", "lr": 0.1, "sums": "exact", "optimizer": "momentum", "progress": False}
-    how |= {"checkpoint": tmp_path / "run.npz"}
-    whole = d2l.train(cpus(1), num_epochs=3, **(how | {"checkpoint": None})).history
-    how["num_epochs"] = 3
-
-    class StopAfter(d2l.monitor.Callback):
-        def __init__(self, steps):
-            self.left = steps
-
-        def on_step(self, *_):
-            self.left -= 1
-            return self.left == 0
-
-    d2l.train(cpus(2), callbacks=[StopAfter(2)], **how)
-    how["resume"] = how["checkpoint"]
-    in_each((1, 1, 1), lambda cluster: d2l.train(cluster, callbacks=[StopAfter(3)], **how))
-    ended = d2l.train(cpus(1), **how).history
+    use_tiny_granules(monkeypatch)
+    data, settings = (
+        random_data(PLAIN, 60, 11),
+        {"network": PLAIN, "sums": "exact", "optimizer": "momentum", "lr": 0.02},
+    )
+    settings |= {"batch_size": 9, "num_epochs": 3}
+    whole, file = quick(cpus(1), data, **settings).history, tmp_path / "run.npz"
+    quick(cpus(2), data, checkpoint=file, callbacks=[StopAfter(4)], **settings)
+    settings |= {"checkpoint": file, "resume": file}
+    in_each((1, 1, 1), lambda cluster: quick(cluster, data, callbacks=[StopAfter(8)], **settings))
+    ended = quick(cpus(1), data, **settings).history
     assert ended.final_parameters_sha256 == whole.final_parameters_sha256
     assert (ended.train_loss, ended.train_accuracy) == (whole.train_loss, whole.train_accuracy)
     assert ended.test_accuracy == whole.test_accuracy

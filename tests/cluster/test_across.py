@@ -1,4 +1,7 @@
-"""Training across processes: what one process with all their devices learns, bit for bit."""
+"""Training across processes: what one process with all their devices learns, bit for bit.
+
+Most of these processes are threads. That they learn what one device learns, test_equals_one_device.py says.
+"""
 
 import functools
 import json
@@ -9,15 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clusters_in_threads import in_each
-from conftest import few, long, sampled
+from conftest import long, sampled
 from mpi_in_threads import comms
 from mpiexec import mpiexec
-from plan_steps import execution_of
+from one_device import DEEP, DROPPING, NORMED, PLAIN, SMOOTH
+from training_runs import StopAfter, cpus, quick, random_data, some
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import gather
 from d2lmgpu.collectives import hierarchical
-from d2lmgpu.networks import LENET_BN, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
+from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.training import load_run
 from d2lmgpu.training.splits import PIPELINES, SPLITS as SPLIT_NAMES
 
@@ -28,107 +32,98 @@ def top_3(outputs, y):
     return (np.argsort(outputs, axis=1)[:, -3:] == y[:, None]).any(axis=1).sum()
 
 
-DRAWING = sequential((1, 28, 28), Conv2d(3, 5), ReLU(), Flatten(), Dropout(0.4), Dense(10))
-SPLITS = [(1, 1), (2, 1), (1, 3, 1), (2, 2), (1, 2), (3, 3), (1, 1, 1), (2, 2, 2), (1, 1, 1, 1), (2, 1, 3, 1)]
-WAYS = {
-    "ring": {},
-    "each": {"algorithm": "naive", "flat": False, "prefetch": False},
-    "momentum": {"algorithm": "sharded", "optimizer": "momentum", "overlap": True},
-    "adam": {"algorithm": "halving_doubling", "optimizer": "adam", "overlap": True},
-    "batch norm": {"algorithm": "tree", "network": "lenet-bn", "scale_batch": True},
-    "aggregated": {"network": "lenet-bn", "batch_statistics": "aggregated", "algorithm": "recursive_doubling"},
-    "dropout": {"network": DRAWING, "overlap": True, "metrics": {"top 3": top_3}},
-    "hierarchical": {"algorithm": "hierarchical", "drop_last": True, "warmup": 1},
-    "mixed": {"precision": "mixed", "preprocess": "flip+shift"},
-    "loads": {"algorithm": "bidirectional_ring", "loads": [1, 0.5, 2, 0, 1, 3, 1]},
-}
-
-CASES = [(name, split) for name in WAYS for split in SPLITS]
-OFTEN = [(name, SPLITS[number % 3]) for number, name in enumerate(WAYS)]
-
-
-def some(small, n, tested):
-    X_train, y_train, X_test, y_test = small
-    return X_train[:n], y_train[:n], X_test[:tested], y_test[:tested]
+ROWS = [  # how many devices each process has, the network, settings
+    ((1, 1), PLAIN, {"algorithm": "naive", "flat": False, "prefetch": False}),
+    ((2, 1), PLAIN, {"algorithm": "sharded", "optimizer": "momentum", "overlap": True}),
+    ((1, 3, 1), NORMED, {"algorithm": "tree", "scale_batch": True}),
+    ((2, 2), NORMED, {"batch_statistics": "aggregated", "algorithm": "recursive_doubling"}),
+    ((1, 2), DROPPING, {"overlap": True, "metrics": {"top 3": top_3}}),
+    ((3, 3), PLAIN, {"algorithm": "hierarchical", "drop_last": True, "warmup": 1}),
+    ((1, 1, 1), PLAIN, {"precision": "mixed", "preprocess": "flip+shift"}),
+    ((2, 1, 3, 1), PLAIN, {"algorithm": "bidirectional_ring", "loads": [1, 0.5, 2, 0, 1, 3, 1]}),
+    ((1, 1), SMOOTH, {"split": "layers", "pipeline": "1f1b", "micro_batches": 4, "metrics": {"top 3": top_3}}),
+    ((1, 2), DROPPING, {"split": "zero3", "optimizer": "adam", "lr": 0.002, "preprocess": "flip+shift"}),
+    ((2, 1), SMOOTH, {"split": "channels", "micro_batches": 2, "drop_last": True, "optimizer": "momentum"}),
+    ((1, 1, 1), SMOOTH, {"split": "data", "algorithm": "halving_doubling", "warmup": 1, "loads": [1, 0.4, 0]}),
+    ((1, 3), SMOOTH, {"split": "data=2,layers=2", "pipeline": "zero-bubble", "micro_batches": 3}),
+    ((1, 2), SMOOTH, {"split": "zero2", "micro_batches": 2, "loss": "squared_error"}),
+]
 
 
 def learned(result):
     """All that processes should have alike: of the history what does not depend on the clock, the model."""
-    history = result.history
-    told = history.train_loss, history.train_accuracy, history.test_accuracy, history.test_loss, history.metrics
-    arrays = [array.tobytes() for array in [*result.params, *result.statistics]]
-    return *told, history.interrupted, history.final_parameters_sha256, arrays
+    history = result.history.as_dict()
+    for name in ("seconds_per_epoch", "examples_per_second", "phases", "utilisation"):
+        del history[name]
+    of_cluster = {name: history.pop(name) for name in ("devices", "processes", "environment", "allreduce")}
+    return history, of_cluster, [array.tobytes() for array in [*result.params, *result.statistics]]
 
 
-def alone(split, data, way, **more):
+def alone(processes, data, **settings):
     """A run of one process with as many devices."""
-    way = dict(way)
-    if way.get("algorithm") == "hierarchical":
-        ends = np.cumsum(split).tolist()
-        groups = [list(range(end - n, end)) for n, end in zip(split, ends, strict=True)]
-        way["algorithm"] = functools.partial(hierarchical, groups=groups)
-    return d2l.train([d2l.cpu(i) for i in range(sum(split))], data=data, progress=False, **way, **more)
+    if settings.get("algorithm") == "hierarchical":
+        ends = np.cumsum(processes).tolist()
+        groups = [list(range(end - n, end)) for n, end in zip(processes, ends, strict=True)]
+        settings["algorithm"] = functools.partial(hierarchical, groups=groups)
+    return quick(cpus(sum(processes)), data, **settings)
 
 
-def with_loads(way, k):
-    return way | {"loads": way["loads"][:k]} if "loads" in way else way
-
-
-@pytest.mark.parametrize("name, split", few(CASES, *OFTEN))
-def test_processes_learn_what_one_learns(name, split, small):
-    """Ragged minibatches and test sets, with fewer examples in the last than there are devices."""
-    data, k = some(small, 52, 11), sum(split)
-    settings = {"batch_size": 25, "num_epochs": 2, "init": "he", "lr": 0.05, **with_loads(WAYS[name], k)}
-    results = in_each(split, lambda cluster: d2l.train(cluster, data=data, **settings))
-    expected = learned(alone(split, data, settings))
+@pytest.mark.parametrize("processes, network, settings", ROWS)
+def test_processes_learn_what_one_learns(processes, network, settings, monkeypatch):
+    """Ragged minibatches and test sets, of several parts, with fewer examples in the last than there are devices."""
+    monkeypatch.setattr("d2lmgpu.training.plan_accuracy.PREDICTION_BATCH", 9)
+    data = random_data(network, 52, 11)
+    settings = {"network": network, "batch_size": 25, "lr": 0.02, **settings}
+    results = in_each(processes, lambda cluster: quick(cluster, data, **settings))
+    history, _, arrays = learned(alone(processes, data, **settings))
     for result in results:
-        assert learned(result) == expected
+        found, of_cluster, own = learned(result)
+        assert (found, own) == (history, arrays)
+        assert of_cluster["processes"] == len(processes) and len(of_cluster["devices"]) == sum(processes)
     first, *others = [result.history.as_dict() for result in results]
     assert all(other == first for other in others)  # also times
-    assert first["processes"] == len(split) and len(first["devices"]) == len(first["utilisation"]) == k
-
-
-def test_rank_0_alone_prints(small, capsys):
-    data = some(small, 20, 5)
-    in_each((1, 1), lambda cluster: d2l.train(cluster, data=data, num_epochs=2, batch_size=10, init="he"))
-    lines = capsys.readouterr().out.splitlines()
-    assert [line[:9] for line in lines if line.startswith("epoch")] == ["epoch 1/2", "epoch 2/2"]
 
 
 @pytest.mark.parametrize("before, after", [((2, 1), (1, 1, 1)), *long(((3,), (1, 2)), ((1, 2), (3,)))])
-@pytest.mark.parametrize("how", [{"network": "lenet-bn"}, {"split": "zero2"}, {"split": "layers", "micro_batches": 2}])
-def test_a_checkpoint_goes_on_in_any_number_of_processes(before, after, how, small, tmp_path):
+@pytest.mark.parametrize(
+    "options", [{"network": NORMED}, {"split": "zero2"}, {"split": "layers", "micro_batches": 2}], ids=str
+)
+def test_a_checkpoint_goes_on_in_any_number_of_processes(before, after, options, tmp_path):
     """In the middle of an epoch, with batch norm's statistics of each device, and Adam's state."""
-    data, file = some(small, 60, 11), tmp_path / "run.npz"
-    settings = {"batch_size": 13, "init": "he", "lr": 0.01, "optimizer": "adam", "num_epochs": 3}
-    settings |= {"data": data, "progress": False} | how
-
-    class StopAt(d2l.Callback):
-        def on_step(self, epoch, step, loss):
-            return epoch == 1 and step == 2
+    file, options = tmp_path / "run.npz", {"network": PLAIN} | options
+    data = random_data(options["network"], 60, 11)
+    settings = {"batch_size": 13, "lr": 0.01, "optimizer": "adam", "num_epochs": 3} | options
 
     def begin(cluster):
-        callbacks = [StopAt()] if cluster.rank == cluster.size - 1 else []
-        return d2l.train(cluster, checkpoint=file, callbacks=callbacks, **settings)
-
-    def go_on(cluster):
-        return d2l.train(cluster, resume=file, checkpoint=tmp_path / "end.npz", **settings)
+        callbacks = [StopAfter(7)] if cluster.rank == cluster.size - 1 else []
+        return quick(cluster, data, checkpoint=file, callbacks=callbacks, **settings)
 
     stopped = in_each(before, begin)
     where = stopped[0].history.interrupted
     assert where["epoch"] == 2 and 2 <= where["steps"] <= 4
     assert all(learned(result) == learned(stopped[0]) for result in stopped)
     whole = tmp_path / "whole.npz"
-    expected = learned(d2l.train([d2l.cpu(i) for i in range(3)], checkpoint=whole, **settings))
-    for result in in_each(after, go_on):
-        assert learned(result) == expected
-    found, wanted = (load_run(path).arrays for path in (tmp_path / "end.npz", whole))
-    assert found.keys() == wanted.keys() and ("statistics of 2" in wanted) == ("network" in how)
+    history, _, arrays = learned(quick(cpus(3), data, checkpoint=whole, **settings))
+    for result in in_each(
+        after, lambda cluster: quick(cluster, data, resume=file, checkpoint=tmp_path / "end", **settings)
+    ):
+        found, _, own = learned(result)
+        assert own == arrays and found["train_loss"] == history["train_loss"]
+        assert found["final_parameters_sha256"] == history["final_parameters_sha256"]
+    found, wanted = (load_run(path).arrays for path in (tmp_path / "end", whole))
+    assert found.keys() == wanted.keys() and ("statistics of 2" in wanted) == (options["network"] is NORMED)
     for name, arrays in wanted.items():
         assert [array.tobytes() for array in found[name]] == [array.tobytes() for array in arrays], name
 
 
-def test_a_stop_between_epochs_is_one_of_all(small):
+def test_rank_0_alone_prints(capsys):
+    data = random_data(PLAIN, 20, 5)
+    in_each((1, 1), lambda cluster: quick(cluster, data, network=PLAIN, batch_size=10, progress=True))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:9] for line in lines if line.startswith("epoch")] == ["epoch 1/2", "epoch 2/2"]
+
+
+def test_a_stop_between_epochs_is_one_of_all():
     """A callback of rank 1 asks for it when an epoch is complete."""
 
     class Enough(d2l.Callback):
@@ -137,16 +132,16 @@ def test_a_stop_between_epochs_is_one_of_all(small):
 
     def run(cluster):
         callbacks = [Enough()] if cluster.rank == 1 else []
-        return d2l.train(cluster, data=data, num_epochs=5, batch_size=8, callbacks=callbacks)
+        return quick(cluster, data, network=PLAIN, num_epochs=5, batch_size=8, callbacks=callbacks)
 
-    data = some(small, 20, 5)
+    data = random_data(PLAIN, 20, 5)
     for result in in_each((1, 1), run):
         assert result.history.interrupted["epoch"] == 2 and len(result.history.train_loss) == 2
 
 
-def test_shards_of_a_process(small):
+def test_shards_of_a_process():
     """Every process has those of its own devices, also where a shard or all of its shards are empty."""
-    X, y, _, _ = small
+    X, y, _, _ = random_data(PLAIN, 23, 3)
     for n, loads in ((23, None), (2, None), (17, [1, 0, 3, 0.5])):
         expected = d2l.split_batch(X[:n], y[:n], [d2l.cpu(i) for i in range(4)], loads)
         found = in_each((1, 2, 1), lambda cluster: d2l.split_batch(X[:n], y[:n], cluster, loads))  # noqa: B023
@@ -165,15 +160,6 @@ def next_shards(cluster, X, y, loads):
     return queue.next()
 
 
-def test_evaluating(small):
-    """Parameters of one list, metrics, and a test set of several parts."""
-    _, _, X, y = small
-    params, metrics = d2l.init_params(3, init="he"), {"top 3": top_3}
-    expected = d2l.evaluate(params, X, y, [d2l.cpu(i) for i in range(3)], metrics=metrics)
-    found = in_each((1, 2), lambda cluster: d2l.evaluate(params, X, y, cluster, metrics=metrics))
-    assert found == [expected] * 2
-
-
 def test_rows_arrive_bit_for_bit(rng):
     """Also what is no number, and zeros with a sign."""
     special = np.array([np.nan, -np.inf, -0.0, 5e-324, -1e308])
@@ -183,28 +169,11 @@ def test_rows_arrive_bit_for_bit(rng):
         assert rows.tobytes() == values.tobytes()
 
 
-def test_statistics_of_all(rng):
-    params = d2l.init_params(network=LENET_BN)
-
-    def make(cluster):
-        execution = execution_of(params, cluster, LENET_BN)
-        for number, store in enumerate(execution.stores, cluster.first):
-            for array in store.copy()[1]:
-                array.fill(number + 0.1)
-        return execution.statistics()
-
-    for found in in_each((2, 1), make):
-        assert [[array.dtype for array in arrays] for arrays in found] == [[np.float32] * len(found[0])] * 3
-        assert [{float(x) for array in arrays for x in array} for arrays in found] == [
-            {float(np.float32(number + 0.1))} for number in range(3)
-        ]
-
-
-def test_what_is_of_one_process_is_refused(small):
-    data = some(small, 20, 5)
+def test_what_is_of_one_process_is_refused():
+    data = random_data(PLAIN, 20, 5)
 
     def refused(settings):
-        return lambda cluster: d2l.train(cluster, data=data, **settings)
+        return lambda cluster: quick(cluster, data, network=PLAIN, **settings)
 
     with pytest.raises(ValueError, match="loads 'auto' are measured in one process; give numbers"):
         in_each((1, 1), refused({"loads": "auto"}))
@@ -215,7 +184,35 @@ def test_what_is_of_one_process_is_refused(small):
     with pytest.raises(ValueError, match="drift apart"):
         in_each((1, 1), refused({"algorithm": "none"}))
     with pytest.raises(d2l.DeviceError, match="'mpi' needs several processes with devices: use mpiexec"):
-        d2l.train([d2l.cpu(0)], data=data, algorithm="mpi")
+        quick(cpus(1), data, network=PLAIN, algorithm="mpi")
+
+
+@pytest.mark.parametrize("split", ["zero3", "layers", "data=3,layers=1"])
+def test_a_limit_of_memory_is_one_of_all(split):
+    """What the proof says of it is right in every process; what is too much all refuse in the same words."""
+    data = random_data(DEEP, 67, 41)
+    settings = {"network": DEEP, "split": split, "optimizer": "adam", "micro_batches": 3, "num_epochs": 1}
+    peak = quick(cpus(3), data, **settings).history.peak_memory
+
+    def limited(limits):
+        def run(cluster):
+            for device, limit in zip(cluster.mine, cluster.part(limits), strict=True):
+                device.limit_memory(limit)
+            try:
+                return quick(cluster, data, **settings).history.peak_memory
+            except DeviceMemoryError as error:
+                return str(error)
+
+        return run
+
+    above = [int(1.02 * nbytes) + 2000 for nbytes in peak]
+    first, second = in_each((1, 2), limited(above))
+    assert first == second == peak
+    low = in_each((1, 2), limited([None, above[1], peak[2] - 1]))
+    assert low[0] == low[1]
+    assert low[0].startswith(
+        f"split {split} needs {peak[2]:,} bytes on cpu(1) of rank 1 (host1), 1 more than its limit"
+    )
 
 
 # With MPI:
@@ -268,6 +265,7 @@ def test_mpi_learns_what_one_process_learns(count, devices, tmp_path):
     assert json.loads((tmp_path / "rows.json").read_text()) == [[True, True]] * len(ways)
 
 
+@pytest.mark.long
 def test_the_command_under_mpiexec(tmp_path):
     """Rank 0 says what one process says, and every rank has its log."""
     file, logs = tmp_path / "run.json", tmp_path / "logs"
@@ -316,7 +314,7 @@ def test_mpi_predicts(tmp_path):
 @pytest.mark.long
 def test_the_mpiexec_commands_of_the_page(tmp_path):
     """As typed, one after the other."""
-    page = (Path(__file__).parents[1] / "docs" / "cluster.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
     lines = re.findall(r"^mpiexec -n (\d) d2lmgpu (.*)$", page, re.MULTILINE)
     assert {"1", "2", "4"} <= {count for count, _ in lines}
     for count, words in lines:

@@ -1,7 +1,7 @@
 """In which way stages are computed, read off plans whose answer can be told by looking at them."""
 
 import numpy as np
-from test_plans import DEEP
+from one_device import DEEP
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives.actions import Transfer
@@ -77,13 +77,6 @@ def test_a_transfer_ends_a_run():
     ways = ExecutionModes(plan, check_plan(plan._replace(steps=steps)))
     assert ways.of == {(0, 0, 0): CACHED, (0, 1, 0): FUSED, (0, 2, 0): IN_FUSED}
     assert ways.runs == {(0, 1, 0): [("grads", 1), ("grads", 2)]}
-
-
-def test_what_is_computed_again_is_computed_as_written():
-    plan = in_turn(2, 1)
-    steps = [*plan.steps[:2], plan.steps[0], *plan.steps[2:]]  # F of the first stage once more
-    ways = ExecutionModes(plan, check_plan(plan._replace(steps=steps)))
-    assert ways.of == {(0, 0, 0): REFERENCE, (0, 1, 0): CACHED}
 
 
 def test_idle_programs_hold_no_parameters():

@@ -1,6 +1,7 @@
 """What plans cost on a machine: the arithmetic, with spans of which everything is known; no test asserts a time."""
 
 import pytest
+from conftest import LONG_ON_STANDIN
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives.network import full_switch
@@ -10,6 +11,7 @@ from d2lmgpu.plans import PLANS, Measured, costs as measuring, measure_costs, si
 SMALL = sequential((1, 6, 6), Conv2d(2, 3), ReLU(), Flatten(), Dense(5), ReLU(), Dense(3))
 
 
+@LONG_ON_STANDIN
 @pytest.mark.parametrize(
     "name, optimizer",
     [("1f1b", "sgd"), ("zero-bubble", "adam"), ("zero3", "momentum"), ("channels", "adam")],

@@ -6,13 +6,15 @@ import tracemalloc
 import numpy as np
 import pytest
 import standin_cupy
-from conftest import few, long
-from test_plan_execution import assert_memory
-from test_training import quick
+from conftest import long
+from one_device import ONE_UNIT, examples, first_params
+from training_runs import quick
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import DeviceMemoryError
+from d2lmgpu.devices.cpu import MemoryAccounting
 from d2lmgpu.kernels.cpu import Pass
+from d2lmgpu.layers import Draws
 from d2lmgpu.layers.functions import with_shapes
 from d2lmgpu.networks import (
     NETWORKS,
@@ -27,7 +29,7 @@ from d2lmgpu.networks import (
     init_params,
     sequential,
 )
-from d2lmgpu.plans import PLANS, copies_of
+from d2lmgpu.plans import PLANS, Execution, copies_of, prove
 from d2lmgpu.plans.execution.state import owned_arrays
 
 
@@ -76,50 +78,75 @@ def test_one_too_many(limited):
         limited.limit_memory("4G")
 
 
+class _PeakAccounting(MemoryAccounting):
+    peak = 0
+
+    def enter(self, raw):
+        super().enter(raw)
+        self.peak = max(self.peak, self.used)
+
+
+def assert_memory(plan, n, optimizer, dtype, kernels=True):
+    """Two steps of n examples take at most what is predicted, and at least 95 % of it; between steps all of it."""
+    X, y = examples(plan.network, n, dtype)
+    devices = [d2l.cpu(20 + i) for i in range(plan.k)]
+    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name, kernels=kernels)
+    try:
+        for device in devices:
+            device.accounting = _PeakAccounting(device, 2**40)
+        execution = Execution(plan, first_params(plan.network, dtype), devices, optimizer, kernels=kernels)
+        for _ in range(2):
+            execution.step(X, y, 0.01, draws=Draws(0))
+            assert [device.accounting.used for device in devices] == proof.between
+        for device, peak in zip(devices, proof.peak, strict=True):
+            assert device.accounting.peak <= peak <= 1.05 * device.accounting.peak
+    finally:
+        for device in devices:
+            device.accounting = None
+
+
 OF_ALL_LAYERS = sequential(
     (2, 15, 14),
     *(Conv2d(7, 3, padding=1), BatchNorm(), ReLU(), MaxPool2d(), Dropout(0.2), Conv2d(9, 3, padding=2), Conv2d(8, 3)),
     *(ReLU(), Conv2d(6, 3, stride=2), AvgPool2d(2), Flatten(), Dense(33), BatchNorm(), ReLU(), Dropout(0.5), Dense(5)),
 )
-KNOWN = {**NETWORKS, "of all layers": OF_ALL_LAYERS}
+KNOWN = {**NETWORKS, "of all layers": OF_ALL_LAYERS, "one unit": ONE_UNIT}
 
 
-@pytest.mark.parametrize(
-    "k, micro_batches, n, optimizer, dtype",
-    [(2, 3, 29, "adam", np.float32), *long((1, 1, 1, "sgd", np.float64), (3, 1, 5, "momentum", np.float32))],
-)
-@pytest.mark.parametrize("name", PLANS)
-@pytest.mark.parametrize("network", few(KNOWN, "lenet", "of all layers"))
+COPIED = [f"data=2,{name}" for name in ("layers", "gpipe", "1f1b", "zero-bubble", "channels")]
+ROWS = [  # network, devices, micro-batches, examples, optimiser, dtype
+    ("of all layers", 2, 3, 29, "adam", np.float32),
+    *long(("one unit", 3, 2, 2, "momentum", np.float64), ("lenet", 2, 1, 150, "adam", np.float32)),
+    *(pytest.param(name, 2, 3, 29, "adam", np.float32, marks=pytest.mark.nightly) for name in NETWORKS),
+]
+
+
+@pytest.mark.parametrize("network, k, micro_batches, n, optimizer, dtype", ROWS)
+@pytest.mark.parametrize("name", [*PLANS, *long(*COPIED)])
 def test_memory_is_what_was_predicted(name, network, k, micro_batches, n, optimizer, dtype):
-    plan = PLANS[name](k, micro_batches, network=KNOWN[network])
+    """Of 150 examples kernels take several parts."""
+    if name in COPIED:
+        plan = copies_of(name[7:], 2, k, micro_batches, network=KNOWN[network])
+    else:
+        plan = PLANS[name](k, micro_batches, network=KNOWN[network])
     assert_memory(plan, n, optimizer, dtype)
     assert_memory(plan, n, optimizer, dtype, kernels=False)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", PLANS)
-@pytest.mark.parametrize("network", KNOWN)
-def test_memory_of_many_examples_and_devices(name, network):
-    """Kernels take the examples in several parts."""
-    assert_memory(PLANS[name](2, 1, network=KNOWN[network]), 150, "adam", np.float32)
-    if name not in ("data", "zero1", "zero2", "zero3"):  # these are copies themselves
-        assert_memory(copies_of(name, 2, 2, 2, network=KNOWN[network]), 301, "adam", np.float32)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_what_kernels_keep_is_what_they_hold(name):
     """As Python's tracing of memory counts it: each array once, and no view."""
-    network, scratch = NETWORKS[name], {}
+    network, papers = NETWORKS[name], {}
     params = init_params(network=network)
     arguments = with_shapes(network, params), params, network.input_shape, np.float32, 70, False, True, None
     Pass(*arguments, {})  # what is made once and kept for ever
     tracemalloc.start()
     try:
-        kept = Pass(*arguments, scratch)
+        kept = Pass(*arguments, papers)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    counted = [*owned_arrays(kept, scratch), *(array for arrays in scratch.values() for array in arrays)]
+    counted = [*owned_arrays(kept, papers), *(array for paper in papers.values() for array in paper)]
     assert sum(array.nbytes for array in counted) == pytest.approx(held, rel=0.01)
 
 

@@ -9,6 +9,8 @@ import pytest
 from clusters_in_threads import in_each
 from conftest import long
 from mpiexec import mpiexec
+from one_device import NORMED, PLAIN
+from training_runs import cpus, quick, random_data
 
 import d2lmgpu as d2l
 from d2lmgpu.cli import main
@@ -16,11 +18,6 @@ from d2lmgpu.parallel.step import Replica
 from d2lmgpu.training import DriftError
 from d2lmgpu.training.across_processes import check_copies
 from d2lmgpu.training.loop import Loop
-
-
-def data(small):
-    X_train, y_train, X_test, y_test = small
-    return X_train[:60], y_train[:60], X_test[:10], y_test[:10]
 
 
 @pytest.fixture
@@ -42,58 +39,58 @@ def flip(monkeypatch):
     return flip
 
 
-def train(devices, data, **settings):
-    usual = {"batch_size": 20, "num_epochs": 2, "init": "he", "lr": 0.05, "progress": False}  # 3 steps an epoch
-    return d2l.train(devices, data=data, **usual | settings)
+def train(devices, network=PLAIN, **settings):
+    """With 3 steps an epoch."""
+    return quick(devices, random_data(network, 60, 10), network=network, batch_size=20, lr=0.05, **settings)
 
 
-@pytest.mark.parametrize("way", [{}, {"network": "lenet-bn", "batch_statistics": "aggregated"}])
-def test_checking_changes_nothing(way, small):
-    whole = train([d2l.cpu(i) for i in range(3)], data(small), **way)
-    checked = train([d2l.cpu(i) for i in range(3)], data(small), check_every=2, **way)
+@pytest.mark.parametrize("way", [{}, {"network": NORMED, "batch_statistics": "aggregated"}])
+def test_checking_changes_nothing(way):
+    whole = train(cpus(3), **way)
+    checked = train(cpus(3), check_every=2, **way)
     assert checked.history.final_parameters_sha256 == whole.history.final_parameters_sha256
 
 
 @pytest.mark.parametrize("every, step, found", [(1, 2, (2, 1)), (2, 2, (2, 1)), (4, 2, (1, 2)), (5, 3, (2, 2))])
-def test_a_flipped_bit_is_found_at_the_next_check(every, step, found, small, flip):
+def test_a_flipped_bit_is_found_at_the_next_check(every, step, found, flip):
     flip(lambda device: device is d2l.cpu(1), step)
     with pytest.raises(DriftError) as error:
-        train([d2l.cpu(i) for i in range(3)], data(small), check_every=every)
+        train(cpus(3), check_every=every)
     where = "after step {} of epoch {} the parameters on cpu(1) differ from those on cpu(0), cpu(2); no ".format(*found)
     assert str(error.value).startswith(where)
 
 
-def test_nobody_looks_unless_asked(small, flip):
+def test_nobody_looks_unless_asked(flip):
     flip(lambda device: device is d2l.cpu(1), 2)
-    train([d2l.cpu(i) for i in range(3)], data(small))
-    train([d2l.cpu(i) for i in range(3)], data(small), check_every=7)
+    train(cpus(3))
+    train(cpus(3), check_every=7)
 
 
-def test_of_two_it_is_not_known_which_is_right(small, flip):
+def test_of_two_it_is_not_known_which_is_right(flip):
     flip(lambda device: device is d2l.cpu(0), 1)
     with pytest.raises(
         DriftError, match=r"on cpu\(1\) differ from those on cpu\(0\) \(which of them is right is not known\)"
     ):
-        train([d2l.cpu(0), d2l.cpu(1)], data(small), check_every=1)
+        train(cpus(2), check_every=1)
 
 
 @pytest.mark.parametrize("statistics, differs", [("local", False), ("aggregated", True)])
-def test_statistics_that_should_be_alike(statistics, differs, small, flip):
+def test_statistics_that_should_be_alike(statistics, differs, flip):
     flip(lambda device: device is d2l.cpu(2), 6, "statistics")
-    devices = [d2l.cpu(i) for i in range(3)]
-    way = {"network": "lenet-bn", "batch_statistics": statistics, "check_every": 3}
+    devices = cpus(3)
+    way = {"network": NORMED, "batch_statistics": statistics, "check_every": 3}
     if not differs:
-        train(devices, data(small), **way)
+        train(devices, **way)
         return
     with pytest.raises(
         DriftError, match=r"after step 3 of epoch 2 the parameters or statistics on cpu\(2\) differ from"
     ):
-        train(devices, data(small), **way)
+        train(devices, **way)
 
 
 @pytest.mark.threads
 @pytest.mark.parametrize("split, rank, device", [((1, 1, 1), 2, 0), ((2, 1), 0, 1), *long(((1, 3, 1), 1, 2))])
-def test_all_processes_know_who_differs(split, rank, device, small, flip):
+def test_all_processes_know_who_differs(split, rank, device, flip):
     flip(lambda found: odd and found is odd[0], 3)
     odd = []
 
@@ -101,7 +98,7 @@ def test_all_processes_know_who_differs(split, rank, device, small, flip):
         if cluster.rank == rank:
             odd.append(cluster.mine[device])
         with pytest.raises(DriftError) as error:
-            train(cluster, data(small), check_every=3)
+            train(cluster, check_every=3)
         return str(error.value)
 
     said = in_each(split, run)
@@ -141,7 +138,7 @@ def test_every_bit_counts(rng):
             check_copies(replicas(change), d2l.cluster(4), False, 1, 1)
 
 
-def test_the_command_ends_with_1(small, flip, capsys):
+def test_the_command_ends_with_1(flip, capsys):
     flip(lambda device: device is d2l.cpu(1), 2)
     words = "train --devices 3 --limit 60 --batch-size 20 --epochs 1 --check-every 1".split()
     assert main(words) == 1
@@ -154,7 +151,7 @@ def test_the_command_ends_with_1(small, flip, capsys):
 @pytest.mark.long
 @pytest.mark.parametrize("where", range(4))
 def test_a_flipped_bit_under_mpiexec(where):
-    done = mpiexec(4, Path(__file__).with_name("faults_in_training.py"), "flip", where, 2, "--check-every", 2)
+    done = mpiexec(4, Path(__file__).parents[1] / "faults_in_training.py", "flip", where, 2, "--check-every", 2)
     others = ", ".join(rf"cpu\(0\) of rank {rank} \(\S+\)" for rank in range(4) if rank != where)
     said = (
         rf"after step 2 of epoch 1 the parameters on cpu\(0\) of rank {where} \(\S+\) differ from those on {others}; no"

@@ -7,17 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from clusters_in_threads import ThreadsCluster, in_each
-from conftest import few
 from mpi_in_threads import comms
-from test_across import some
-from test_splits import SMALL
+from one_device import PLAIN, examples, first_params
+from training_runs import cpus
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import communicator, exchange as part, members
 from d2lmgpu.cluster.communicator import Communicator, ProgressThread
 from d2lmgpu.cluster.watchdog import Watch
-from d2lmgpu.devices import DeviceMemoryError, Task
-from d2lmgpu.networks import Dense, Dropout, Flatten, ReLU, init_params, sequential
+from d2lmgpu.devices import Task
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
 from d2lmgpu.plans.execution.lower import actions_of
 from d2lmgpu.plans.execution.state import gather_state, scatter_state
@@ -29,27 +27,20 @@ pytestmark = pytest.mark.threads
 PROCESSES = [(1, 1), (2, 1), (1, 1, 1), (2, 2), (1, 3), (1, 1, 1, 1), (1, 2, 1)]
 """How many devices each has."""
 
-MADE = {name: (lambda k, m, name=name: PLANS[name](k, m, network=SMALL)) for name in PLANS}
-MADE["data=2,1f1b"] = lambda k, m: copies_of("1f1b", 2, k // 2, m, network=SMALL)
-MADE["data=2,channels"] = lambda k, m: copies_of("channels", 2, k // 2, m, network=SMALL)
-CASES = [(name, split) for name in MADE for split in PROCESSES if "=" not in name or sum(split) % 2 == 0]
-OFTEN = [(name, split) for number, (name, split) in enumerate(CASES) if number % 5 == 0]
-
-
-@pytest.fixture(scope="module")
-def data(small):
-    return some(small, 67, 41)
+MADE = {name: (lambda k, m, name=name: PLANS[name](k, m, network=PLAIN)) for name in PLANS}
+MADE["data=2,1f1b"] = lambda k, m: copies_of("1f1b", 2, k // 2, m, network=PLAIN)
+MADE["data=2,channels"] = lambda k, m: copies_of("channels", 2, k // 2, m, network=PLAIN)
+CASES = [(True, name, split) for name in MADE for split in PROCESSES if "=" not in name or sum(split) % 2 == 0]
+OFTEN = [(number % 2 == 0, *CASES[number][1:]) for number in range(0, len(CASES), 9)]
 
 
 def minibatches(sizes):
-    rng = np.random.default_rng(4)
-    return [(rng.random((n, 1, 28, 28)).astype(np.float32), rng.integers(0, 10, n)) for n in sizes]
+    return [examples(PLAIN, n, np.float32, seed=seed) for seed, n in enumerate(sizes)]
 
 
 def trained(plan, devices, sizes):
     """Steps of Adam: losses, right answers, parameters, the optimiser's state."""
-    params = [p + np.float32(0.1) for p in init_params(3, init="he", network=SMALL)]
-    execution, found = Execution(plan, params, devices, "adam"), []
+    execution, found = Execution(plan, first_params(PLAIN, np.float32), devices, "adam"), []
     for X, y in minibatches(sizes):
         found += [execution.step(X, y, 0.01), execution.correct]
     state = gather_state(execution)
@@ -58,13 +49,12 @@ def trained(plan, devices, sizes):
     return found, [array.tobytes() for array in arrays]
 
 
-@pytest.mark.parametrize("eager", [True, False])
-@pytest.mark.parametrize("name, split", few(CASES, *OFTEN))
+@pytest.mark.parametrize("eager, name, split", OFTEN + [pytest.param(*row, marks=pytest.mark.nightly) for row in CASES])
 def test_processes_have_the_bits_of_one(name, split, eager, rng):
     """Ragged minibatches, also with fewer examples than micro-batches."""
     k = sum(split)
     plan, sizes = MADE[name](k, int(rng.integers(1, 6))), [int(rng.integers(5, 30)), 1, int(rng.integers(2, 9))]
-    expected = trained(plan, [d2l.cpu(i) for i in range(k)], sizes)
+    expected = trained(plan, cpus(k), sizes)
     for found in in_each(split, lambda cluster: trained(plan, cluster, sizes), eager):
         assert found == expected
 
@@ -79,7 +69,7 @@ def test_bytes_between_processes_are_those_of_the_proof(name, monkeypatch):
 
     monkeypatch.setattr(members, "part_of", lambda *arguments: Quiet(**vars(part.part_of(*arguments))))
     plan, (X, y) = MADE[name](4, 2), minibatches([12])[0]
-    params = init_params(3, init="he", network=SMALL)
+    params = first_params(PLAIN, np.float32)
     with d2l.record_transfers() as transfers:
         in_each((2, 1, 1), lambda cluster: execute(plan, X, y, params, cluster))
     between = [t for t in transfers if "host" not in (t.source, t.destination)]
@@ -88,84 +78,8 @@ def test_bytes_between_processes_are_those_of_the_proof(name, monkeypatch):
         assert sum(t.nbytes for t in between if " of rank " not in getattr(t, there)) == sum(prove(plan, 12).sent)
 
 
-DROPPING = sequential((1, 28, 28), Flatten(), Dense(9), Dropout(0.4), Dense(7), ReLU(), Dense(10))
-RUNS = [
-    ((1, 1), {"split": "layers", "pipeline": "1f1b", "micro_batches": 4}),
-    ((1, 2), {"split": "zero3", "optimizer": "adam", "lr": 0.002, "preprocess": "flip+shift"}),
-    ((2, 1), {"split": "channels", "micro_batches": 2, "drop_last": True, "optimizer": "momentum"}),
-    ((1, 1, 1), {"split": "data", "algorithm": "halving_doubling", "warmup": 1}),
-    ((1, 3), {"split": "data=2,layers=2", "pipeline": "zero-bubble", "micro_batches": 3}),
-    ((1, 2), {"split": "layers", "micro_batches": 2, "network": DROPPING}),
-    ((1, 2), {"split": "zero3", "micro_batches": 2, "loss": "squared_error"}),
-    ((1, 2), {"split": "data", "micro_batches": 2, "loads": [1, 0.4, 0]}),
-]
-
-
-def second_best(outputs, labels):
-    return (np.argsort(outputs, axis=1)[:, -2] == labels).sum() / 3
-
-
-def train(devices, data, **settings):
-    settings = {"network": SMALL, "batch_size": 20, "lr": 0.02, "num_epochs": 2, "init": "he", **settings}
-    return d2l.train(devices, data=data, progress=False, **{"metrics": {"second": second_best}} | settings)
-
-
-def cpus(k):
-    return [d2l.cpu(i) for i in range(k)]
-
-
-def history_of(result):
-    """All of it that does not depend on the clock, or on how many processes there are."""
-    clock = {"seconds_per_epoch", "examples_per_second", "phases", "utilisation", "devices", "processes", "environment"}
-    return {name: value for name, value in result.history.as_dict().items() if name not in clock}
-
-
-@pytest.mark.parametrize("split, settings", RUNS)
-def test_training(settings, split, data, monkeypatch):
-    """Peak memory of all devices and metrics are those of one process, too; the test set has several parts."""
-    if "loss" in settings:
-        X, y, X_test, y_test = data
-        data, settings = (X, np.eye(10)[y], X_test, np.eye(10)[y_test]), settings | {"metrics": {}}
-    monkeypatch.setattr("d2lmgpu.training.plan_accuracy.PREDICTION_BATCH", 9)
-    expected = train(cpus(sum(split)), data, **settings)
-    results = in_each(split, lambda cluster: train(cluster, data, **settings))
-    for result in results:
-        assert history_of(result) == history_of(expected)
-        assert [p.tobytes() for p in result.params] == [p.tobytes() for p in expected.params]
-    first, *others = [result.history.as_dict() for result in results]
-    assert all(other == first for other in others) and first["processes"] == len(split)
-    assert len(first["peak_memory"]) == len(first["devices"]) == sum(split)
-
-
-@pytest.mark.parametrize("split", ["zero3", "layers", "data=3,layers=1"])
-def test_a_limit_of_memory_is_one_of_all(split, data):
-    """What the proof says of it is right in every process; what is too much all refuse in the same words."""
-    settings = {"split": split, "optimizer": "adam", "micro_batches": 3, "num_epochs": 1}
-    peak = train(cpus(3), data, **settings).history.peak_memory
-
-    def limited(limits):
-        def run(cluster):
-            for device, limit in zip(cluster.mine, cluster.part(limits), strict=True):
-                device.limit_memory(limit)
-            try:
-                return history_of(train(cluster, data, **settings))
-            except DeviceMemoryError as error:
-                return str(error)
-
-        return run
-
-    above = [int(1.02 * nbytes) + 2000 for nbytes in peak]
-    first, second = in_each((1, 2), limited(above))
-    assert first == second and first["peak_memory"] == peak
-    low = in_each((1, 2), limited([None, above[1], peak[2] - 1]))
-    assert low[0] == low[1]
-    assert low[0].startswith(
-        f"split {split} needs {peak[2]:,} bytes on cpu(1) of rank 1 (host1), 1 more than its limit"
-    )
-
-
-def test_what_processes_cannot_do(data, monkeypatch):
-    plan, (X, y), params = MADE["1f1b"](2, 3), minibatches([6])[0], init_params(3, network=SMALL)
+def test_what_processes_cannot_do(monkeypatch):
+    plan, (X, y), params = MADE["1f1b"](2, 3), minibatches([6])[0], first_params(PLAIN, np.float32)
     with pytest.raises(ValueError, match="is for 2 devices, not 3"):
         in_each((1, 2), lambda cluster: Execution(plan, params, cluster))
     assert communicator.MIN_TAGS == 32_767  # as MPI's standard has it, in "Environmental Inquiries"
@@ -174,8 +88,6 @@ def test_what_processes_cannot_do(data, monkeypatch):
         in_each((1, 1), lambda cluster: Execution(plan, params, cluster))
     monkeypatch.setattr(communicator, "MIN_TAGS", 6)
     in_each((1, 1), lambda cluster: Execution(plan, params, cluster).step(X, y, 0.1))
-    with pytest.raises(ValueError, match="loads is .*, which cannot be combined with a split other than data"):
-        in_each((1, 1), lambda cluster: train(cluster, data, split="layers", loads=[1, 2]))
 
 
 class Faulty:
@@ -204,7 +116,7 @@ class Faulty:
 
     def _run(self, plan, cluster):
         try:
-            execution = Execution(plan, init_params(3, init="he", network=SMALL), cluster)
+            execution = Execution(plan, first_params(PLAIN, np.float32), cluster)
             execution.step(*minibatches([7])[0], 0.1)
         except Exception as error:
             self.errors[cluster.rank] = error
@@ -221,7 +133,7 @@ def test_a_missing_message_is_named(name, what, monkeypatch):
     plan, thaw = MADE[name](2, 2), threading.Event()
 
     def freeze(step, number, action):
-        if step.across.group.rank == 0 and len(action.devices) > 1:
+        if step.across.everybody.rank == 0 and len(action.devices) > 1:
             step.batch.submit(step.execution.store[0].device, thaw.wait, 60)
 
     faulty = Faulty(plan, (1, 1), monkeypatch, freeze)
@@ -254,7 +166,7 @@ def test_what_was_sent_and_is_not_taken_is_named(monkeypatch):
     free = next(action for action in actions if action.devices == (0,) and str(action).startswith("free of y"))
 
     def freeze(step, number, action):
-        if step.across.group.rank == 1 and action.what == "receive":
+        if step.across.everybody.rank == 1 and action.what == "receive":
             step.batch.submit(step.execution.store[1].device, thaw.wait, 60)
 
     faulty = Faulty(plan, (1, 1), monkeypatch, freeze, eager=False)
@@ -272,7 +184,7 @@ def test_an_error_in_one_process(name, monkeypatch):
     plan = MADE[name](2, 2)
 
     def fail(step, number, action):
-        if step.across.group.rank == 1 and action.what == "F":
+        if step.across.everybody.rank == 1 and action.what == "F":
             step.batch.submit(step.execution.store[1].device, step.do, divide)
 
     def divide():
@@ -282,7 +194,7 @@ def test_an_error_in_one_process(name, monkeypatch):
     faulty.threads[1].join(60)
     assert isinstance(faulty.errors[1], ArithmeticError)
     with pytest.raises(ValueError, match="a step across processes has failed in this process; restart all processes"):
-        Execution(plan, init_params(3, network=SMALL), faulty.clusters[1])
+        Execution(plan, first_params(PLAIN, np.float32), faulty.clusters[1])
     faulty.clusters[0].progress.give_up(ConnectionError("the job ends"))
     faulty.threads[0].join(60)
     assert not faulty.threads[0].is_alive()

@@ -1,0 +1,380 @@
+"""Training with a split: what a history says of it, checkpoints, limits of memory, and what is refused.
+
+That it learns what one device learns, test_equals_one_device.py says.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import assert_close, long
+from one_device import DEEP, DROPPING, LOSSES, NORMED, SMOOTH
+from training_runs import StopAfter, cpus, quick, random_data
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.collectives import ALGORITHMS, chunk_bounds
+from d2lmgpu.collectives.network import TOPOLOGIES, topology
+from d2lmgpu.devices import DeviceMemoryError
+from d2lmgpu.networks import Dense, Flatten, init_params, known_network, sequential
+from d2lmgpu.plans import PLANS, copies_of, estimate_costs, prove, simulate
+from d2lmgpu.training import load_run
+from d2lmgpu.training.plan_accuracy import SplitTestSet
+from d2lmgpu.training.plan_step import PlanStep
+from d2lmgpu.training.splits import PIPELINES, SPLITS, plan_of, splits_for
+
+OTHER = sequential(SMOOTH.input_shape, Flatten(), Dense(6), Dense(4))
+WAYS = [  # split, pipeline, micro-batches, devices
+    *((split, None, m, 3) for split in SPLITS for m in (1, 3)),
+    *(("layers", pipeline, 5, 2) for pipeline in PIPELINES),
+    ("data=2,layers=2", None, 1, 4),
+    ("layers=2,data=2", "zero-bubble", 3, 4),
+]
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Of 123 examples, which no number of devices divides."""
+    return random_data(SMOOTH, 123, 41)
+
+
+SETTINGS = {"network": SMOOTH, "batch_size": 40, "lr": 0.02, "optimizer": "momentum", "seed": 2}
+
+
+@pytest.mark.parametrize("split, pipeline, micro_batches, k", WAYS)
+def test_what_a_history_says(data, split, pipeline, micro_batches, k):
+    """Beside what is learned, which is as without a split."""
+    chosen = {"split": split, "pipeline": pipeline, "micro_batches": micro_batches}
+    result, expected = quick(cpus(k), data, **SETTINGS, **chosen), quick(cpus(1), data, **SETTINGS)
+    for param, alone in zip(result.params, expected.params, strict=True):
+        assert_close(param, alone, 1e-4)
+    history, alone = result.history, expected.history
+    assert history.train_loss == pytest.approx(alone.train_loss, rel=1e-5)
+    assert history.train_accuracy == pytest.approx(alone.train_accuracy, abs=0.01)
+    assert history.test_accuracy == pytest.approx(alone.test_accuracy, abs=0.03)
+    assert {field: getattr(history, field) for field in chosen} == chosen
+    assert d2l.History.from_dict(history.as_dict()) == history and set(history.utilisation) == set(map(str, cpus(k)))
+    examples = 40
+    if split == "data":  # each device's shard in even parts
+        shards = chunk_bounds(40, k)
+        examples = tuple(b - a for start, stop in shards for a, b in chunk_bounds(stop - start, micro_batches))
+    assert history.peak_memory == prove(plan_of(d2l.Settings(**chosen), k, SMOOTH), examples, "momentum").peak
+    assert alone.peak_memory is None
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_checkpoint_goes_on_with_any_split(data, tmp_path, split):
+    file, devices = tmp_path / "file", cpus(3)
+    settings = SETTINGS | {"optimizer": "adam", "lr": 0.002}  # 4 steps an epoch
+    whole = quick(devices, data, split=split, **settings)
+    quick(devices, data, split=split, checkpoint=file, callbacks=[StopAfter(5)], **settings)
+    for other in (split, "data" if split != "data" else "zero3", None):
+        resumed = quick(devices, data, split=other, resume=file, **settings)
+        if other == split:
+            assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+            assert resumed.history.train_accuracy == whole.history.train_accuracy
+        assert resumed.history.train_loss == pytest.approx(whole.history.train_loss, rel=1e-4)
+        assert resumed.history.split == other
+
+
+@pytest.mark.parametrize("split", ["data", "channels", "data=2,layers=2"])
+def test_a_checkpoint_has_each_devices_statistics(tmp_path, split):
+    file, devices, data = tmp_path / "file", cpus(4), random_data(NORMED, 123, 41)
+    settings, ends = SETTINGS | {"network": NORMED}, [tmp_path / "whole", tmp_path / "end"]
+    whole = quick(devices, data, split=split, checkpoint=ends[0], **settings)
+    quick(devices, data, split=split, checkpoint=file, callbacks=[StopAfter(5)], **settings)
+    resumed = quick(devices, data, split=split, resume=file, checkpoint=ends[1], **settings)
+    assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256
+    wanted, found = (load_run(end).arrays for end in ends)
+    assert "statistics of 3" in wanted and wanted.keys() == found.keys()
+    for name, arrays in wanted.items():
+        assert [array.tobytes() for array in found[name]] == [array.tobytes() for array in arrays], name
+    other = None if split == "data" else "zero1"
+    assert quick(devices, data, split=other, resume=file, **settings).history.epochs == whole.history.epochs
+
+
+@pytest.mark.parametrize("network", [DEEP, NORMED, DROPPING])
+@pytest.mark.parametrize("k", [1, 3])
+def test_split_data_has_the_bits_of_the_textbooks_step(network, k):
+    data, settings = random_data(network, 50, 11), {"network": network, "batch_size": 17, "lr": 0.02}
+    result, expected = (quick(cpus(k), data, split=split, **settings).history for split in ("data", None))
+    assert result.final_parameters_sha256 == expected.final_parameters_sha256
+    assert result.train_loss == expected.train_loss
+
+
+@pytest.mark.parametrize("batch_size, limit", [(8, None), *long((8, 10**9), (64, None))])
+@pytest.mark.parametrize("split", [*SPLITS, "data=2,layers=2"])
+def test_evaluation_by_a_plan(data, split, batch_size, limit):
+    def second_best(outputs, labels):
+        return (np.argsort(outputs, axis=1)[:, -2] == labels).sum()
+
+    params, (_, _, X, y) = init_params(3, init="he", network=SMOOTH), data
+    metrics = {"second": second_best}
+    devices, told = [d2l.cpu(i) for i in range(20, 24)], []
+    for device in devices:
+        device.limit_memory(limit)
+    try:
+        test_set = SplitTestSet(
+            X, y, plan_of(d2l.Settings(split=split), 4, SMOOTH), devices, batch_size, metrics=metrics
+        )
+        found = test_set.evaluate([params], tell=told.append)
+    finally:
+        for device in devices:
+            device.limit_memory(None)
+    expected = d2l.evaluate(params, X, y, cpus(1), SMOOTH, metrics=metrics)
+    assert found == {
+        "test_accuracy": pytest.approx(expected["accuracy"]),
+        "metrics": {"second": pytest.approx(expected["second"])},
+    }
+    assert told[-1] == len(X) and told == sorted(told)
+
+
+@pytest.mark.long
+def test_a_width_that_data_parallelism_does_not_fit():
+    """What is said to fit does, evaluation included, and what is not does not."""
+    data = d2l.load_fashion_mnist()
+    settings = {"width": 2, "optimizer": "adam", "lr": 0.001, "batch_size": 8, "num_epochs": 1}
+    some = data[0][:16], data[1][:16], data[2][:41], data[3][:41]
+    peaks = {
+        split: max(prove(plan_of(d2l.Settings(split=split), 4, known_network("lenet", width=2)), 8, "adam").peak)
+        for split in splits_for(4)
+    }
+    limit = int(1.02 * max(peaks["zero3"], peaks["layers"]))  # what the count leaves out
+    devices = [d2l.cpu(i) for i in range(30, 34)]
+    for device in devices:
+        device.limit_memory(limit)
+    try:
+        with pytest.raises(DeviceMemoryError) as error:
+            quick(devices, some, split="data", **settings)
+        said = str(error.value)
+        assert f"split data needs {peaks['data']:,} bytes on cpu(30), {peaks['data'] - limit:,} more than its" in said
+        for split, peak in peaks.items():
+            assert (f"{split} ({peak:,})" in said) == (peak <= limit)
+            if peak <= limit:
+                assert quick(devices, some, split=split, **settings).history.peak_memory
+        with pytest.raises(DeviceMemoryError, match="no split would fit"):
+            quick(devices, some, split="zero3", **settings | {"width": 10})
+    finally:
+        for device in devices:
+            device.limit_memory(None)
+
+
+def test_what_the_guide_says_of_a_limit(capsys):
+    guide = Path(__file__).resolve().parents[2].joinpath("docs", "guide.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^d2lmgpu (train .* --memory-limit .*) --split zero3$", guide, re.MULTILINE)
+    try:
+        assert cli.main([*command.split(), "--environment", "cpu", "--limit", "50", "--split", "data"]) == 2
+    finally:
+        for device in cpus(4):
+            device.limit_memory(None)
+    said = capsys.readouterr().err.strip().removeprefix("d2lmgpu train: error: ")
+    assert f"`{said}`" in " ".join(guide.split())
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"split": "zero"}, "split 'zero' is unknown; choose from data, layers, .* did you mean zero3"),
+        ({"split": 3}, "split 3 is unknown"),
+        ({"split": "gpipe"}, "split 'gpipe' is unknown"),
+        ({"split": "data=2"}, "not a product of data and another split, such as data=2,layers=2"),
+        ({"split": "data=2,layers=2,zero3=2"}, "is not a product"),
+        ({"split": "layers=2,zero1=2"}, "is not a product"),
+        ({"split": "data=0,layers=2"}, "is not a product"),
+        ({"split": "data=2,layers=2"}, "is for 4 devices; there are 3"),
+        ({"split": "data=3,layers=1", "pipeline": "pipe"}, "pipeline 'pipe' is unknown"),
+        ({"split": "zero1", "pipeline": "gpipe"}, "is for a split over layers, and not for split 'zero1'"),
+        ({"pipeline": "gpipe"}, "pipeline is 'gpipe', which cannot be combined with training without a split"),
+        ({"micro_batches": 2}, "micro_batches is 2, which cannot be combined with training without a split"),
+        ({"split": "data", "micro_batches": 0}, "micro_batches is 0"),
+        ({"split": "data", "micro_batches": 10**6}, "at most 4,096"),
+        (
+            {"split": "layers", "loads": [1, 2, 3]},
+            r"loads is \[1, 2, 3\], which cannot be combined with a split other than data",
+        ),
+        ({"split": "data", "loads": "auto"}, "loads 'auto' work only without a split; give numbers"),
+        ({"split": "data", "loads": [1, 2]}, "loads .*3"),
+        ({"split": "zero3", "overlap": True}, "overlap is True, which cannot be combined with split 'zero3'"),
+        ({"split": "zero1", "flat": False}, "flat is False, which cannot be combined with a split"),
+        ({"split": "data", "check_every": 2}, "check_every is 2, which cannot be combined with a split"),
+        ({"overlap": True, "flat": False}, "flat is False, which cannot be combined with overlap"),
+        ({"batch_statistics": "aggregated", "network": SMOOTH}, "has no batch norm"),
+        ({"split": "data", "batch_statistics": "aggregated"}, "is 'aggregated', which cannot be combined with a split"),
+        (
+            {"batch_statistics": "synchronised"},
+            "batch_statistics 'synchronised' is unknown; choose from local",
+        ),
+        ({"split": "zero3", "algorithm": "tree"}, "'zero3' has its own collectives"),
+        (
+            {"split": "layers", "network": sequential((2, 7, 6), Flatten(), Dense(4))},
+            "3 stages for a network with 1",
+        ),
+        ({"width": 2, "network": NORMED}, "width is 2, but the network is your own"),
+        ({"width": 0}, "width is 0; it should be a finite number, at least 0.05"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_is_refused(data, settings, message):
+    with pytest.raises(ValueError, match=message):
+        quick(cpus(3), data, **{"network": SMOOTH, **settings})
+
+
+@pytest.mark.parametrize(
+    "split",
+    ["data", "zero2", "layers", *long("zero1", "zero3", "channels", "data=2,layers=2")],
+)
+def test_mixed_precision(data, split, monkeypatch):
+    """What one device learns that leaves out the same steps: at first the loss scale is too large.
+
+    Adam notices how many steps were left out.
+    """
+    monkeypatch.setattr("d2lmgpu.networks.mixed.FIRST_SCALE", 2.0**19)
+    some = tuple(part[:90] for part in data)
+    settings = {"precision": "mixed", "batch_size": 17, "network": SMOOTH, "optimizer": "adam", "lr": 0.003}
+    scales = []
+
+    class Listen(d2l.Callback):
+        def on_step(self, epoch, step, loss):
+            scales.append(float(runners[-1].state()[0]["scaling"][0][0]))
+
+    runners, init = [], PlanStep.__init__
+
+    def made(self, *arguments, **named):
+        init(self, *arguments, **named)
+        runners.append(self)
+
+    monkeypatch.setattr(PlanStep, "__init__", made)
+    alone, params = quick(cpus(1), some, **settings)
+    history, found = quick(
+        cpus(4), some, split=split, micro_batches=2, prefetch=False, callbacks=[Listen()], **settings
+    )
+    assert scales[0] == 2.0**18 and scales[-1] == scales[-2] < 2.0**18
+    assert runners[0].execution.stores[0].steps == len(scales) - np.log2(2.0**19 / scales[-1])
+    assert history.train_loss == pytest.approx(alone.train_loss, rel=2e-3)  # rounded to 11 bits, here and there another
+    for one, other in zip(found, params, strict=True):
+        assert_close(one, other, 2e-2)
+
+
+def test_a_plan_of_ones_own(data, tmp_path):
+    """It trains, goes on from a checkpoint, and is told by its name; what it says itself, settings do not say."""
+    plan = copies_of("1f1b", 2, 2, micro_batches=3, network=SMOOTH)._replace(name="mine")
+    settings = {"network": SMOOTH, "batch_size": 17, "lr": 0.02}
+    some = tuple(part[:90] for part in data)
+    alone, params = quick(cpus(1), some, **settings)
+    quick(cpus(4), some, split=plan, checkpoint=tmp_path / "run", **settings | {"num_epochs": 1})
+    history, found = quick(cpus(4), some, split=plan, resume=tmp_path / "run", **settings)
+    assert history.split == "mine" and history.peak_memory == prove(plan, 17).peak
+    assert history.train_loss == pytest.approx(alone.train_loss)
+    for one, other in zip(found, params, strict=True):
+        assert_close(one, other, 1e-2)  # as above
+    for wrong, said in (
+        ({"split": plan._replace(steps=plan.steps[1:])}, "step 1: "),
+        ({"network": OTHER}, "the plan mine is for another network"),
+        ({"micro_batches": 2}, "micro_batches is 2, which cannot be combined with a plan of your own"),
+        ({"pipeline": "gpipe"}, "pipeline is 'gpipe', which cannot"),
+        ({"algorithm": "tree"}, "algorithm is 'tree', which cannot"),
+        ({"precision": "mixed"}, "precision is 'mixed', which cannot"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            quick(cpus(4), some, **settings | {"split": plan} | wrong)
+    with pytest.raises(ValueError, match="split mine is for 4 devices; there are 3"):
+        quick(cpus(3), some, split=plan, **settings)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_memory_with_loads(data, micro_batches):
+    """Predicted for the largest shard of each device."""
+    settings = SETTINGS | {"split": "data", "micro_batches": micro_batches}
+    loaded, even = (quick(cpus(3), data, loads=loads, **settings).history for loads in ([1, 0, 0.3], None))
+    assert loaded.peak_memory[0] > even.peak_memory[0] > loaded.peak_memory[1]
+
+
+@pytest.mark.parametrize("loss", ["soft labels", "squared error", "own loss"])
+def test_the_memory_of_losses_and_targets(data, loss):
+    """A step fits into what is told, and a byte less is refused."""
+    X, y = data[0][:50], np.random.default_rng(4).dirichlet(np.ones(4), 50)
+    devices = cpus(2, first=40)
+    settings = {"loss": LOSSES[loss], "batch_size": 50, "network": SMOOTH, "split": "layers"}
+    peaks = quick(devices, (X, y, X[:2], y[:2]), **settings)[0].peak_memory
+    try:
+        for less in 0, 1:
+            for device, peak in zip(devices, peaks, strict=True):
+                device.limit_memory(peak - less)
+            if less:
+                with pytest.raises(DeviceMemoryError, match="1 more than its limit"):
+                    quick(devices, (X, y, X[:2], y[:2]), **settings)
+            else:
+                quick(devices, (X, y, X[:2], y[:2]), **settings)
+    finally:
+        for device in devices:
+            device.limit_memory(None)
+
+
+def test_every_plan_can_be_chosen():
+    def plan(k=2, **settings):
+        return plan_of(d2l.Settings(**settings), k, d2l.networks.LENET)
+
+    chosen = [plan(split=split).name for split in SPLITS]
+    chosen += [plan(split="layers", pipeline=pipeline, micro_batches=2).name for pipeline in PIPELINES]
+    assert sorted(chosen) == sorted(PLANS)
+    assert plan(split="layers", micro_batches=2) == PLANS["1f1b"](2, 2)
+    assert plan(4, split="data=2,layers=2") == copies_of("layers", 2, 2)
+    assert splits_for(4) == [*SPLITS, "data=2,layers=2"] and splits_for(1) == [*SPLITS]
+
+
+@pytest.mark.parametrize("split", [None, "data"])
+def test_a_library_that_cannot_sum_here(data, split):
+    with pytest.raises(d2l.DeviceError, match="'nccl' needs at least two GPUs, not .cpu.0., cpu.1.."):
+        quick(cpus(2), data, split=split, algorithm="nccl", network=SMOOTH)
+
+
+def test_an_allreduce_of_ones_own_in_a_product(data):
+    named, own = (
+        quick(cpus(4), data, split="data=2,layers=2", algorithm=algorithm, network=SMOOTH)
+        for algorithm in ("tree", lambda k, n: ALGORITHMS["tree"](k, n))
+    )
+    assert named.history.final_parameters_sha256 == own.history.final_parameters_sha256
+
+
+@pytest.mark.parametrize("algorithm", ["nccl", "mpi"])
+def test_a_library_sums_all_gradients_at_once(data, algorithm):
+    said = f"split is 'zero2', which cannot be combined with allreduce '{algorithm}'; leave one out"
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        quick(cpus(2), data, algorithm=algorithm, network=SMOOTH, split="zero2")
+
+
+def test_what_stages_are_estimated_to_cost():
+    """LeNet's products by hand: all of them forward, and backward twice, but for the gradient of the images."""
+    first, *rest = 26 * 26 * 20 * 9, 9 * 9 * 50 * 20 * 25, 800 * 128, 128 * 10
+    costs = estimate_costs(PLANS["layers"](4, 2), batch_size=30, speed=1e9)
+    assert [cost["F"] for cost in costs] == pytest.approx([15 * n / 1e9 for n in (first, *rest)])
+    assert [cost["B"] for cost in costs] == pytest.approx([15 * n / 1e9 for n in (first, *(2 * n for n in rest))])
+    (whole,) = estimate_costs(PLANS["data"](3), batch_size=30, speed=1e9)
+    assert whole["I"] == pytest.approx(10 * sum(rest) / 1e9) and whole["W"] == whole["F"]
+    assert whole["I"] + whole["W"] == pytest.approx(whole["B"]) and whole["update"] == 0
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_networks_by_name(name):
+    for k in (1, 5, 8):
+        assert topology(name, k).k >= k
+        exchanged = simulate(PLANS["data"](k), topology(name, k)).seconds - 3  # F and B
+        assert (exchanged > 0) == (k > 1) and exchanged < 0.01
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_the_mean_loss_so_far_is_told_after_each_step(data, prefetch):
+    """Of the steps that were waited for: with prefetching a step is under way."""
+    told = []
+
+    class Listen(d2l.Callback):
+        def on_step(self, epoch, step, loss):
+            told.append(loss)
+
+    settings = {"network": SMOOTH, "batch_size": 40, "num_epochs": 1, "lr": 0.02, "prefetch": prefetch}
+    history = quick(cpus(2), data, split="layers", callbacks=[Listen()], **settings).history
+    assert len(told) == 4 and (told[0] is None) == prefetch
+    assert told[prefetch] == pytest.approx(np.log(4), rel=0.9)
+    if not prefetch:
+        assert told[-1] == pytest.approx(history.train_loss[0])
