@@ -165,6 +165,9 @@ def folder():
     header.write_text("".join(f'#include "{shim}"\n' for shim in headers))
     _made(folder / "shims.h.gch", lambda path: gpp([*FLAGS, "-x", "c++-header", str(header), "-o", path]))
     _made(folder / "shims.o", lambda path: gpp([*FLAGS, "-c", str(source), "-o", path]))
+    # All kernels find the standard libraries here: to link these to each would take as long as to compile it.
+    libraries = _made(folder / "libraries.so", lambda path: gpp(["-shared", "-Wl,--no-as-needed", "-o", path]))
+    ctypes.CDLL(str(libraries), ctypes.RTLD_GLOBAL)
     return folder
 
 
@@ -203,7 +206,7 @@ def _compile(code, options):
     found = signatures(gpp(["-E", "-P", "-x", "c++", "-"], defines + code))
     launchers = [launcher(name, parameters) for name, parameters in found.items()]
     text = "\n".join(['#include "shims.h"', defines, "#line 1", code, *launchers])  # the shims see no macros
-    options = [*FLAGS, "-shared", "-I", str(folder()), str(folder() / "shims.o"), "-x", "c++", "-"]
+    options = [*FLAGS, "-shared", "-nodefaultlibs", "-I", str(folder()), str(folder() / "shims.o"), "-x", "c++", "-"]
     path = _made(folder() / f"{_sum(text)}.so", lambda path: gpp([*options, "-o", path], text))
     return ctypes.CDLL(str(path)), found
 

@@ -34,6 +34,8 @@ class ndarray:
         self.base = base  # None: no view
 
     def __getattr__(self, name):
+        if name.startswith("__"):  # by which NumPy would take the values
+            raise AttributeError(name)
         value = getattr(self.values, name)
         if name in ("reshape", "transpose", "view"):  # views launch nothing, so any thread may make them
             return lambda *args: self._view(value(*args))

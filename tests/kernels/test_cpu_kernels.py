@@ -1,12 +1,10 @@
 """The fast bodies of the layers on a CPU: the same numbers as the layers, for every network that is made of them."""
 
-import functools
-
 import numpy as np
 import pytest
-from conftest import TOLERANCE, assert_close, traced_memory
+from conftest import TOLERANCE, assert_close, long, traced_memory
+from small_networks import FLATTEN, MAX, NETWORKS, NORM, RELU, make
 
-import d2lmgpu as d2l
 from d2lmgpu import layers
 from d2lmgpu.kernels import cpu
 from d2lmgpu.kernels.cpu import convolution as products
@@ -17,13 +15,10 @@ from d2lmgpu.kernels.cpu.winograd_convolution import WinogradConvolution
 from d2lmgpu.layers import winograd
 from d2lmgpu.networks import (
     LENET,
-    BatchNorm,
     Conv2d,
     Dense,
-    Flatten,
-    Layer,
-    ReLU,
     init_params,
+    logits,
     logits_as_written,
     loss_and_grads,
     loss_and_grads_as_written,
@@ -32,131 +27,31 @@ from d2lmgpu.networks import (
 from d2lmgpu.networks.plain import backward, forward
 
 
-def conv(O, C, kh, kw):
-    return Layer(layers.conv2d, layers.conv2d_grad, ((O, C, kh, kw), (O,)))
-
-
-def dense(D, O):
-    return Layer(layers.dense, layers.dense_grad, ((D, O), (O,)))
-
-
-def pool(forward, backward, size):
-    return Layer(functools.partial(forward, size=size), backward)
-
-
-def minus_half_mean(x):
-    return x - 0.5 / max(1, len(x)) * x.sum(axis=0), None
-
-
-def minus_half_mean_grad(dy, cache):
-    return dy - 0.5 / max(1, len(dy)) * dy.sum(axis=0)
-
-
-AVERAGE, MAX, RELU, FLATTEN = (
-    Layer(layers.avg_pool2d, layers.avg_pool2d_grad),
-    Layer(layers.max_pool2d, layers.max_pool2d_grad),
-    Layer(layers.relu, layers.relu_grad),
-    Layer(layers.flatten, layers.flatten_grad),
-)
-
-
-def norm(C):
-    return Layer(layers.batch_norm, layers.batch_norm_grad, ((C,), (C,)), ("ones", "zeros"), C)
-
-
-MAX_3 = pool(layers.max_pool2d, layers.max_pool2d_grad, 3)
-MINUS_HALF_MEAN = Layer(
-    minus_half_mean, minus_half_mean_grad
-)  # an image's result depends on the others, as in batch norm
-
-NETWORKS = {
-    "LeNet": ((1, 28, 28), LENET),
-    "wider LeNet": (
-        (1, 28, 28),
-        [conv(40, 1, 3, 3), RELU, AVERAGE, conv(24, 40, 5, 5), RELU, AVERAGE, FLATTEN, dense(384, 10)],
-    ),
-    "CNN with max pooling": (
-        (1, 20, 20),
-        [conv(32, 1, 3, 3), RELU, MAX, FLATTEN, dense(32 * 81, 64), RELU, dense(64, 10)],
-    ),
-    "tiles beyond the image": ((24, 15, 17), [conv(23, 24, 3, 3), RELU, AVERAGE, FLATTEN, dense(23 * 42, 3)]),
-    "many tiles": (
-        (1, 46, 26),
-        [conv(16, 1, 2, 2), RELU, conv(16, 16, 3, 5), RELU, AVERAGE, FLATTEN, dense(16 * 21 * 10, 4)],
-    ),
-    "Winograd and max pooling": ((32, 14, 9), [conv(28, 32, 3, 2), RELU, MAX, FLATTEN, dense(28 * 24, 5)]),
-    "squares of 3": ((3, 13, 12), [conv(16, 3, 2, 3), RELU, MAX_3, FLATTEN, dense(16 * 12, 5)]),
-    "no ReLU, no pooling": ((10, 11, 8), [conv(30, 10, 4, 3), conv(28, 30, 3, 3), FLATTEN, dense(28 * 6 * 4, 7)]),
-    "average without ReLU": ((2, 9, 9), [conv(3, 2, 2, 2), AVERAGE, RELU, FLATTEN, dense(48, 4)]),
-    "convolution after convolution": (
-        (1, 16, 15),
-        [conv(8, 1, 3, 3), RELU, conv(8, 8, 3, 3), RELU, conv(7, 8, 1, 1), RELU, MAX, FLATTEN, dense(7 * 30, 4)],
-    ),
-    "a kernel too large for Winograd": ((9, 12, 12), [conv(9, 9, 9, 9), RELU, AVERAGE, FLATTEN, dense(36, 4)]),
-    "pooling and ReLU by themselves": ((3, 9, 8), [RELU, MAX, AVERAGE, RELU, FLATTEN, dense(12, 6), RELU, RELU]),
-    "batch norm": (  # not right after a bias, whose gradient would be rounding alone
-        (2, 11, 12),
-        [
-            conv(6, 2, 3, 3),
-            RELU,
-            AVERAGE,
-            norm(6),
-            conv(30, 6, 2, 2),
-            RELU,
-            norm(30),
-            FLATTEN,
-            dense(360, 9),
-            RELU,
-            norm(9),
-        ],
-    ),
-    "batch norm before ReLU and pooling": (
-        (3, 11, 13),
-        [
-            *(norm(3), RELU, AVERAGE),
-            *(conv(6, 3, 2, 2), RELU, norm(6), MAX),
-            *(FLATTEN, dense(24, 8), RELU, norm(8), RELU, dense(8, 4)),
-        ],
-    ),
-    "batch norm and a layer without a fast body": (
-        (1, 10, 10),
-        [norm(1), conv(5, 1, 3, 3), RELU, MINUS_HALF_MEAN, norm(5), AVERAGE, FLATTEN, dense(80, 3)],
-    ),
-    "dense only": ((2, 3, 4), [FLATTEN, dense(24, 30), RELU, dense(30, 3)]),
-    "a layer without a fast body": (
-        (1, 14, 14),
-        [conv(6, 1, 3, 3), MINUS_HALF_MEAN, RELU, AVERAGE, FLATTEN, dense(216, 9), MINUS_HALF_MEAN, dense(9, 5)],
-    ),
-}
-
-
-def make(rng, name, N, dtype):
-    shape, network = NETWORKS[name]
-    params = [p + rng.normal(0, 0.1, p.shape) for p in init_params(1, init="he", network=network, dtype=np.float64)]
-    X, y = rng.normal(0, 1, (N, *shape)), rng.integers(0, params[-1].size, N)
-    return X.astype(dtype), y, [p.astype(dtype) for p in params], network
-
-
 def clear_of_zero(X, params, network):
     """Of each image, whether rounding decides no ReLU's slope: in float64 its outputs before them are 0 or not near it.
 
     Of a million outputs, which "many tiles" has, some are nearer to 0 than float32 rounds, by whichever BLAS.
     """
     clear = np.ones(len(X), bool)
-    for i in [i for i, layer in enumerate(network) if layer is RELU]:
+    for i in [i for i, layer in enumerate(network) if layer.forward is layers.relu]:
         given = sum(len(layer.shapes) for layer in network[:i])
         z = logits_as_written(X.astype(float), [p.astype(float) for p in params[:given]], network[:i])
         clear &= ((z == 0) | (np.abs(z) > 1e-5)).reshape(len(X), -1).all(axis=1)
     return clear
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("N", [1, 3, 33, 70])
-@pytest.mark.parametrize("name", NETWORKS)
+SIZES = [(7, np.float32), (33, np.float32), (1, np.float32), (3, np.float64), (70, np.float64)]
+CASES = [(name, *size) for name in NETWORKS for size in SIZES]
+SHORT = [case for case in CASES if case[1:] == SIZES[0] and case[0] != "many tiles"]
+
+
+@pytest.mark.parametrize("name, N, dtype", [*SHORT, *long(*(case for case in CASES if case not in SHORT))])
 def test_as_the_layers(rng, name, N, dtype):
-    X, y, params, network = make(rng, name, N, dtype)
+    """Loss, gradients and, of these images alone, outputs; twice."""
+    network = NETWORKS[name]
+    X, y, params = make(rng, network, N, dtype)
     if "batch norm" not in name:  # there an image's outputs depend on which others there are
-        X, y, params, _ = make(rng, name, 3 * N + 9, dtype)
+        X, y, params = make(rng, network, 3 * N + 9, dtype)
         chosen = np.flatnonzero(clear_of_zero(X, params, network))[:N]
         assert len(chosen) == N
         X, y = X[chosen], y[chosen]
@@ -170,13 +65,14 @@ def test_as_the_layers(rng, name, N, dtype):
     tolerance = TOLERANCE[X.dtype] * (1 if network is LENET else 4)
     for grad, value in zip(grads, expected, strict=True):
         assert_close(grad, value, tolerance)
+    assert_close(logits(X, params, network), logits_as_written(*exact[:1], *exact[2:]), tolerance)
     again_loss, again = loss_and_grads(X, y, params, network)
     assert again_loss == loss and all(np.array_equal(a, b) for a, b in zip(again, grads, strict=True))
 
 
 @pytest.mark.parametrize("N", [40, 130])  # in one part and in three, which wait for each other at batch norm
 def test_layers_before_the_last_forward_and_later_back(rng, N):
-    network = sequential((2, 9, 8), Conv2d(4, 3), BatchNorm(), ReLU(), Flatten(), Dense(6))
+    network = sequential((2, 9, 8), Conv2d(4, 3), NORM, RELU, FLATTEN, Dense(6))
     params, X, dy = (
         init_params(2, init="he", network=network, dtype=float),
         rng.random((N, 2, 9, 8)),
@@ -191,17 +87,10 @@ def test_layers_before_the_last_forward_and_later_back(rng, N):
         np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_outputs_alone(rng, name):
-    X, _, params, network = make(rng, name, 100, np.float64)
-    logits = logits_as_written(X, params, network)
-    assert_close(d2l.networks.logits(X, params, network), logits, TOLERANCE[X.dtype])
-
-
 def test_both_ways_of_convolution_are_in_use(rng):
     stages = []
-    for name in NETWORKS:
-        X, _, params, network = make(rng, name, 3, np.float32)
+    for network in NETWORKS.values():
+        X, _, params = make(rng, network, 3)
         stages += Program(network, params, X.shape[1:], X.dtype, 3).stages
     kinds = {None, "average", "max"}
     assert {stage.squares.kind for stage in stages if type(stage) is Convolution} == kinds
@@ -217,18 +106,19 @@ def test_both_ways_of_convolution_are_in_use(rng):
 
 def test_equal_inputs_of_a_max_pooling(rng):
     """Small whole numbers: squares with several largest ones, and all zero after the ReLU."""
-    shape, network = (1, 6, 8), [conv(2, 1, 1, 1), RELU, MAX, FLATTEN, dense(24, 3)]
-    X, y = rng.integers(-1, 2, (20, *shape)).astype(float), rng.integers(0, 3, 20)
+    network = sequential((1, 6, 8), Conv2d(2, 1), RELU, MAX, FLATTEN, Dense(3))
+    X, y = rng.integers(-1, 2, (20, 1, 6, 8)).astype(float), rng.integers(0, 3, 20)
     params = [np.array([[[[1.0]]], [[[-2.0]]]]), np.array([0.0, -1.0]), rng.normal(0, 1, (24, 3)), np.zeros(3)]
     expected = loss_and_grads_as_written(X, y, params, network)[1]
     for grad, value in zip(loss_and_grads(X, y, params, network)[1], expected, strict=True):
         assert_close(grad, value, 1e-13)
 
 
-@pytest.mark.parametrize("name", ["LeNet", "wider LeNet", "Winograd and max pooling", "many tiles"])
+@pytest.mark.parametrize("name", ["LeNet", *long("wider LeNet", "many tiles"), "Winograd and max pooling"])
 def test_black_patches_and_biases_of_0(rng, name):
     """There outputs are exactly 0, and so is ReLU's slope. (As float64, in which no other output is as near to 0.)"""
-    X, y, params, network = make(rng, name, 33, np.float64)
+    network = NETWORKS[name]
+    X, y, params = make(rng, network, 33, np.float64)
     X = np.maximum(X, 0)
     X[:, :, X.shape[2] * 2 // 5 :] = X[::2, :, :, : X.shape[3] // 2] = 0
     X[7] = 0
@@ -242,17 +132,18 @@ def test_black_patches_and_biases_of_0(rng, name):
 
 def test_arrays_that_a_kernel_would_read_beyond_are_refused():
     """NumPy would stretch them over the other numbers."""
-    network = sequential((2, 5, 5), Conv2d(3, 3), Flatten(), Dense(4))
+    network = sequential((2, 5, 5), Conv2d(3, 3), FLATTEN, Dense(4))
     weight, bias, *rest = init_params(network=network)
     for params in ([weight, bias[:1], *rest], [weight, bias, *rest, bias]):
         with pytest.raises(ValueError, match="are not those of the network"):
             Program(network, params, (2, 5, 5), np.float32, 3)
     params = [np.ones(1, np.float32), np.zeros(1, np.float32)]
     with pytest.raises(ValueError, match="batch norm of 1 channels cannot take images of 2"):
-        Program([norm(1)], params, (2, 5, 5), np.float32, 3)
+        Program([NORM((1, 5, 5))], params, (2, 5, 5), np.float32, 3)
 
 
-def test_a_step_allocates_nothing(rng):
+@pytest.mark.parametrize("rounds", [1, *long(10)])
+def test_a_step_allocates_nothing(rng, rounds):
     """In the steady state: arrays are made by the first step only, also for a ragged batch and for evaluation."""
     X, y, params = rng.random((80, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, 80), init_params()
     params[3][...] = 0.1  # biases of exactly 0 are the first step's
@@ -264,7 +155,7 @@ def test_a_step_allocates_nothing(rng):
         cpu.outputs(X, params, LENET)
 
     steps()
-    held, left = traced_memory(steps, 10)
+    held, left = traced_memory(steps, rounds)
     assert held < 200_000  # NumPy's own small buffers, and loops' views; one array of activations is 865 kB
     assert left < 2_000
 

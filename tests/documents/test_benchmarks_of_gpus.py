@@ -3,14 +3,9 @@
 import importlib
 import json
 import sys
-from pathlib import Path
 
 import pytest
-from conftest import long
-from test_cuda_program import TINY_NETWORK
-from test_gpu_rules import machine  # noqa: F401
-
-BENCHMARKS = Path(__file__).parent.with_name("benchmarks")
+from gpus import TINY_NETWORK, machine  # noqa: F401
 
 KERNELS = "conv_forward conv_weight_grad_strips conv_weight_grad_sum dense_forward dense_input_grad gather head sgd"
 KERNELS = [*KERNELS.split(), "dense_weight_grad", "dense_weight_grad", "softmax_cross_entropy_sum"]
@@ -19,23 +14,16 @@ KERNELS = [*KERNELS.split(), "dense_weight_grad", "dense_weight_grad", "softmax_
 pytestmark = pytest.mark.threads
 
 
-@pytest.fixture
-def script(machine, monkeypatch):  # noqa: F811
-    """The script on a machine, with few rounds."""
-    machine()
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    measure_gpu = importlib.reload(importlib.import_module("measure_gpu"))  # it notes the launches of kernels
-    for constant, value in {"REPEATS": 2, "ROUNDS": 2, "WARM_UP": 1, "IMAGES": 200}.items():
-        monkeypatch.setattr(measure_gpu, constant, value)
-    return measure_gpu
-
-
-@pytest.mark.parametrize("cards", [1, *long(2)])
-def test_each_kernel_of_a_step(script, tmp_path, monkeypatch, capsys, cards):
+@pytest.mark.long
+@pytest.mark.parametrize("cards", [1, 2])
+def test_each_kernel_of_a_step(machine, tmp_path, monkeypatch, capsys, cards):  # noqa: F811
     """On two cards each has half of the images, and only the kernels of an allreduce more."""
-    module, file = script, tmp_path / "measured.json"
+    machine()
+    module = importlib.reload(importlib.import_module("measure_gpu"))  # it notes the launches of kernels
+    for constant, value in {"REPEATS": 2, "ROUNDS": 2, "WARM_UP": 1, "IMAGES": 200}.items():
+        monkeypatch.setattr(module, constant, value)
     monkeypatch.setitem(module.NETWORKS, "tiny", TINY_NETWORK)
-    run = sys.modules["d2lmgpu.kernels.cuda.launch"]
+    run, file = sys.modules["d2lmgpu.kernels.cuda.launch"], tmp_path / "measured.json"
     monkeypatch.setattr(run, "_module", run._module)  # the script leaves another there
     assert module.main(["--network", "tiny", "--batch", "8", "--cards", str(cards), "--json", str(file)]) == 0
     (step,) = json.loads(file.read_text())["steps"]

@@ -1,8 +1,8 @@
 """A call to CUDA fails, any call of a training run: the run goes on a slower way, or ends with an error.
 
 It never hangs, gives wrong numbers, or leaves devices on which nothing works any more. Every place in the library that
-calls CUDA fails once, when it calls first or last, in the first kind of run that comes there. With D2LMGPU_EVERY_CALL=1
-every call of each run fails in turn, which takes about half an hour.
+calls CUDA fails once in each kind of run, when it calls first or last: a part of them for each commit. With
+D2LMGPU_EVERY_CALL=1 every call of each run fails in turn, which takes about half an hour.
 """
 
 import os
@@ -12,9 +12,9 @@ import threading
 import numpy as np
 import pytest
 import standin_cupy
-from conftest import assert_close, few, forget_gpus
+from conftest import few, forget_gpus, sampled
+from gpus import TINY_NETWORK, assert_as, gpus, small_data, train
 from standin_driver import CUDARuntimeError
-from test_cuda_program import TINY_NETWORK
 
 import d2lmgpu as d2l
 
@@ -31,10 +31,6 @@ SETTINGS = {
     "mixed, through the host": {"k": 3, "cards": 2, "peers": [], "precision": "mixed", "graphs": False},
     "overlap, through the host": {"k": 2, "cards": 2, "peers": [], "overlap": True},
 }
-
-
-TRIED = set()
-"""The places that have failed so far."""
 
 
 class Injector:
@@ -60,11 +56,6 @@ def _library_frames():
     return frames
 
 
-def run(data, k, cards=None, peers=None, **settings):
-    settings = {"batch_size": 4, "lr": 0.05, "num_epochs": 1, "init": "he", "network": TINY_NETWORK} | settings
-    return d2l.train([d2l.gpu(i) for i in range(k)], data=data, progress=False, **settings)
-
-
 def in_time(function):
     """The result of a function, or what it raised; a function that hangs fails the test."""
     outcome = []
@@ -82,74 +73,74 @@ def in_time(function):
     return outcome[0]
 
 
-def assert_same(result, expected, tolerance):
-    assert result.history.train_loss == pytest.approx(expected.history.train_loss, rel=tolerance)
-    for param, other in zip(result.params, expected.params, strict=True):
-        assert_close(param, other, 10 * tolerance)
-
-
 def assert_is_cudas(error):
     """What CUDA said, or what the library made of it; no race, which would be a wrong number on a GPU."""
     assert isinstance(error, (CUDARuntimeError, d2l.DeviceError, MemoryError)) and str(error), repr(error)
 
 
-@pytest.fixture(params=few(SETTINGS, "the plan data on two cards"))
+@pytest.fixture
 def rehearsal(request, monkeypatch):
     """A function that makes the machine and trains, what comes of it without a fault, and the calls that are to fail.
 
     Of each of these the place, and its number.
     """
-    settings = SETTINGS[request.param]
-    rng = np.random.default_rng(5)
-    X, y = rng.integers(0, 256, (9, 1, 9, 8)).astype(np.uint8), rng.integers(0, 4, 9).astype(np.uint8)
-    data = X[:6], y[:6], X[6:], y[6:]
+    settings = dict(SETTINGS[request.param])
+    properties = {name: settings.pop(name) for name in ("cards", "peers") if name in settings}
+    k, data = settings.pop("k"), small_data(np.random.default_rng(5), 6)
+    monkeypatch.setattr("d2lmgpu.networks.fast.TRIED", TINY_NETWORK)
 
-    def train(fails):
+    def again():
+        return in_time(lambda: train(gpus(k), data, num_epochs=1, **settings))
+
+    def first(fails):
         forget_gpus()
-        machine = standin_cupy.install(monkeypatch, settings["cards"], peers=settings.get("peers"), fails=fails)
-        return in_time(lambda: run(data, **settings)), machine
+        machine = standin_cupy.install(monkeypatch, fails=fails, **properties)
+        return again(), machine
 
-    train(None)  # kernels are compiled
+    first(None)  # kernels are compiled
     injector = Injector()
-    expected, machine = train(injector)
+    expected, machine = first(injector)
     if os.environ.get("D2LMGPU_EVERY_CALL"):
         calls = {(request.param, number): number for number in range(1, machine.made + 1)}
     else:
         calls = {place: numbers[-(i % 2)] for i, (place, numbers) in enumerate(injector.sites.items())}
-    yield train, expected, calls, lambda: in_time(lambda: run(data, **settings))
+    yield first, expected, calls, again
     forget_gpus()
 
 
-@pytest.mark.long
-def test_a_call_that_fails(rehearsal):
+EVERY = pytest.param(0, 1, marks=pytest.mark.nightly)
+
+
+@pytest.mark.parametrize("part, parts", [*sampled([(part, 16) for part in range(16)], 16), EVERY])
+@pytest.mark.parametrize("rehearsal", SETTINGS, indirect=True)
+def test_a_call_that_fails(rehearsal, part, parts):
     """In turn; threads take turns as they like, so that the call with a number is not always the same."""
-    train, expected, calls, again = rehearsal
-    new = {place: number for place, number in calls.items() if place not in TRIED}
-    TRIED.update(new)
+    first, expected, calls, again = rehearsal
     tolerance = 2e-5 if expected.history.precision == "float32" else 1e-2
 
     def ends(number):
         """Whether the run ends with an error, and does not go on a slower way."""
-        result, machine = train(Injector(number))
+        result, machine = first(Injector(number))
         if error := isinstance(result, BaseException):
             assert_is_cudas(result)
         else:
-            assert_same(result, expected, tolerance)
+            assert_as(result, expected, tolerance)
         machine.fails = None
         result = again()  # on the same devices
         assert not isinstance(result, BaseException), f"after call {number} failed: {result!r}"
-        assert_same(result, expected, tolerance)
+        assert_as(result, expected, tolerance)
         return error
 
-    ends_of_runs = {ends(number) for number in sorted(new.values())}
-    assert ends_of_runs == {True, False} or len(new) < len(calls)
+    ends_of_runs = {ends(number) for number in sorted(calls.values())[part::parts]}
+    assert ends_of_runs == {True, False} or parts > 1
 
 
+@pytest.mark.parametrize("rehearsal", few(SETTINGS, "the plan data on two cards", parts=3), indirect=True)
 def test_a_device_that_is_lost(rehearsal):
     """From some call on all fail: nothing hangs, the error comes out, and virtual devices go on."""
-    train, _, calls, _ = rehearsal
-    for number in sorted(calls.values())[:: max(1, len(calls) // 25)]:
-        result, _ = train(Injector(number, for_ever=True))
+    first, _, calls, _ = rehearsal
+    for number in sorted(calls.values())[:: max(1, len(calls) // 6)]:
+        result, _ = first(Injector(number, for_ever=True))
         assert_is_cudas(result)
     assert float(d2l.put(np.ones(3), d2l.cpu(0)).sum()) == 3
 
@@ -159,7 +150,7 @@ def test_a_wait_that_fails(monkeypatch):
     forget_gpus()
     machine = standin_cupy.install(monkeypatch, 2)
     monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
-    devices = [d2l.gpu(0), d2l.gpu(1)]
+    devices = gpus()
     copies = [d2l.get_params(d2l.init_params(network=TINY_NETWORK), device) for device in devices]
     X, y = np.random.default_rng(5).random((4, 1, 9, 8), np.float32), np.arange(4)
     waits = []

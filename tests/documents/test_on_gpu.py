@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from mpiexec import command_of
 
-SCRIPT = Path(__file__).parent.with_name("benchmarks") / "on_gpu.sh"
-ON_STANDIN = Path(__file__).with_name("on_standin.py")
+TESTS = Path(__file__).parents[1]
+SCRIPT = TESTS.parent / "benchmarks" / "on_gpu.sh"
 
 pytestmark = [
     pytest.mark.threads,
@@ -23,6 +23,7 @@ PYTHON = """#!/bin/sh
 case "$*" in
 *getDeviceCount*) echo {cards} ;;
 *"{fails}"*) echo; echo "it does not work"; echo; exit 1 ;;
+*measure_gpu*) echo note: slower ;;
 *) echo "$PWD: $0 $*" ;;
 esac
 """
@@ -48,24 +49,17 @@ def run(tmp_path):
     """A function that runs a copy of the script, beside a .venv that has this Python, in ``tmp_path``."""
     clone, tools = tmp_path / "clone", tmp_path / "tools"
     write(clone / "benchmarks/on_gpu.sh", SCRIPT.read_text())
-    (clone / "d2lmgpu").symlink_to(SCRIPT.parents[1] / "d2lmgpu")
+    (clone / "d2lmgpu").symlink_to(TESTS.parent / "d2lmgpu")
     write(tools / "git", "#!/bin/sh\necho a commit\n")
     write(tools / "nvidia-smi", "#!/bin/sh\necho its tool: $*\n")
     write(tools / "mpiexec", "#!/bin/sh\nshift 2\necho mpiexec; exec $*\n")
 
-    def run(*arguments, python=None, **variables):
-        if python:
-            write(clone / ".venv/bin/python", python)
-        inherited = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHON")}
-        path = os.pathsep.join([str(tools), os.environ["PATH"]])
-        return subprocess.run(
-            ["bash", "clone/benchmarks/on_gpu.sh", *arguments],
-            cwd=tmp_path,
-            env=inherited | {"PATH": path} | variables,
-            capture_output=True,
-            text=True,
-            timeout=500,
-        )
+    def run(*arguments, python):
+        write(clone / ".venv/bin/python", python)
+        env = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHON")}
+        env["PATH"] = os.pathsep.join([str(tools), os.environ["PATH"]])
+        command = ["bash", "clone/benchmarks/on_gpu.sh", *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=500)
 
     return run
 
@@ -76,42 +70,27 @@ def steps_of(done):
     return {line[1]: line[0] for line in lines if line[0] in ("ok", "FAILED")}
 
 
-@pytest.mark.parametrize("cards", [1, 2])
-def test_all_is_run_by_the_environments_python_into_the_folder(run, tmp_path, cards):
-    done = run("found/here", python=PYTHON.format(cards=cards, fails="nothing"))
-    assert done.returncode == 0 and done.stderr == "" and {*steps_of(done).values()} == {"ok"}
-    folder = tmp_path / "found/here"
+@pytest.mark.parametrize("cards, fails", [(1, "nothing"), (2, "--split zero1")])
+def test_all_is_run_by_the_environments_python_into_the_folder(run, tmp_path, cards, fails):
+    """What fails stops nothing."""
+    done = run("found/here", python=PYTHON.format(cards=cards, fails=fails))
+    failed = [name for name, how in steps_of(done).items() if how != "ok"]
+    assert failed == (["gpu_train_split_zero1"] if cards == 2 else []) and done.stderr == ""
+    assert done.returncode == len(failed) and (": it does not work\n" in done.stdout) == bool(failed)
+    folder, clone = tmp_path / "found/here", tmp_path / "clone"
     logs = {path.stem: path.read_text() for path in folder.glob("*.log")}
     assert steps_of(done).keys() == logs.keys()
-    clone = tmp_path / "clone"
-    assert (
-        f"{clone}: {clone}/.venv/bin/python -m d2lmgpu devices --check --json {folder}/gpu_check.json"
-        in logs["gpu_check"]
-    )
-    names = [*logs]
-    assert ("gpu_train_2_nccl" in names) == ("gpu_train_processes_nccl" in names) == (cards == 2)
-    assert ("--cards 2" in logs.get("gpu_measured_2", "")) == (cards == 2) and "--cards" not in logs["gpu_measured"]
+    checked = f"{clone}: {clone}/.venv/bin/python -m d2lmgpu devices --check --json {folder}/gpu_check.json"
+    assert checked in logs["gpu_check"]
+    several = {"gpu_train_2_nccl", "gpu_train_processes_nccl", "gpu_measured_2"}
+    assert several & logs.keys() == (several if cards == 2 else set())
     order = [*steps_of(done)]
     assert order.index("gpu_train_float32") < order.index("gpu_tests") < order.index("gpu_train_2_devices")
     if cards == 2:
         assert order.index("gpu_measured") < order.index("gpu_measured_2")
         assert logs["gpu_train_processes_ring"].startswith("mpiexec\n")
-
-
-def test_what_fails_stops_nothing(run):
-    done = run("found", python=PYTHON.format(cards=2, fails="--split zero1"))
-    assert done.returncode == 1
-    assert [name for name, how in steps_of(done).items() if how == "FAILED"] == ["gpu_train_split_zero1"]
-    assert ": it does not work\n" in done.stdout and [*steps_of(done)][-1] == "gpu_pytorch_2048"
-
-
-def test_notes_are_on_the_screen(run):
-    python = PYTHON.format(cards=1, fails="nothing").replace(
-        "\n*) echo", "\n*measure_gpu*) echo note: slower ;;\n*) echo"
-    )
-    lines = run("found", python=python).stdout.splitlines()
-    place = lines.index("note: slower")
-    assert lines[place - 1].startswith("ok      gpu_measured (") and lines.count("note: slower") == 1
+    lines = done.stdout.splitlines()  # notes are on the screen
+    assert lines[lines.index("note: slower") - 1].startswith("ok      gpu_measured (")
 
 
 @pytest.mark.parametrize(
@@ -124,14 +103,12 @@ def test_notes_are_on_the_screen(run):
         ({"train_loss": [1.0, 0.5], "final_parameters_sha256": "b"}, ["--bits"], 1),
     ],
 )
-def test_runs_that_learned_the_same(tmp_path, monkeypatch, other, options, code):
-    monkeypatch.syspath_prepend(SCRIPT.parent)
-    same_runs = importlib.import_module("same_runs")
+def test_runs_that_learned_the_same(tmp_path, other, options, code):
     files = [str(tmp_path / name) for name in ("one.json", "other.json")]
     one = {"train_loss": [1.0, 0.5], "final_parameters_sha256": "a"}
     for file, run in zip(files, (one, other), strict=True):
         Path(file).write_text(json.dumps(run))
-    assert same_runs.main([*files, *options]) == code
+    assert importlib.import_module("same_runs").main([*files, *options]) == code
 
 
 @pytest.mark.long
@@ -140,6 +117,6 @@ def test_its_commands_on_two_cards(run, tmp_path):
     machine, mpiexec = '{"cards": 2, "nccl": true}', command_of(2)[0]
     between = 'case "$*" in *nccl*) echo "the stand-in for NCCL is of one process" ;;'
     write(tmp_path / "clone/.venv/bin/mpiexec", f'#!/bin/sh\n{between} *) exec {mpiexec} "$@" ;; esac\n')
-    python = ON_CARDS.format(python=sys.executable, on_standin=ON_STANDIN, machine=machine)
+    python = ON_CARDS.format(python=sys.executable, on_standin=TESTS / "on_standin.py", machine=machine)
     done = run("found", "measurements", python=python)
     assert {*steps_of(done).values()} == {"ok"}, done.stdout
