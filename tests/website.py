@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import http.server
+import json
 import os
 import subprocess
 import threading
@@ -48,6 +49,24 @@ def wait_for(browser, code, seconds=60):
     deadline = time.monotonic() + seconds
     while not browser.evaluate(code):
         assert time.monotonic() < deadline, f"{code} does not become true"
+
+
+RUN = """(async () => {{
+  const told = [];
+  const well = await notebook.session.run({source}, "a test", part => told.push(part));
+  return {{well, told, text: told.map(part => part.text || part.error || "").join("")}};
+}})()"""
+
+
+def run(browser, source):
+    """Run a cell that is not on the page; returns a dict: whether it went ``well``, its ``text``, all that it told."""
+    return browser.evaluate(RUN.format(source=json.dumps(source)))
+
+
+def try_it(browser):
+    browser.evaluate("document.querySelector('.tab-top button').click()")
+    wait_for(browser, "notebook.session.measured || notebook.said.textContent.includes('ended')", 120)
+    assert "Python is ready" in browser.evaluate("notebook.said.textContent")
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -1,0 +1,119 @@
+"""The website's course and front page: parts, core, minutes, the ring, the dialogue, the logo; and how to cite."""
+
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.dom.minidom
+import zipfile
+from pathlib import Path
+
+import pytest
+import site_course
+import site_front
+import site_logo
+import site_sources
+
+import d2lmgpu as d2l
+from d2lmgpu.exercises.checking import EXERCISES
+from d2lmgpu.exercises.framework import CORE
+
+REPOSITORY = Path(__file__).parents[2]
+NOTEBOOKS = sorted(path.stem for path in (REPOSITORY / "notebooks").glob("*.ipynb"))
+
+
+def cells_of(name):
+    return json.loads((REPOSITORY / "notebooks" / f"{name}.ipynb").read_text("utf-8"))["cells"]
+
+
+def test_each_notebook_is_in_one_part_and_in_order():
+    assert [name for notebooks in site_course.parts().values() for name in notebooks] == NOTEBOOKS
+    assert list(site_course.parts()) == list(site_course.PARTS), "no part is empty"
+
+
+def test_the_core_is_what_the_exercises_say():
+    """The README's bold notebooks have the exercises of the core path, and no others."""
+    core = site_course.core()
+    assert core and core <= set(NOTEBOOKS)
+    assert {exercise for name in core for exercise in site_course.exercises(cells_of(name))} == set(CORE)
+    contents = site_sources.contents()
+    assert contents.count(f"{site_sources.CORE} <notebooks/") == len(core)
+
+
+def test_every_exercise_is_found_in_a_notebook():
+    found = [exercise for name in NOTEBOOKS for exercise in site_course.exercises(cells_of(name))]
+    assert set(found) == set(EXERCISES)
+
+
+def test_what_is_under_a_title():
+    text = {"cell_type": "markdown", "metadata": {}, "source": ["# One\n", "\n", "About\n", "20 minutes.\n"]}
+    exercise = {"cell_type": "code", "metadata": {}, "source": 'check("ring", ring)'}
+    about = site_course.under_title("01_devices", [text, exercise])
+    assert "estimated time: 20 minutes with its exercise ·" in about and "<01_devices.ipynb>" in about
+    assert "Stuck?" in about and "Stuck?" not in site_course.under_title("01_devices", [text])
+
+
+def test_a_page_says_one_time():
+    for name in NOTEBOOKS:
+        text = (REPOSITORY / "notebooks" / f"{name}.ipynb").read_text("utf-8")
+        page = json.loads(site_sources.notebook(text, f"notebooks/{name}"))
+        first = "".join(page["cells"][0]["source"])
+        assert len(set(re.findall(r"(\d+)\s+minutes", first))) == 1, name
+        assert re.match(r"# .*\n\n```{container} about-notebook\n", first), name
+
+
+@pytest.mark.long
+def test_the_front_page_has_all_of_the_readme_one_ring_and_a_dialogue_of_commands():
+    """In the dialogue a wrong answer fails with a hint, which the other one follows."""
+    pytest.importorskip("latex2mathml", reason="the website's packages are missing (pip install -e '.[docs]')")
+    readme = (REPOSITORY / "README.md").read_text("utf-8")
+    page = site_front.page(readme)
+    picture = re.search(r"!\[[^\]]*\]\([^)]*ring.svg\)\n\n", readme)[0]
+    assert all(line in page for line in readme.replace(picture, "").splitlines()[1:])
+    assert page.count("The ring allreduce of four devices") == page.count('class="ring"') == 1
+    headings = re.findall(r"^##? (.*)$", re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S), re.MULTILINE)
+    assert len(set(headings)) == len(headings) and headings[-1] == site_front.LAST
+    wrong, right = html.unescape(page).split("One character is removed")
+    assert "✗ allreduce: " in wrong and "Hint: " in wrong and "not with +=" in wrong
+    assert "✓ allreduce: " in right and "Hint" not in right
+
+
+def test_the_logo_is_the_scripts():
+    assert site_logo.FILE.read_text("utf-8") == site_logo.logo(), "run python docs/site_logo.py"
+
+
+def test_the_citation_is_of_this_version():
+    citation = dict(re.findall(r"^([\w-]+): (.*)$", (REPOSITORY / "CITATION.cff").read_text("utf-8"), re.MULTILINE))
+    changes = (REPOSITORY / "CHANGELOG.md").read_text("utf-8")
+    assert citation["version"] == d2l.__version__ == re.search(r"^## ([\d.]+),", changes, re.MULTILINE)[1]
+    assert f"url = {citation['repository-code']}\n" in (REPOSITORY / "setup.cfg").read_text("utf-8")
+    assert citation["license"] == "MIT" and citation["cff-version"] == "1.2.0"
+
+
+def test_copies_of_notebooks_that_are_gone_go(tmp_path):
+    source, target = tmp_path / "notebooks", tmp_path / "copies"
+    source.mkdir()
+    (source / "01_a.ipynb").write_text("{}")
+    target.mkdir()
+    (target / "01b_gone.ipynb").write_text("{}")
+    site_sources.copy_notebooks(source, target)
+    assert [path.name for path in target.iterdir()] == ["01_a.ipynb"]
+
+
+def test_the_file_of_a_page_is_there():
+    pages = ["index", *site_sources.PAGES, *(f"notebooks/{name}" for name in NOTEBOOKS)]
+    assert all((REPOSITORY / site_sources.file_of(page)).is_file() for page in pages)
+
+
+@pytest.mark.nightly
+def test_the_course_is_a_book(tmp_path):
+    """An EPUB has all notebooks, and its pages are XML, which programs for books insist on."""
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-E", "-b", "epub", "docs", str(tmp_path)]
+    subprocess.run(command, cwd=REPOSITORY, check=True, env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
+    with zipfile.ZipFile(tmp_path / "d2lmgpu.epub") as book:
+        pages = [name for name in book.namelist() if name.endswith(".xhtml")]
+        assert {f"notebooks/{name}.xhtml" for name in NOTEBOOKS} <= set(pages)
+        for page in pages:
+            xml.dom.minidom.parseString(book.read(page).replace(b"&nbsp;", b" "))

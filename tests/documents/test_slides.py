@@ -1,0 +1,76 @@
+"""The slides: each has a title, each picture is there and says what one sees; Chromium prints them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+HEIGHTS = "[...document.querySelectorAll('section')].map(slide => slide.getBoundingClientRect().height)"
+OVERFLOWING = (
+    "[...document.querySelectorAll('section, pre')].filter(part => part.scrollHeight > part.clientHeight + 1"
+    " || part.scrollWidth > part.clientWidth + 1).map(part => part.textContent)"
+)
+
+
+@pytest.fixture
+def slides():
+    pytest.importorskip("myst_nb", reason="MyST-NB is missing (pip install -e '.[docs]')")
+    import site_slides
+
+    return site_slides
+
+
+def test_each_picture_is_named(slides):
+    """Thirty slides, most with a picture; every drawing is used, every kind is known."""
+    text = slides.SOURCE.read_text("utf-8")
+    pictures = re.findall(r"^!\[([^\]]+)\]\((\w+): ([^)]+)\)$", text, re.MULTILINE)
+    assert len(pictures) == text.count("![") >= 20
+    assert all(len(alt) > 40 and kind in ("draw", "notebook", "saved") for alt, kind, _ in pictures)
+    assert {name for _, kind, name in pictures if kind == "draw"} == set(slides.DRAWINGS)
+
+
+def test_wrong_pictures_say_what_there_is(slides, tmp_path):
+    source = tmp_path / "own.md"
+    for place, message in [
+        ("draw: nothing", "there is no picture 'draw: nothing'; draw: knows ways, gpipe"),
+        ("saved: nothing.png", "saved: names a file of the repository"),
+        ("paint: ring", "no picture 'paint: ring'; it begins draw:, notebook: or saved:"),
+        (
+            "notebook: No such heading",
+            r"no notebook has a saved picture with 'No such heading'; they have some under: \[",
+        ),
+    ]:
+        source.write_text(f"# One\n\n![picture]({place})\n")
+        with pytest.raises(ValueError, match=message):
+            slides.write_html(tmp_path / "own.html", source)
+    source.write_text("# One\n\n---\n\nno title\n")
+    with pytest.raises(ValueError, match=r"own.md: slide 2 has no title; it begins 'no title'"):
+        slides.write_html(tmp_path / "own.html", source)
+
+
+@pytest.mark.long
+def test_the_slides(slides, tmp_path):
+    page, paper = tmp_path / "slides.html", tmp_path / "slides.pdf"
+    assert slides.write_html(page) == 30
+    text = page.read_text("utf-8")
+    assert text.count("<section ") == 30 and text.count("<h1>") == 30
+    pictures = re.findall(r'<img src="data:image/(\S+?);base64,(\S{1000,})" alt="([^"]+)"', text)
+    assert len(pictures) == text.count("<img") >= 20 and "<math" in text
+    assert len({content for _, content, _ in pictures}) == len(pictures), "no picture is there twice"
+    assert not re.search(r'(?:src|href)="(?!data:)', text), "the file needs nothing else"
+    assert "![" not in text and "$$" not in text, "all of it was understood"
+    if slides.find_chromium() is None:
+        pytest.skip("there is no chromium, which prints the slides")
+    from browser import Browser  # not under WebAssembly
+
+    with Browser(slides.find_chromium(), tmp_path / "profile") as browser:
+        browser.open(page.as_uri())
+        for width, height in ((1440, 900), (1024, 768), (390, 844)):
+            browser.look_like(width, height)
+            assert set(browser.evaluate(HEIGHTS)) == {height}, "a slide fills the screen: nothing of the next is seen"
+            overflowing = browser.evaluate(OVERFLOWING)
+            assert width == 390 or overflowing == [], "all of a slide is seen at once, but on a phone"
+            assert browser.evaluate("document.documentElement.scrollWidth") == width
+    slides.write_pdf(page, paper)
+    assert len(re.findall(rb"/Type /Page\b(?!s)", paper.read_bytes())) == 30, "a slide is a page"

@@ -1,0 +1,198 @@
+"""What the library has for the exercises: its functions that do an exercise's work, and what an answer may use of it.
+
+In `REFUSED`, each exercise has answers that leave its work to the library, and in `ACCEPTED` are answers that use the
+library for a part of it. An exercise that is in neither has nothing in the library that would do.
+"""
+
+import importlib
+
+import numpy as np
+
+import d2lmgpu as d2l
+from d2lmgpu.collectives import (
+    ALGORITHMS,
+    Transfer,
+    all_gather,
+    chunk_bounds,
+    execute,
+    invent,
+    invented,
+    reduce_scatter,
+    ring,
+    ring_along,
+    simulate,
+)
+from d2lmgpu.collectives.network import full_switch
+from d2lmgpu.collectives.wirings.wires import nvlink_ring, rewired, torus
+from d2lmgpu.exercises import framework
+from d2lmgpu.experiments.candidates import Sample, make_rows
+from d2lmgpu.layers.exact import as_integers
+from d2lmgpu.networks.lr_schedules import learning_rates
+from d2lmgpu.networks.mixed import LossScale, are_finite
+from d2lmgpu.parallel.shards import put_parts, shard_bounds
+from d2lmgpu.plans import PLANS
+from d2lmgpu.plans.splits.one_f_one_b import one_f_one_b_order
+
+
+def max_pool_grad(dy, x):
+    return d2l.max_pool2d_grad(dy, d2l.max_pool2d(x)[1])
+
+
+def log_softmax(logits):
+    rows = [[[row, label] for label in range(len(row))] for row in logits]
+    return np.array([[-d2l.softmax_cross_entropy(row[None], np.array([i]))[0] for row, i in each] for each in rows])
+
+
+def split_batch(X, y, devices):
+    bounds = chunk_bounds(len(X), len(devices))
+    return put_parts(X, bounds, devices), put_parts(y, bounds, devices)
+
+
+def associative_sum(device_terms, allreduce):
+    arrays = [sum(map(as_integers, terms)) for terms in device_terms]
+    allreduce(arrays)
+    return (arrays[0] * 2.0**-40).astype(np.float32)
+
+
+def learning_rate(step, lr, k, warmup_steps):
+    if not warmup_steps:
+        return k * lr
+    return [*learning_rates(k * lr, 0, warmup_steps, 2, warmup=1), k * lr][min(step, warmup_steps)]
+
+
+def evaluate(device_params, X, y, devices, batch_size):
+    return d2l.evaluate(device_params, X, y, devices)
+
+
+def evaluate_predictions(device_params, X, y, devices, batch_size):
+    return (d2l.predict(device_params, X, devices).argmax(axis=1) == y).mean()
+
+
+def split_by_loads(n, loads):
+    return [stop - start for start, stop in shard_bounds(n, len(loads), loads)]
+
+
+def combine_statistics(counts, means, variances):
+    n, m, v = np.array([counts, means, variances], float)
+    mean, variance = d2l.layers.mean_and_variance(np.array([[n.sum()], [n @ m], [n @ (v + m**2)]]))
+    return mean[0], variance[0]
+
+
+def speedup_and_efficiency(seconds):
+    turns = {k: [Sample(s, {})] for k, s in seconds.items()}
+    rows = make_rows(turns, dict.fromkeys(seconds, 1), 1, 1)
+    return {row.devices: (row.speedup, row.efficiency) for row in rows}
+
+
+def next_scale(scale, good_steps, grads, interval):
+    state = LossScale(True)
+    state.scale, state.good_steps = scale, 2000 - interval + good_steps
+    use = state.adapt(are_finite(grads))
+    return use, state.scale, state.good_steps and state.good_steps - 2000 + interval
+
+
+def one_f_one_b(k, micro_batches):
+    plan = PLANS["1f1b"](k, micro_batches)
+    return plan and one_f_one_b_order(k, micro_batches)
+
+
+def ring_seconds(k, nbytes, latency, bandwidth):
+    return simulate(ring(k, 10 * k), full_switch(k, bandwidth, latency), nbytes / (10 * k)).seconds
+
+
+def _there_and_back(k, n):
+    collect = [[Transfer(i, i - 1, 0, n, "add")] for i in range(k - 1, 0, -1)]
+    return collect + [[Transfer(i, i + 1, 0, n, "copy")] for i in range(k - 1)]
+
+
+_TORUS, _LINE = torus(4, 4), rewired(nvlink_ring(8, 25e9, 2e-6), {(7, 0): 0})
+_SUMS = {
+    "the function": d2l.allreduce,
+    "a schedule from the table": lambda data: execute(ALGORITHMS["sharded"](len(data), data[0].size), data),
+    "an own schedule": lambda data: d2l.allreduce(data, lambda k, n: reduce_scatter(k, n) + all_gather(k, n)),
+}
+_CHUNKS = {key: use for key, use in _SUMS.items() if key != "the function"}
+
+REFUSED = {
+    "sum_on": {"the stand-in": framework.sum_on},
+    "max_pool_grad": {"the layer": max_pool_grad},
+    "log_softmax": {"the loss": log_softmax, "the stand-in": framework.STAND_INS["log_softmax"]},
+    "split_batch": {"the function": d2l.split_batch, "its parts": split_batch},
+    "allreduce": _SUMS,
+    "associative_sum": {"the rounding": associative_sum},
+    "train_batch": {"the function": d2l.train_batch},
+    "ring": {
+        "from the table": ALGORITHMS["ring"],
+        "looked up": lambda k, n: getattr(importlib.import_module("d2lmgpu.collectives"), "ri" + "ng")(k, n),
+        "its halves": lambda k, n: reduce_scatter(k, n) + all_gather(k, n),
+        "along wires": lambda k, n: ring_along(nvlink_ring(k, 1e9))(k, n) if k > 2 else ALGORITHMS["ring"](k, n),
+    },
+    "ring_seconds": {"simulated": ring_seconds},
+    "torus_allreduce": {"invented": lambda k, n: invent(_TORUS, n) if n > 1000 else ring_along(_TORUS)(k, n)},
+    "line_allreduce": {"invented": lambda k, n: invented(_LINE)(k, n) if n > 1000 else _there_and_back(k, n)},
+    "learning_rate": {"the schedule": learning_rate},
+    "evaluate": {"the function": evaluate, "predictions": evaluate_predictions},
+    "split_by_loads": {"the bounds": split_by_loads},
+    "combine_statistics": {"batch norm's": combine_statistics},
+    "speedup_and_efficiency": {"the rows": speedup_and_efficiency},
+    "weak_efficiency": {"the rows": lambda seconds: {k: s for k, (s, _) in speedup_and_efficiency(seconds).items()}},
+    "next_scale": {"mixed precision's": next_scale},
+    "sum_into_all": _SUMS,
+    "sum_by_chunks": _CHUNKS,
+    "sum_from_neighbours": _SUMS,
+    "sum_round_the_ring": _CHUNKS,
+    "cut": {"chunks": chunk_bounds, "shards": shard_bounds},
+    "one_f_one_b": {"the order": one_f_one_b_order, "the plan's": one_f_one_b},
+}
+SLOW = "torus_allreduce", "line_allreduce"
+"""Inventing takes a while."""
+
+
+def leaky_relu(x, slope):
+    positive, of_positive = d2l.relu(x)
+    negative, of_negative = d2l.relu(-x)
+    return (
+        positive - slope * negative,
+        lambda dy: d2l.relu_grad(dy, of_positive) + slope * d2l.relu_grad(dy, of_negative),
+    )
+
+
+def dense_by_inputs(x, weight, bias, devices):
+    parts = zip(np.array_split(x, len(devices), axis=1), np.array_split(weight, len(devices)), devices, strict=True)
+    biases = [bias] + [np.zeros_like(bias)] * (len(devices) - 1)
+    each = [[d2l.put(a, device) for a in (*own, b)] for (*own, device), b in zip(parts, biases, strict=True)]
+    products = [d2l.put(d2l.dense(*arrays)[0], devices[0]) for arrays in each]
+    return sum(products[1:], products[0])
+
+
+def split_batch_in_chunks(X, y, devices):
+    bounds = chunk_bounds(len(X), len(devices))
+    return tuple([d2l.put(a[i:j], device) for (i, j), device in zip(bounds, devices, strict=True)] for a in (X, y))
+
+
+def _own_ring(k, n):
+    bounds, steps = chunk_bounds(n, k), range(2 * (k - 1))
+    op = ["add"] * (k - 1) + ["copy"] * (k - 1)
+    return [[Transfer(i, (i + 1) % k, *bounds[(i - step) % k], op[step]) for i in range(k)] for step in steps]
+
+
+def allreduce(data):
+    execute(_own_ring(len(data), data[0].size), data)
+
+
+def my_examples(batch_size, counts, rank):
+    first = sum(counts[:rank])
+    mine = shard_bounds(batch_size, sum(counts))[first : first + counts[rank]]
+    return mine[0][0], mine[-1][1]
+
+
+ACCEPTED = {
+    "leaky_relu": leaky_relu,
+    "dense_by_inputs": dense_by_inputs,
+    "split_batch": split_batch_in_chunks,
+    "ring": _own_ring,
+    **dict.fromkeys(
+        ("allreduce", "sum_into_all", "sum_by_chunks", "sum_from_neighbours", "sum_round_the_ring"), allreduce
+    ),
+    "my_examples": my_examples,
+}

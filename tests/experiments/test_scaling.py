@@ -1,0 +1,267 @@
+"""Scaling experiments: fair turns, the formulas by hand, predictions, and the command. No times are asserted."""
+
+import json
+import math
+
+import pytest
+
+import d2lmgpu as d2l
+from d2lmgpu import cli
+from d2lmgpu.base import measuring
+from d2lmgpu.collectives.network import full_switch
+from d2lmgpu.experiments import (
+    ComputeTimes,
+    candidates as turns,
+    fit_messages,
+    measure_scaling,
+    plot_phases,
+    plot_scaling,
+    predict_scaling,
+    predicted_scaling as predict,
+)
+from d2lmgpu.experiments.candidates import Candidate, Sample, make_rows
+from d2lmgpu.experiments.scaling import check_step_count, count_places
+
+QUICK = {"steps": 2, "repeats": 3, "batch_size": 6}
+
+
+class FakeRunner:
+    """A step takes two seconds of the clock, feeding the order half a second, waiting for the end five."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def start_epoch(self, order, lr):
+        assert sorted(order) == list(range(len(order)))
+        self.clock["now"] += 0.5
+
+    def launch(self, most):
+        self.clock["now"] += 2
+
+    def pause(self):
+        self.clock["now"] += 5
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_turn_is_timed_from_idle_devices_to_idle_devices(k, monkeypatch, small):
+    clock, devices, idle = {"now": 100.0}, [d2l.cpu(i) for i in range(k)], []
+    monkeypatch.setattr(turns, "_runner", lambda group, *settings: FakeRunner(clock))
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock["now"])
+    monkeypatch.setattr(turns, "synchronize", lambda devices: idle.append((list(devices), clock["now"])))
+    contender = Candidate([[device] for device in devices], None, 5, 4, small)
+    assert contender().seconds == k * (4 * 2 + 5)  # and not the half seconds before
+    assert idle == [(devices, 100 + 0.5 * k), (devices, 100 + 0.5 * k + 13 * k)]
+
+
+def test_trainings_beside_each_other_exchange_nothing(small):
+    devices = [d2l.cpu(i) for i in range(3)]
+    for groups, exchanged in (([[device] for device in devices], False), ([devices], True)):
+        contender = Candidate(groups, d2l.networks.LENET, 7, 2, small)
+        with d2l.record_transfers() as transfers:
+            turn = contender()
+        assert any("host" not in (t.source, t.destination) for t in transfers) is exchanged
+        assert turn.seconds > 0 and turn.phases["forward"] > 0
+
+
+def test_strong_scaling_by_hand():
+    """100 examples an epoch, 2 steps of 10: five turns are an epoch."""
+    found = {
+        1: [Sample(4.0, {"forward": 3.0, "waiting": 1.0}), Sample(8.0, {}, 0.5), Sample(2.0, {}, 2.0)],
+        2: [Sample(2.0, {}), Sample(2.0, {"forward": 1.5, "waiting": 0.5}), Sample(4.0, {})],
+    }
+    one, two = make_rows(found, {1: 10, 2: 10}, steps=2, epoch=100)
+    assert (one.devices, one.batch_size) == (1, 10)
+    assert (one.seconds_per_epoch, one.seconds_per_epoch_min, one.seconds_per_epoch_max) == (20, 10, 40)
+    assert one.seconds_per_step == pytest.approx(2) and one.cores == 0.5
+    assert (one.speedup, one.efficiency) == (1, 1) and one.phases == {"forward": 15, "waiting": 5}
+    assert (two.seconds_per_epoch, two.seconds_per_epoch_min, two.seconds_per_epoch_max) == (10, 10, 20)
+    assert (two.speedup, two.speedup_min, two.speedup_max) == (2, 0.5, 4)  # round by round: 4/2, 8/2, 2/4
+    assert (two.efficiency, two.efficiency_min, two.efficiency_max) == (1, 0.25, 2)
+    assert two.phases == {"forward": 7.5, "waiting": 2.5}
+
+
+def test_weak_scaling_by_hand():
+    """The step takes a quarter longer with 3 times the examples: 3/1.25 times as fast, efficiency 1/1.25."""
+    found = {1: [Sample(4.0, {})], 3: [Sample(5.0, {})]}
+    one, three = make_rows(found, {1: 10, 3: 30}, steps=2, epoch=60)
+    assert (one.seconds_per_epoch, three.seconds_per_epoch) == (12, 5)
+    assert (one.seconds_per_step, three.seconds_per_step) == (2, 2.5)
+    assert three.speedup == pytest.approx(2.4) and three.efficiency == pytest.approx(0.8)
+
+
+def test_compute_is_straight_between_what_was_measured():
+    compute = ComputeTimes([10, 20, 40], [1.0, 3.0, 4.0])
+    assert [compute(n) for n in (10, 15, 20, 30, 40)] == [1, 2, 3, 3.5, 4]
+    assert compute(60) == 5 and compute(8) == pytest.approx(0.6) and compute(0) == 0  # not below
+    assert ComputeTimes([10], [5.0])(4) == 2
+
+
+def test_predictions_by_hand():
+    """A ring of k = 4: 2(k-1) steps, each latency and a quarter of the bytes."""
+    compute = ComputeTimes([0, 100], [0.01, 0.11])  # 10 ms and 1 ms an example
+
+    def network(k):
+        return full_switch(k, bandwidth=1e6, latency=1e-3)
+
+    exchange = 6 * (1e-3 + 4 * 1000 / 4 / 1e6)
+    strong = predict_scaling(compute, [1, 4], 100, 1000, network)
+    assert [(p.devices, p.batch_size) for p in strong] == [(1, 100), (4, 100)]
+    assert strong[0].seconds_per_step == pytest.approx(0.11) and strong[0].allreduce_seconds == 0
+    assert strong[1].compute_seconds == pytest.approx(0.035) and strong[1].allreduce_seconds == pytest.approx(exchange)
+    assert strong[1].speedup == pytest.approx(0.11 / (0.035 + exchange))
+    assert strong[1].efficiency == pytest.approx(strong[1].speedup / 4)
+    (weak,) = predict_scaling(compute, [4], 100, 1000, network, mode="weak")
+    assert weak.batch_size == 400 and weak.efficiency == pytest.approx(0.11 / (0.11 + exchange))
+    (ragged,) = predict_scaling(compute, [3], 100, 1000, network)
+    assert ragged.compute_seconds == pytest.approx(0.044)  # 34 examples: the fullest device decides
+    (turns,) = predict_scaling(compute, [5], 100, 1000, network, places=2)
+    assert turns.compute_seconds == pytest.approx(3 * 0.03)  # five devices on two cores: three turns
+
+
+def test_messages_are_fitted(monkeypatch):
+    """Times as a known computer would give: what is fitted predicts them."""
+    constants = {"startup": 1e-5, "occupancy": 2e-6, "beta": 1e-10, "gamma": 3e-10}
+    known = predict.virtual_devices(constants, 2)
+
+    def measure(devices, algorithms, sizes):
+        for size in sizes:
+            k = len(devices)
+            seconds = predict.simulate(predict.ALGORITHMS["ring"](k, size // 4), known(k)).seconds
+            yield type("Row", (), {"algorithm": "ring", "devices": k, "bytes": size, "seconds": seconds})
+
+    monkeypatch.setattr(predict, "measure_allreduce", measure)
+    network, _ = fit_messages(list(range(8)), [1, 2, 5], "ring", 2)
+    for k in (2, 5, 8):
+        schedule = predict.ALGORITHMS["ring"](k, 50_000)
+        assert predict.simulate(schedule, network(k)).seconds == pytest.approx(
+            predict.simulate(schedule, known(k)).seconds, rel=1e-3
+        )
+
+
+@pytest.fixture(scope="module")
+def strong(small):
+    """An experiment on virtual devices, which several tests look at."""
+    devices = [d2l.cpu(i) for i in range(5)]
+    return measure_scaling(devices, (5, 1, 3), "strong", predict=True, data=small, **QUICK)
+
+
+def check_experiment(scaling, devices, batches):
+    rows = scaling.rows
+    assert [(row.devices, row.batch_size) for row in rows] == batches
+    assert (scaling.parameters, scaling.rounds) == (129_068, 3)
+    assert scaling.devices == [str(device) for device in devices[: batches[-1][0]]]
+    assert scaling.places == count_places(devices)
+    kind = "core" if devices[0].kind == "cpu" else "GPU"
+    assert scaling.of_places() == f"{scaling.places} {kind}{'s' if scaling.places > 1 else ''}"
+    for row in rows:
+        assert row.seconds_per_epoch_min <= row.seconds_per_epoch <= row.seconds_per_epoch_max
+        assert row.seconds_per_step == pytest.approx(row.seconds_per_epoch * row.batch_size / 600)
+        assert row.efficiency == pytest.approx(row.speedup / row.devices)
+    assert rows[0].speedup == 1 and rows[0].predicted_seconds_per_epoch is None
+    (point, *_) = scaling.model["compute"]
+    assert all(row.predicted_seconds_per_epoch > 0 for row in rows[1:])
+    if len(scaling.model["compute"]) == 1:  # three devices on two places, of which both are busy: two turns
+        expected = math.ceil(3 / scaling.places) * point["seconds"] / rows[1].batch_size * 600
+        assert rows[1].predicted_seconds_per_epoch > expected
+    json.dumps(scaling.as_dict())
+
+
+def test_an_experiment(strong):
+    check_experiment(strong, [d2l.cpu(i) for i in range(5)], [(1, 6), (3, 6), (5, 6)])
+
+
+@pytest.mark.long
+def test_an_experiment_with_weak_scaling_and_one_on_gpus(small, standin, monkeypatch):
+    devices = [d2l.cpu(i) for i in range(5)]
+    scaling = measure_scaling(devices, (5, 1, 3), "weak", predict=True, data=small, **QUICK)
+    check_experiment(scaling, devices, [(1, 6), (3, 18), (5, 30)])
+    monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)  # they would take minutes
+    devices = [d2l.gpu(i) for i in range(5)]
+    scaling = measure_scaling(devices, (3, 1), "strong", predict=True, data=small, **QUICK)
+    check_experiment(scaling, devices, [(1, 6), (3, 6)])
+
+
+def test_as_many_steps_as_there_are_minibatches():
+    assert check_step_count(20, 5, {1: 100, 2: 200}, 600) == 3
+    assert check_step_count(2, 5, {1: 100, 2: 200}, 600) == 2
+
+
+def test_the_command(tmp_path, capsys, monkeypatch, small):
+    monkeypatch.setattr("d2lmgpu.experiments.scaling.load_fashion_mnist", lambda: small)
+    file, plot = tmp_path / "rows.json", tmp_path / "plot.png"
+    command = ["scaling", "--environment", "cpu", "--mode", "weak", "--devices", "1,2", "--batch-size", "5"]
+    command += ["--width", "0.5", "--steps", "2", "--repeats", "2", "--allreduce", "naive", "--predict"]
+    assert cli.main([*command, "--json", str(file), "--plot", str(plot)]) == 0
+    result = json.loads(file.read_text())
+    expected = {"environment": "cpu", "mode": "weak", "network": "lenet", "width": 0.5, "batch_size": 5}
+    expected |= {"allreduce": "naive", "steps": 2, "rounds": 2, "devices": ["cpu(0)", "cpu(1)"]}
+    assert expected.items() <= result.items()
+    assert result["machine"] and result["date"]
+    assert [(row["devices"], row["batch_size"]) for row in result["rows"]] == [(1, 5), (2, 10)]
+    assert {"seconds_per_epoch", "speedup", "efficiency", "phases"} <= set(result["rows"][0])
+    assert set(result["rows"][1]["phases"]) == set(d2l.timing.PHASES)
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 4 and out.splitlines()[1].split()[-1] == "predicted"
+    assert err == ""
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("--mode both", "mode 'both' is unknown; choose from strong, weak"),
+        ("--devices 2,4", "1 should be among them"),
+        ("--devices 0,1", "different whole numbers"),
+        ("--devices 1;2", "devices '1;2': give how many, such as 2"),
+        ("--batch-size 0", "batch_size is 0"),
+        ("--mode weak --devices 1,4 --batch-size 20000", "80000 examples is more than"),
+        ("--steps 0", "steps is 0"),
+        ("--allreduce none", "replicas drift apart"),
+        ("--allreduce nccl --predict", "allreduce to predict from 'nccl' is unknown; choose from naive, "),
+        ("--width 0", "at least 0.05"),
+    ],
+)
+def test_bad_input(arguments, message, capsys):
+    try:
+        code = cli.main(["scaling", "--environment", "cpu", *arguments.split()])
+    except SystemExit as stop:  # argparse's
+        code = stop.code
+    out, err = capsys.readouterr()
+    assert code == 2 and out == "" and err.count("\n") == 1 and message in err
+
+
+def test_more_devices_than_were_given(small):
+    with pytest.raises(ValueError, match="only 1 were given"):
+        measure_scaling([d2l.cpu(0)], [1, 2], data=small)
+
+
+def test_figures(strong):
+    times, speedups, efficiencies, phases = plot_scaling(strong).axes
+    assert times.get_ylabel() == "seconds per epoch" and phases.get_ylabel() == "milliseconds per step"
+    assert "predicted" in times.get_legend_handles_labels()[1]
+    assert "ideal" in speedups.get_legend_handles_labels()[1] and efficiencies.get_ylim()[0] == 0
+    heights = sum(bar.get_height() for bars in phases.containers for bar in bars if bar.get_width() > 0.5)
+    assert heights > 0
+    assert [axes.get_title() for axes in plot_phases({"a": strong, "b": strong}).axes] == ["a", "b"]
+
+
+def test_the_bars_add_up_to_the_step():
+    phases = {"forward": 1.0, "backward": 2.0, "waiting": 1.0, "data": 0.5}
+    rows = make_rows({1: [Sample(4.0, phases)], 2: [Sample(3.0, {"forward": 3.0})]}, {1: 10, 2: 10}, 2, 100)
+    scaling = type("Scaling", (), {"rows": rows})
+    (axes,) = plot_phases({"by hand": scaling}).axes
+    bars = [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for kind in axes.containers for bar in kind]
+    assert sum(height for x, height in bars if x == pytest.approx(0)) == pytest.approx(2000)
+    assert sum(height for x, height in bars if x == pytest.approx(1)) == pytest.approx(1500)
+    assert [height for x, height in bars if x == pytest.approx(0.37)] == pytest.approx([250])
+
+
+@pytest.mark.long
+def test_on_gpus_steps_are_graphs(standin, small):
+    devices = [d2l.gpu(i) for i in range(2)]
+    scaling = measure_scaling(devices, [1, 2], batch_size=2, steps=1, repeats=1, data=small)
+    assert scaling.places == 2 and scaling.of_places() == "2 GPUs"
+    for row in scaling.rows:
+        assert row.phases["step"] > 0 and row.phases["forward"] == 0
+    axes = plot_scaling(scaling).axes[-1]
+    assert axes.get_legend_handles_labels()[1][0] == "step"
