@@ -197,7 +197,7 @@ def test_answers_that_passed_are_a_framework(begun, capsys):
     file.write_text("# my own text\n")
     assert check("cut", SOLUTIONS["cut"]) and capsys.readouterr().out.endswith("\n  Kept in mine.py.\n")
     for name in EXERCISES:
-        assert keep(name, SOLUTIONS[name], file) == (name != "cut")
+        assert keep_answer(name, SOLUTIONS[name], file) == (name != "cut")
     text = file.read_text(encoding="utf-8")
     assert text.startswith("# my own text\n") and kept(text) == set(EXERCISES)
     mine = runpy.run_path(str(file))
