@@ -1,5 +1,6 @@
 """The notebook for Colab and Kaggle: what its first cell installs, and that the others run."""
 
+import configparser
 import json
 import os
 import re
@@ -8,12 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_packages import address
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "notebooks" / "online" / "two_gpus.ipynb"
 PAGE = ROOT / "docs" / "colab.md"
 HEAD = "| NVIDIA-SMI 570.86.15              Driver Version: 570.86.15      {}     |\n"
+
+
+def address():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg", "utf-8")
+    return parser["metadata"]["url"]
 
 
 def code():
