@@ -35,7 +35,7 @@ def write(folder, kind, parts=PARTS):
         if name.endswith("idx2-int.gz"):
             columns = (part[:, None] + 10 * np.arange(8)).astype(">i4")
             data = struct.pack(">HBB2I", 0, 12, 2, *columns.shape) + columns.tobytes()
-        (folder / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        (folder / name).write_bytes(gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
     (folder / "readme.txt").write_text("train images")
     return folder
 
@@ -120,7 +120,7 @@ def test_what_is_no_data_set(tmp_path, name):
 BROKEN = [IMAGES[:-1], b"", IMAGES[:7], b"PNG" + IMAGES]
 
 
-@pytest.mark.parametrize("content", [*BROKEN, *map(gzip.compress, BROKEN), gzip.compress(IMAGES)[:-9]])
+@pytest.mark.parametrize("content", [*BROKEN, *map(gzip.compress, BROKEN), gzip.compress(IMAGES, mtime=0)[:-9]])
 def test_damaged_files(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ValueError, match="is not a complete IDX file"):
