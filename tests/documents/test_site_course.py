@@ -55,6 +55,7 @@ def test_what_is_under_a_title():
     assert "Stuck?" in about and "Stuck?" not in site_course.under_title("01_devices", [text])
 
 
+@pytest.mark.long
 def test_a_page_says_one_time():
     for name in NOTEBOOKS:
         text = (REPOSITORY / "notebooks" / f"{name}.ipynb").read_text("utf-8")

@@ -134,10 +134,6 @@ def speedup_and_efficiency__lists_in_another_order(seconds):
     return {k: [seconds[1] / seconds[k], seconds[1] / seconds[k] / k] for k in sorted(seconds, reverse=True)}
 
 
-def weak_efficiency__numpy_numbers(seconds):
-    return {np.int64(k): np.float64(seconds[1] / s) for k, s in seconds.items()}
-
-
 def serial_fraction__the_mean(speedups):
     return np.mean([(1 / S - 1 / k) / (1 - 1 / k) for k, S in speedups.items() if k > 1])
 

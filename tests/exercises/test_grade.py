@@ -10,6 +10,7 @@ import time
 
 import psutil
 import pytest
+from conftest import long
 from test_exercises import ROOT
 
 from d2lmgpu import cli
@@ -18,8 +19,8 @@ from d2lmgpu.exercises import EXERCISES
 CUT = "def cut(n, k):\n    return [(i * n // k, (i + 1) * n // k) for i in range(k)]\n"
 
 HOSTILE = """
-import os, sys
-import helper
+import os, sys, helper
+open("helper.py").close()
 
 def cut(n, k): os._exit(0)
 def he_std(shape): sum(range(10**12))
@@ -42,10 +43,7 @@ SAYS = {  # what the verdict on each of its functions should say
 HELPER = "def ring(k, n): return input('k? ')\n"
 CLASS = {  # of each student: mine.py, and what should be said of each exercise, or of all
     "broken": ("def ring(k, n:\n", "mine.py cannot be run: SyntaxError: '(' was never closed (mine.py, line 1)"),
-    "good": (
-        "import helper\nopen('helper.py').close()\n" + CUT,
-        {"cut": "✓ cut", "swap": "no function swap Hint: write def swap("},
-    ),
+    "good": ("import helper\n" + CUT, {"cut": "✓ cut", "swap": "no function swap Hint: write def swap("}),
     "hostile": (HOSTILE, SAYS),
     "leaves": (CUT + "open(RUNS, 'a').write('x')\nimport sys; sys.exit(3)", "mine.py cannot be run: SystemExit: 3"),
     "nothing": (None, "there is no mine.py"),
@@ -58,10 +56,12 @@ def contents(folder):
     return {path.relative_to(folder): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
 
 
-def test_whatever_students_hand_in(tmp_path, capsys):
+@pytest.mark.parametrize("students", [["good", "nothing"], *long([*CLASS])], ids=["few", "all"])
+def test_whatever_students_hand_in(tmp_path, capsys, students):
     """Each gets a row for each exercise, and nobody's folder changes, not even by a __pycache__."""
     folder, runs = tmp_path / "class", tmp_path / "runs"
-    for student, (text, _) in CLASS.items():
+    for student in students:
+        text, _ = CLASS[student]
         (folder / student).mkdir(parents=True)
         (folder / student / "helper.py").write_text(HELPER)
         if text is not None:
@@ -71,12 +71,13 @@ def test_whatever_students_hand_in(tmp_path, capsys):
     before, table, result = contents(folder), tmp_path / "marks.csv", tmp_path / "marks.json"
     options = ["--exercises", ",".join(SAYS), "--points", "he_std=2,cut=2.5", "--seconds", "1"]
     assert cli.main(["grade", str(folder), *options, "--json", str(result), "--csv", str(table)]) == 0
-    assert contents(folder) == before and runs.read_text() == "x", "a file is run once, and not for each answer"
+    assert contents(folder) == before
+    assert "leaves" not in students or runs.read_text() == "x", "a file is run once, and not for each answer"
     out = capsys.readouterr().out.splitlines()
-    assert out[1] == "good: 1 of 8 right, 2.5 points"
-    assert out[3].startswith("leaves: 0 of 8 right, 0 points; the first: ✗ cut: not right yet: mine.py cannot be run")
+    assert "good: 1 of 8 right, 2.5 points" in out
+    assert "nothing: 0 of 8 right, 0 points; the first: ✗ cut: not right yet: there is no mine.py" in "\n".join(out)
     marks = json.loads(result.read_text())
-    assert [(row["student"], row["exercise"]) for row in marks] == [(who, name) for who in CLASS for name in SAYS]
+    assert [(row["student"], row["exercise"]) for row in marks] == [(who, name) for who in students for name in SAYS]
     for row in marks:
         expected = CLASS[row["student"]][1]
         if isinstance(expected, dict):
@@ -88,9 +89,8 @@ def test_whatever_students_hand_in(tmp_path, capsys):
     with open(table, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["student", "exercise", "passed", "points", "says"] and len(rows) == len(marks)
-    first = rows[len(SAYS) * list(CLASS).index("good")]
+    first = rows[len(SAYS) * students.index("good")]
     assert (first["student"], first["exercise"], first["passed"], first["points"]) == ("good", "cut", "true", "2.5")
-    assert "\n" not in rows[-1]["says"]
 
 
 @pytest.mark.parametrize(
@@ -140,6 +140,7 @@ def test_checking_a_file(tmp_path, capfd):
     assert capfd.readouterr().out == EXERCISES["allreduce"].asks + "\n"
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_what_was_done_and_ends_the_answer(tmp_path):
     table = tmp_path / "marks.csv"
     for name, text in {"ada": CUT, "eve": "def cut(n, k):\n    while True: pass\n"}.items():
