@@ -3,6 +3,8 @@
 Data files are tested in test_idx.py and test_images.py, a sweep's results in test_sweep.py.
 """
 
+import hashlib
+import json
 import pickle
 import re
 from pathlib import Path
@@ -31,9 +33,16 @@ def refusal(file, content, load):
     return said[1]
 
 
+def sealed(content):
+    """With a first line that is right."""
+    header = {"format": "d2lmgpu checkpoint", "version": 1, "bytes": len(content)}
+    return json.dumps(header | {"sha256": hashlib.sha256(content).hexdigest()}).encode() + b"\n" + content
+
+
 @pytest.mark.parametrize(
     "content, said",
     [
+        (sealed(pickle.dumps(print)), "is no checkpoint that this version can read"),
         (b"", "is no checkpoint of d2lmgpu"),
         (b"[1]\n", "is no checkpoint of d2lmgpu"),
         (b'"' + b"x" * 5000, "is no checkpoint of d2lmgpu"),
