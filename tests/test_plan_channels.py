@@ -13,8 +13,8 @@ from d2lmgpu.collectives import Transfer
 from d2lmgpu.networks import LENET, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 from d2lmgpu.plans import PLANS, Compute, copies_of, prove
 from d2lmgpu.plans.plan import shapes_of
-from d2lmgpu.plans.split import numbered, splits_of, views
 from d2lmgpu.plans.splits.channels import columns
+from d2lmgpu.plans.stages import numbered, splits_of, views
 
 TINY = sequential((1, 1, 4), Flatten(), Dense(3), ReLU(), Dense(2))
 NETWORKS = {"lenet": LENET, "deep": DEEP, "small": SMALL, "tiny": TINY}

@@ -15,8 +15,8 @@ from d2lmgpu.plans import PLANS, Compute, Part, Plan, PlanError, compose, cut, p
 from d2lmgpu.plans.plan import stage_of
 from d2lmgpu.plans.proof.check import check_plan
 from d2lmgpu.plans.proof.live_ranges import live_ranges
-from d2lmgpu.plans.splits.cut import SLACK, blocks
-from d2lmgpu.plans.splits.product import ORDERS
+from d2lmgpu.plans.splits.pipelines import ORDERS
+from d2lmgpu.plans.stages import SLACK, blocks
 
 DEEP = sequential(
     (1, 13, 11),

@@ -20,7 +20,7 @@ from ...networks.optimizers import OPTIMIZERS, Optimizer
 from ..plan import shapes_of
 from ..proof.prove import replayed
 from ..proof.sizes import examples_in_each, examples_of, stage_sizes
-from ..split import in_shapes, splits_of, views
+from ..stages import in_shapes, splits_of, views
 from .across import AcrossProcesses
 from .compute import FUNCTIONS
 from .lower import actions_of, extents_of

@@ -5,7 +5,7 @@ import numpy as np
 from ...devices import DeviceArray, put
 from ...devices.cpu import memory_of
 from ..plan import shapes_of
-from ..split import in_shapes, numbered, splits_of
+from ..stages import in_shapes, numbered, splits_of
 
 
 def gather_state(execution):

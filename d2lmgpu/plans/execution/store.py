@@ -22,7 +22,7 @@ from ...networks.compute import kernels_for
 from ...networks.mixed import LossScale
 from ..plan import COMPUTES, full_range, norms_of, shapes_of
 from ..proof.sizes import output_shapes
-from ..split import in_shapes, splits_of, units_of_outputs, views
+from ..stages import in_shapes, splits_of, units_of_outputs, views
 from .modes import EMPTY, REFERENCE
 from .state import owned_arrays
 

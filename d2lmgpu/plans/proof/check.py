@@ -19,7 +19,7 @@ from ..plan import (
     Stage,
     stage_of,
 )
-from ..split import splits_of, units_of_outputs
+from ..stages import splits_of, units_of_outputs
 
 
 def check_stages(stages, network):

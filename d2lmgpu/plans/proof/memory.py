@@ -10,7 +10,7 @@ import numpy as np
 
 from ..execution.modes import CACHED, REFERENCE, ExecutionModes
 from ..plan import computed_with, norms_of
-from ..split import held_units, units_of_outputs
+from ..stages import held_units, units_of_outputs
 from .live_ranges import live_ranges
 from .sizes import examples_in_each, stage_sizes
 

@@ -28,7 +28,7 @@ from ...collectives.actions import chunk_bound
 from ...layers import batch_norm, conv2d, dense, dropout, flatten, functions, max_pool2d, relu
 from ...layers.winograd import choose_tile
 from ..plan import shapes_of
-from ..split import splits_of, views
+from ..stages import splits_of, views
 
 FEW = 32
 """Kernels compute at least this many examples at a time, if there are as many and the images are not very large."""

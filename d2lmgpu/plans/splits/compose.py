@@ -18,8 +18,7 @@ from ...networks import LENET
 from ...networks.checks import check_network
 from ..plan import COMPUTES, MAX_MICRO_BATCHES, Compute, Part, Plan, PlanError, full_range
 from ..proof.check import check_stages
-from ..split import units_of_outputs
-from .cut import cut
+from ..stages import cut, units_of_outputs
 
 
 def compose(computations, micro_batches, network=LENET, stages=None, name="composed", algorithm="ring"):

@@ -25,8 +25,8 @@ from ...collectives import all_gather, reduce_scatter
 from ...collectives.actions import Transfer, chunk_bound, place
 from ...networks import LENET
 from ..plan import Compute, Part, Plan, full_range
+from ..stages import by_largest, cut, in_buckets
 from .compose import drop_empty
-from .cut import by_largest, cut, in_buckets
 
 
 def zero1(k, micro_batches=1, network=LENET, buckets=False):
