@@ -13,14 +13,13 @@ from test_across import some
 from test_splits import SMALL
 
 import d2lmgpu as d2l
-from d2lmgpu.cluster import communicator, members, part
+from d2lmgpu.cluster import communicator, exchange, members
 from d2lmgpu.cluster.communicator import Communicator, ProgressThread
 from d2lmgpu.cluster.watchdog import Watch
 from d2lmgpu.devices import DeviceMemoryError, Task
 from d2lmgpu.networks import Dense, Dropout, Flatten, ReLU, init_params, sequential
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
 from d2lmgpu.plans.execution.lower import actions_of
-from d2lmgpu.plans.execution.state import gather_state, scatter_state
 from d2lmgpu.plans.execution.step import Step
 from d2lmgpu.plans.proof.check import check_plan
 
@@ -52,9 +51,9 @@ def trained(plan, devices, sizes):
     execution, found = Execution(plan, params, devices, "adam"), []
     for X, y in minibatches(sizes):
         found += [execution.step(X, y, 0.01), execution.correct]
-    state = gather_state(execution)
-    scatter_state(execution, [2 * array for array in state])
-    arrays = [*execution.params(), *state, *gather_state(execution)]
+    state = execution.gather_state()
+    execution.scatter_state([2 * array for array in state])
+    arrays = [*execution.params(), *state, *execution.gather_state()]
     return found, [array.tobytes() for array in arrays]
 
 
@@ -73,11 +72,11 @@ def test_processes_have_the_bits_of_one(name, split, eager, rng):
 def test_bytes_between_processes_are_those_of_the_proof(name, monkeypatch):
     """Each process notes what its devices send and receive; what is told after a step is left out."""
 
-    class Quiet(part.ProcessPart):
+    class Quiet(exchange.ProcessPart):
         def note(self, everybody, itemsize):
             return {}
 
-    monkeypatch.setattr(members, "part_of", lambda *arguments: Quiet(**vars(part.part_of(*arguments))))
+    monkeypatch.setattr(members, "part_of", lambda *arguments: Quiet(**vars(exchange.part_of(*arguments))))
     plan, (X, y) = MADE[name](4, 2), minibatches([12])[0]
     params = init_params(3, init="he", network=SMALL)
     with d2l.record_transfers() as transfers:
@@ -273,7 +272,7 @@ def test_an_error_in_one_process(name, monkeypatch):
 
     def fail(step, number, action):
         if step.across.group.rank == 1 and action.what == "F":
-            step.batch.submit(step.execution.store[1].device, step.do, divide)
+            step.batch.submit(step.execution.store[1].device, divide)
 
     def divide():
         raise ArithmeticError("no step today")

@@ -28,7 +28,7 @@ from d2lmgpu.networks import (
     sequential,
 )
 from d2lmgpu.plans import PLANS, copies_of
-from d2lmgpu.plans.execution.state import owned_arrays
+from d2lmgpu.plans.proof.sizes import owned_arrays
 
 
 @pytest.fixture

@@ -3,11 +3,7 @@
 from collections.abc import Callable
 
 from ..base.lookup import looked_up
-from .costs import (
-    Measured as Measured,
-    measure_costs as measure_costs,
-    measure_messages as measure_messages,
-)
+from .costs import Measured as Measured, measure_costs as measure_costs, measure_messages as measure_messages
 from .execution.execute import Execution as Execution, execute as execute
 from .plan import (
     MAX_DEVICES as MAX_DEVICES,
@@ -23,12 +19,7 @@ from .simulate import PlanSimulation as PlanSimulation, estimate_costs as estima
 from .splits.channels import channels as channels
 from .splits.compose import compose as compose
 from .splits.data import data as data
-from .splits.pipelines import (
-    gpipe as gpipe,
-    layers as layers,
-    one_f_one_b as one_f_one_b,
-    zero_bubble as zero_bubble,
-)
+from .splits.pipelines import gpipe as gpipe, layers as layers, one_f_one_b as one_f_one_b, zero_bubble as zero_bubble
 from .splits.product import copies_of as copies_of
 from .splits.zero import zero1 as zero1, zero2 as zero2, zero3 as zero3
 from .stages import cut as cut
@@ -51,6 +42,5 @@ All other arguments are optional; without ``network`` the plans are for LeNet.
 
 prove = prove_plan
 __getattr__, __dir__ = looked_up(
-    __name__,
-    {"..pictures.plans": "draw", "..pictures.splits": "draw_splits", "..pictures.films": "play write_html"},
+    __name__, {"..pictures.plans": "draw", "..pictures.splits": "draw_splits", "..pictures.films": "play write_html"}
 )

@@ -31,13 +31,13 @@ from .execution.compute import FUNCTIONS, do
 from .execution.execute import Execution, extents_of
 from .execution.lower import actions_of
 from .execution.modes import FUSED, IN_FUSED, ExecutionModes
-from .execution.state import numbered_stages
 from .execution.store import Minibatch, Store
 from .plan import Compute, part_updated
 from .proof.check import check_plan
 from .proof.sizes import examples_in_each
 from .splits.compose import compose
 from .splits.data import in_turn
+from .stages import numbered_stages
 
 MICRO_BATCHES = 4
 """The number of micro-batches when a single device computes whole stages."""

@@ -159,6 +159,15 @@ def numbered(arrays, split):
     return np.concatenate([array.reshape(-1) for array in arrays])
 
 
+def numbered_stages(arrays, plan):
+    """For each stage, a flat array with the elements of its parameters, which come from the list ``arrays``."""
+    rest, flats, none = iter(arrays), [], np.zeros(0, arrays[0].dtype)
+    for stage, split in zip(plan.stages, splits_of(plan.network, plan.stages), strict=True):
+        own = [next(rest) for _ in shapes_of(stage, plan.network)]
+        flats.append(numbered(own, split) if own else none)
+    return flats
+
+
 def views(flat, split, shapes):
     """Views of ``flat`` as a stage's layers take it: all parameters, which have these ``shapes``, or whole units."""
     if split is None:

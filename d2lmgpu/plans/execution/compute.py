@@ -38,7 +38,9 @@ def end(store):
     for s, running in store.running.items():
         for mean, variance, moments in zip(running[::2], running[1::2], store.moments[s], strict=True):
             track_statistics(mean, variance, moments)
-    store.forget()
+    store.minibatch = None
+    store.values.clear()
+    store.unwritten.clear()
     store.steps += store.accepted
 
 

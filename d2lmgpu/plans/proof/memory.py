@@ -97,20 +97,14 @@ def joined_values(plan, columns):
 def extents_of_grads(plan, columns):
     """For each value of gradients, two arrays: the start and the stop of each device's elements."""
     extents = {}
-
-    def note(value, devices, start, stop):
-        if value not in extents:
-            extents[value] = np.full(plan.k, plan.stages[value[1]].params), np.zeros(plan.k, np.int64)
-        np.minimum.at(extents[value][0], devices, start)
-        np.maximum.at(extents[value][1], devices, stop)
-
     for computes, moves in columns:
-        for each in moves:
-            if each.target[0] == "grads":
-                note(each.target, each.destination, each.start, each.stop)
-        for compute in computes:
-            if compute.what in "BW":
-                note(compute.grads, [compute.device], *computed_with(plan, compute.device, compute.stage))
+        added = [(each.target, each.destination, each.start, each.stop) for each in moves if each.target[0] == "grads"]
+        added += [(c.grads, [c.device], *computed_with(plan, c.device, c.stage)) for c in computes if c.what in "BW"]
+        for value, devices, start, stop in added:
+            if value not in extents:
+                extents[value] = np.full(plan.k, plan.stages[value[1]].params), np.zeros(plan.k, np.int64)
+            np.minimum.at(extents[value][0], devices, start)
+            np.maximum.at(extents[value][1], devices, stop)
     return extents
 
 

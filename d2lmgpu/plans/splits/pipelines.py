@@ -126,10 +126,5 @@ def zero_bubble_order(k, micro_batches):
     return orders
 
 
-ORDERS = {
-    "layers": layers_order,
-    "gpipe": gpipe_order,
-    "1f1b": one_f_one_b_order,
-    "zero-bubble": zero_bubble_order,
-}
+ORDERS = {"layers": layers_order, "gpipe": gpipe_order, "1f1b": one_f_one_b_order, "zero-bubble": zero_bubble_order}
 """The pipelines by name: functions of k and the number of micro-batches, which list each device's computations."""
