@@ -2,7 +2,7 @@
 
     costs        For each stage, the time of forward and backward for a micro-batch, and of the update. One device
                  computes all stages of the plan, each for all micro-batches before the next stage. If the plan goes
-                 back immediately (execution/ways.py), which is faster, this is measured as well, and the costs are
+                 back immediately (execution/modes.py), which is faster, this is measured as well, and the costs are
                  reduced in proportion.
     contention   By what factor each device is slower if k devices begin this at the same time. Beyond the number of
                  cores, this is not measured for virtual devices: n of them share c cores, so each computes at c/n of

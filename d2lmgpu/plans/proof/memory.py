@@ -121,7 +121,10 @@ class _Memory:
     def always(self, states, target_bytes):
         """The bytes, by kind, of what the device holds during the whole step."""
         found, parts, computed = dict.fromkeys(KINDS, 0), self.plan.layout[self.device], self.ways.computed[self.device]
-        channels = sum(map(self._norm_channels, {s for s, _ in computed}))
+        channels = 0  # of batch norm layers
+        for s in {s for s, _ in computed}:
+            norms, units = norms_of(self.plan.stages[s], self.plan.network), self.units[s]
+            channels += sum(norms) if units is None else len(norms) * units
         found["parameters"] = channels * (2 * self.itemsize + 3 * WIDE_ITEMSIZE)  # statistics and moments
         for part in parts:
             found["parameters"] += self.itemsize * (part.params[1] - part.params[0])
@@ -150,11 +153,6 @@ class _Memory:
             if shared and shared[2] < begin:
                 shared[3] = max(shared[3], end)
         return found
-
-    def _norm_channels(self, s):
-        """How many channels the device has of a stage's batch norm layers."""
-        channels, units = norms_of(self.plan.stages[s], self.plan.network), self.units[s]
-        return sum(channels) if units is None else len(channels) * units
 
     def _whole(self, value):
         return self.sizes[value[1]].whole(self.examples[value[2]])
