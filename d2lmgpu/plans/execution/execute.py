@@ -133,7 +133,7 @@ class Execution:
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
         examples = len(y) if examples is None else tuple(plain(examples))
-        return self.submit_placed(self._place_examples(X, y, draws, examples), lr, tell)
+        return self.submit_placed(self.place_examples(X, y, draws, examples), lr, tell)
 
     def submit_placed(self, minibatch, lr, tell=0.0):
         """Like `submit`, for data that are on the devices already: a `Minibatch` for each of this process's devices."""
@@ -244,7 +244,7 @@ class Execution:
         self.loss.check(y, len(X), network.classes)
         return X, y.astype(self.dtype if y.dtype.kind == "f" else np.int64)
 
-    def _place_examples(self, X, y, draws, examples):
+    def place_examples(self, X, y, draws, examples):
         """Put the micro-batches on the devices that begin or end them; return a `Minibatch` for each device."""
         count = self.plan.micro_batches
         parts = [slice(*examples_of(examples, count, m)) for m in range(count)]
