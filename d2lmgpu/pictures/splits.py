@@ -13,7 +13,7 @@ from ..plans.plan import Compute, computed_with
 from ..plans.proof.check import check_plan
 from ..plans.proof.memory import unit_bytes
 from ..plans.proof.sizes import examples_of
-from ..plans.split import splits_of
+from ..plans.stages import splits_of
 from . import COLOURS, figure_of
 
 SHADES = "#8FD3B6 #F4C77B #A9CDEB #E3B4CF #D0D0D0 #C9B79C".split()

@@ -1,11 +1,9 @@
 """Plans, which describe a whole training step as data: a file for each way to split it, and modules that use plans."""
 
+from collections.abc import Callable
+
 from ..base.lookup import looked_up
-from .costs import (
-    Measured as Measured,
-    measure_costs as measure_costs,
-    measure_messages as measure_messages,
-)
+from .costs import Measured as Measured, measure_costs as measure_costs, measure_messages as measure_messages
 from .execution.execute import Execution as Execution, execute as execute
 from .plan import (
     MAX_DEVICES as MAX_DEVICES,
@@ -18,20 +16,31 @@ from .plan import (
 )
 from .proof.prove import PlanProof as PlanProof, prove_plan as prove_plan
 from .simulate import PlanSimulation as PlanSimulation, estimate_costs as estimate_costs, simulate as simulate
-from .splits import PLANS as PLANS
 from .splits.channels import channels as channels
 from .splits.compose import compose as compose
-from .splits.cut import cut as cut
 from .splits.data import data as data
-from .splits.gpipe import gpipe as gpipe
-from .splits.layers import layers as layers
-from .splits.one_f_one_b import one_f_one_b as one_f_one_b
+from .splits.pipelines import gpipe as gpipe, layers as layers, one_f_one_b as one_f_one_b, zero_bubble as zero_bubble
 from .splits.product import copies_of as copies_of
 from .splits.zero import zero1 as zero1, zero2 as zero2, zero3 as zero3
-from .splits.zero_bubble import zero_bubble as zero_bubble
+from .stages import cut as cut
+
+PLANS: dict[str, Callable[..., Plan]] = {
+    "data": data,
+    "layers": layers,
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "zero-bubble": zero_bubble,
+    "channels": channels,
+    "zero1": zero1,
+    "zero2": zero2,
+    "zero3": zero3,
+}
+"""The ways to split a training step, by name: functions that make a `Plan` for k devices and some micro-batches.
+
+All other arguments are optional; without ``network`` the plans are for LeNet.
+"""
 
 prove = prove_plan
 __getattr__, __dir__ = looked_up(
-    __name__,
-    {"..pictures.plans": "draw", "..pictures.splits": "draw_splits", "..pictures.films": "play write_html"},
+    __name__, {"..pictures.plans": "draw", "..pictures.splits": "draw_splits", "..pictures.films": "play write_html"}
 )

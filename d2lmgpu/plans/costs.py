@@ -2,7 +2,7 @@
 
     costs        For each stage, the time of forward and backward for a micro-batch, and of the update. One device
                  computes all stages of the plan, each for all micro-batches before the next stage. If the plan goes
-                 back immediately (execution/ways.py), which is faster, this is measured as well, and the costs are
+                 back immediately (execution/modes.py), which is faster, this is measured as well, and the costs are
                  reduced in proportion.
     contention   By what factor each device is slower if k devices begin this at the same time. Beyond the number of
                  cores, this is not measured for virtual devices: n of them share c cores, so each computes at c/n of
@@ -13,7 +13,6 @@ Everything is repeated, and medians are reported. The time of messages follows f
 (collectives/benchmark.py).
 """
 
-import functools
 import statistics
 from typing import NamedTuple
 
@@ -22,18 +21,14 @@ import numpy as np
 from ..base.arguments import check_whole, plain
 from ..base.measuring import repeated, seconds_of
 from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, virtual_devices
-from ..devices import count_cores, put
+from ..devices import Task, count_cores
 from ..devices.timeline import Timeline, span
 from ..layers import Draws
-from ..networks import CROSS_ENTROPY, init_params
-from ..networks.optimizers import OPTIMIZERS
-from .execution.compute import FUNCTIONS, do
-from .execution.execute import Execution, extents_of
-from .execution.lower import actions_of
+from ..networks import init_params
+from .execution.compute import FUNCTIONS
+from .execution.execute import Execution
 from .execution.modes import FUSED, IN_FUSED, ExecutionModes
-from .execution.state import numbered_stages
-from .execution.store import Minibatch, Store
-from .plan import Compute, part_updated
+from .plan import COMPUTES, Compute
 from .proof.check import check_plan
 from .proof.sizes import examples_in_each
 from .splits.compose import compose
@@ -41,9 +36,6 @@ from .splits.data import in_turn
 
 MICRO_BATCHES = 4
 """The number of micro-batches when a single device computes whole stages."""
-
-WORK = ("forward", "backward", "update")
-"""The names of the spans that count as work; exchanges do not."""
 
 SIZES = [2**13, 2**16, 2**19, 2**22]
 """The sizes, in bytes, of the allreduces that `measure_messages` times."""
@@ -68,19 +60,19 @@ def measure_costs(plan, devices, batch_size=256, optimizer="sgd", dtype="float32
     plan with the same stages and size of micro-batches runs on each of them ``rounds`` times, after one run that does
     not count. For virtual devices beyond the number of cores, contention is computed, not measured.
 
-    Raises ValueError for a plan with split stages in which device 0 sends or receives messages.
+    Raises ValueError for a plan with split stages: no device has a whole stage.
     """
     batch_size, rounds = plain(batch_size), check_whole("rounds", rounds)
-    in_each = examples_in_each(batch_size, plan.micro_batches)
-    alone = _Alone(plan, max(in_each), optimizer, dtype)
-    whole = runs = alone.run(devices[:1], rounds)
+    ways = ExecutionModes(plan, check_plan(plan))
+    if any(stage.split for stage in plan.stages):
+        raise ValueError(f"plan {plan.name} splits its stages, so one device alone cannot be measured; measure another")
+    alone = _Alone(plan, max(1, *examples_in_each(batch_size, plan.micro_batches)), optimizer, dtype)
+    runs, at_once = alone.run(devices[:1], rounds), alone.run_at_once(devices[0], rounds)
     costs, work = alone.costs(runs), _median_work(runs)
-    if not alone.is_split:
-        whole = alone.run_at_once(devices[0], rounds)
-        faster = _median_work(whole) / work
-        for s in alone.at_once:
-            costs[s] |= {what: faster * seconds for what, seconds in costs[s].items() if what != "update"}
-    left = [run.seconds - run.work for run in whole]
+    faster = _median_work(at_once) / work
+    for s in {s for (_, s, _), way in ways.of.items() if way in (FUSED, IN_FUSED)}:
+        costs[s] |= {what: faster * seconds for what, seconds in costs[s].items() if what != "update"}
+    left = [run.seconds - run.work for run in at_once]
     contention, cores = [1.0], count_cores() if devices[0].kind == "cpu" else len(devices)
     for k in range(2, min(len(devices), cores) + 1):
         contention.append(max(1.0, _median_work(alone.run(devices[:k], rounds)) / work))
@@ -111,79 +103,49 @@ def _median_work(runs):
 
 
 class _Alone:
-    """The plan's stages as a plan for one device, with ``examples`` in each micro-batch.
-
-    If stages are split, no device has a whole stage, and a plan for one device would be a different plan. So device 0
-    of the plan does its own actions. In a collective, it makes the whole array and puts its part in place, as in the
-    plan, but exchanges nothing: the results are then wrong, but the number of operations is right. This does not work
-    for plans with messages.
-    """
+    """The plan's stages as a plan for one device, with ``examples`` in each micro-batch."""
 
     def __init__(self, plan, examples, optimizer, dtype):
-        ways = ExecutionModes(plan, check_plan(plan))
-        self.at_once = {s for (_, s, _), way in ways.of.items() if way in (FUSED, IN_FUSED)}  # stages
-        self.is_split = any(stage.split for stage in plan.stages)
-        self.plan = plan if self.is_split else _for_one_device(plan)
-        columns, self.optimizer = check_plan(self.plan), OPTIMIZERS[optimizer]
-        actions = actions_of(self.plan, columns)
-        self.todo = [action for action in actions if 0 in action.devices]
-        if any(action.what == "receive" for action in self.todo):
-            raise ValueError(
-                f"plan {plan.name}: device 0 exchanges messages with others, so it cannot be measured alone"
-            )
-        self.timed = [action for action in self.todo if action.value is None]  # computations and updates
+        self.plan, self.optimizer = _for_one_device(plan), optimizer
+        self.timed = [action for step in self.plan.steps for action in step]  # computations and updates
         self.params = init_params(init="he", dtype=dtype, network=plan.network)
-        flats, extents = numbered_stages(self.params, self.plan), extents_of(self.plan, columns, actions)[0]
-        self.about = flats, self.optimizer, extents, CROSS_ENTROPY, ExecutionModes(self.plan, columns), False
-        rng, self.examples = np.random.default_rng(0), max(examples, 1)
-        size = self.examples if self.is_split else MICRO_BATCHES * self.examples
+        rng, size = np.random.default_rng(0), MICRO_BATCHES * examples
         self.X = rng.random((size, *plan.network.input_shape)).astype(dtype)
         self.y = rng.integers(plan.network.classes, size=size)
 
     def run(self, devices, rounds):
         """Do all computations on all devices at once; return ``rounds`` `_Run`s, after one that does not count."""
-        stores = [device.submit(Store, self.plan, 0, device, *self.about).result() for device in devices]
-
-        def once():
-            for task in [self._begin(store) for store in stores]:
-                task.result()
-
-        return repeated(lambda: _round(devices, ("action",), once), rounds)
-
-    def _begin(self, store):
-        """Start doing all computations once, with the same examples in each micro-batch; return the task."""
-        X, y = (put(array[: self.examples], store.device).raw for array in (self.X, self.y))
-        count = self.plan.micro_batches
-        minibatch = Minibatch([self.examples] * count, Draws(0))
-        minibatch.X, minibatch.y = dict.fromkeys(range(count), X), dict.fromkeys(range(count), y)
-        FUNCTIONS["begin"](store, minibatch)
-        return store.device.submit(self._go, store, 1e-4, self.examples)
-
-    def _go(self, store, *numbers):
-        """Do all actions, and record a span "action" for each computation; runs on the device."""
-        for action in self.todo:
-            if action.what == "collective":
-                store.prepare(action.value)
-            else:
-                with span("memory" if action.value else "action"):
-                    do(FUNCTIONS, store, action, *(numbers if action.what == "update" else ()))
+        return self._runs(self.plan, devices, rounds)
 
     def run_at_once(self, device, rounds):
-        """Like `run`, for steps of one device in which each micro-batch goes forward and immediately back."""
+        """Like `run`, for one device on which each micro-batch goes forward and immediately back."""
         stages = self.plan.stages
-        plan = compose([in_turn(0, MICRO_BATCHES, len(stages))], MICRO_BATCHES, self.plan.network, stages, "alone")
-        execution = Execution(plan, self.params, [device], self.optimizer)
-        step = functools.partial(execution.step, draws=Draws(0))
-        return repeated(lambda: _round([device], WORK, lambda: step(self.X, self.y, lr=1e-4)), rounds)
+        order = in_turn(0, MICRO_BATCHES, len(stages))
+        return self._runs(compose([order], MICRO_BATCHES, self.plan.network, stages, "alone"), [device], rounds)
+
+    def _runs(self, plan, devices, rounds):
+        executions = [Execution(plan, self.params, [device], self.optimizer) for device in devices]
+        for execution in executions:
+            execution.functions = IN_SPANS
+
+        def step():
+            placed = [each.place_examples(self.X, self.y, Draws(0), len(self.y)) for each in executions]
+            begin = Task()  # all devices begin at the same time
+            for device in devices:
+                device.wait(begin)
+            steps = [each.submit_placed(own, lr=1e-4) for each, own in zip(executions, placed, strict=True)]
+            begin.finish(None)
+            for each, begun in zip(executions, steps, strict=True):
+                each.finish(begun)
+
+        return repeated(lambda: _round(devices, step), rounds)
 
     def costs(self, runs):
         """The median costs of each stage: a list of dicts for `simulate`."""
         seconds = [{} for _ in self.plan.stages]
         for run in runs:
             for action, (begin, end) in zip(self.timed, run.spans[0], strict=True):
-                found = seconds[action.stage].setdefault(action.what, [])
-                part = part_updated(self.plan, 0, action.stage) if action.what == "update" else 1
-                found.append((end - begin) / part)
+                seconds[action.stage].setdefault(action.what, []).append(end - begin)
         return [{what: statistics.median(found) for what, found in own.items()} for own in seconds]
 
 
@@ -195,9 +157,26 @@ def _for_one_device(plan):
     return compose([order], MICRO_BATCHES, plan.network, plan.stages, "alone")
 
 
-def _round(devices, names, work):
-    """The `_Run` of a call ``work()`` on these devices, with the spans that have one of these ``names``."""
+def _in_span(function):
+    """The function of an action, which records a span "action"; runs on a device."""
+
+    def timed(store, action, *more):
+        with span("action"):
+            function(store, action, *more)
+
+    return timed
+
+
+WORK = (*COMPUTES, "update")
+"""The actions whose spans are recorded."""
+
+IN_SPANS = {key: _in_span(function) if key[0] in WORK else function for key, function in FUNCTIONS.items()}
+"""What does each kind of action, with a span for those of `WORK`."""
+
+
+def _round(devices, work):
+    """The `_Run` of a call ``work()`` on these devices."""
     with Timeline(devices, spans=True) as timeline:
         seconds = seconds_of(work)
-    found = [each for each in timeline.all_spans() if each.name in names]
+    found = [each for each in timeline.all_spans() if each.name == "action"]
     return _Run(seconds, [[(each.begin, each.end) for each in found if each.row == str(device)] for device in devices])

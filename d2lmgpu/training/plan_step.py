@@ -4,7 +4,6 @@ from ..collectives.nccl import check_cards
 from ..networks.optimizers import make_optimizer
 from ..parallel.shards import shard_bounds
 from ..plans import Execution
-from ..plans.execution.state import gather_state, scatter_state
 from ..plans.execution.store import Minibatch
 from ..plans.proof.sizes import examples_of
 from .runner import StepsAhead
@@ -71,7 +70,7 @@ class PlanStep(StepsAhead):
 
     def state(self):
         """As in `Runner`."""
-        arrays = {"params": self.execution.params(), "kept": gather_state(self.execution)}
+        arrays = {"params": self.execution.params(), "kept": self.execution.gather_state()}
         arrays |= {f"statistics of {i}": own for i, own in enumerate(self.statistics())}
         first = self.execution.stores[0]  # the loss scale is the same on all devices
         return arrays | {"scaling": first.precision.arrays()}, first.steps
@@ -80,7 +79,7 @@ class PlanStep(StepsAhead):
         """As in `Runner`."""
         execution, others = self.execution, arrays.get("statistics of 0", [])
         execution.set_params(arrays["params"])
-        scatter_state(execution, arrays.get("kept", []))
+        execution.scatter_state(arrays.get("kept", []))
         numbers = self.group.part(range(len(self.group)))
         execution.set_statistics([arrays.get(f"statistics of {i}", others) for i in numbers])
         for store in execution.stores:

@@ -18,7 +18,6 @@ from d2lmgpu.cluster.watchdog import Watch
 from d2lmgpu.devices import Task
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
 from d2lmgpu.plans.execution.lower import actions_of
-from d2lmgpu.plans.execution.state import gather_state, scatter_state
 from d2lmgpu.plans.execution.step import Step
 from d2lmgpu.plans.proof.check import check_plan
 
@@ -43,9 +42,9 @@ def trained(plan, devices, sizes):
     execution, found = Execution(plan, first_params(PLAIN, np.float32), devices, "adam"), []
     for X, y in minibatches(sizes):
         found += [execution.step(X, y, 0.01), execution.correct]
-    state = gather_state(execution)
-    scatter_state(execution, [2 * array for array in state])
-    arrays = [*execution.params(), *state, *gather_state(execution)]
+    state = execution.gather_state()
+    execution.scatter_state([2 * array for array in state])
+    arrays = [*execution.params(), *state, *execution.gather_state()]
     return found, [array.tobytes() for array in arrays]
 
 
@@ -185,7 +184,7 @@ def test_an_error_in_one_process(name, monkeypatch):
 
     def fail(step, number, action):
         if step.across.everybody.rank == 1 and action.what == "F":
-            step.batch.submit(step.execution.store[1].device, step.do, divide)
+            step.batch.submit(step.execution.store[1].device, divide)
 
     def divide():
         raise ArithmeticError("no step today")

@@ -120,7 +120,11 @@ def test_what_is_no_data_set(tmp_path, name):
 BROKEN = [IMAGES[:-1], b"", IMAGES[:7], b"PNG" + IMAGES]
 
 
-@pytest.mark.parametrize("content", [*BROKEN, *(gzip.compress(data, mtime=0) for data in BROKEN), gzip.compress(IMAGES, mtime=0)[:-9]])
+def packed(data):
+    return gzip.compress(data, mtime=0)
+
+
+@pytest.mark.parametrize("content", [*BROKEN, *map(packed, BROKEN), packed(IMAGES)[:-9]])
 def test_damaged_files(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ValueError, match="is not a complete IDX file"):

@@ -31,7 +31,7 @@ from d2lmgpu.networks.lr_schedules import learning_rates
 from d2lmgpu.networks.mixed import LossScale, are_finite
 from d2lmgpu.parallel.shards import put_parts, shard_bounds
 from d2lmgpu.plans import PLANS
-from d2lmgpu.plans.splits.one_f_one_b import one_f_one_b_order
+from d2lmgpu.plans.splits.pipelines import one_f_one_b_order
 
 
 def max_pool_grad(dy, x):

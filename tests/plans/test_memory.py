@@ -30,7 +30,7 @@ from d2lmgpu.networks import (
     sequential,
 )
 from d2lmgpu.plans import PLANS, Execution, copies_of, prove
-from d2lmgpu.plans.execution.state import owned_arrays
+from d2lmgpu.plans.proof.sizes import owned_arrays
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from d2lmgpu.networks import LENET
 from d2lmgpu.plans import PLANS, Execution, data as make_data, prove
 from d2lmgpu.plans.execution import compute
 from d2lmgpu.plans.execution.overlap import Overlap
-from d2lmgpu.plans.splits.cut import in_buckets
+from d2lmgpu.plans.stages import in_buckets
 
 
 def learned(plan, devices, overlap, sizes=(31, 9, 2), optimizer="momentum", **options):
@@ -46,7 +46,7 @@ def test_buckets():
 
 @pytest.mark.parametrize("k, micro_batches", [(2, 1), (3, 2), *long((1, 2), (5, 1))])
 def test_overlap_changes_no_bit(k, micro_batches, monkeypatch):
-    monkeypatch.setattr(sys.modules["d2lmgpu.plans.splits.cut"], "BUCKET", 100)
+    monkeypatch.setattr(sys.modules["d2lmgpu.plans.stages"], "BUCKET", 100)
     assert len(in_buckets(DEEP)) > 3 and len(in_buckets(NORMED)) == 2
     devices = cpus(k)
     for plan in plans(k, micro_batches):

@@ -16,8 +16,8 @@ from d2lmgpu.plans import PLANS, Compute, Part, PlanError, compose, cut, prove
 from d2lmgpu.plans.plan import stage_of
 from d2lmgpu.plans.proof.check import check_plan
 from d2lmgpu.plans.proof.live_ranges import live_ranges
-from d2lmgpu.plans.splits.cut import SLACK, blocks
-from d2lmgpu.plans.splits.product import ORDERS
+from d2lmgpu.plans.splits.pipelines import ORDERS
+from d2lmgpu.plans.stages import SLACK, blocks
 
 TINY = sequential((1, 1, 4), Flatten(), Dense(3), Dense(2))
 

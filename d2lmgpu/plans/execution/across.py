@@ -26,7 +26,6 @@ from ...cluster.exchange import Exchange, part_of
 from ...cluster.rendezvous import checksum
 from ...cluster.staging import add_staged
 from ...devices.records import note_transfer, timed
-from ...devices.task import Task
 from .lower import compiled
 
 
@@ -63,17 +62,18 @@ class AcrossProcesses:
     def add_receive(self, step, number, action):
         """Add an action to a step: a message between processes, one of whose ends is here."""
         tag, (i, source) = self.first_tags[number], action.devices
-        record, done = note_transfer(self.group[source], self.group[i], step.bytes_of(action)), Task()
+        record = note_transfer(self.group[source], self.group[i], step.bytes_of(action))
+        done = step.execution.errors.event()
         if source in step.execution.store:
             store = step.execution.store[source]
             step.received.setdefault((action.value, source), []).append((done, i))
-            step.chain(store, self._begin, step, done, self._send, store, action, tag, record)
+            step.chain(store, self._begin, done, self._send, store, action, tag, record)
             return
         store, landing = step.execution.store[i], []
-        step.chain(store, self._begin, step, done, self._receive, store, action, tag, landing)
+        step.chain(store, self._begin, done, self._receive, store, action, tag, landing)
         self.note_wait(step, action, done, source, "send")
         step.batch.wait(store.device, done)
-        step.chain(store, step.do, self._land, store, action, done, landing, record)
+        step.chain(store, self._land, store, action, done, landing, record)
 
     def note_wait(self, step, action, done, other, what):
         """Note that the action's device waits for a message, to be ``done``: ``other`` should "send" or "take" it."""
@@ -87,7 +87,7 @@ class AcrossProcesses:
         part = part_of(owners, group.rank, compiled, action.schedule, len(owners), False, first, unit)
         messages = self.progress, self.first_tags[number]
         exchange = Exchange(functools.partial(_where, step, action), part, places, queues, dtype, *messages)
-        add_staged(step.batch, queues, arrays, size, dtype, exchange.run, step.do)
+        add_staged(step.batch, queues, arrays, size, dtype, exchange.run, _call)
 
     def _missing(self, step, action, other, what):
         """In words, what an action's device waits for; and the rank for which it waits. For example:
@@ -100,13 +100,9 @@ class AcrossProcesses:
 
     # On devices:
 
-    def _begin(self, step, done, begin, *arguments):
-        """Begin a message; the event ``done`` happens even after an error."""
-        try:
-            step.do(lambda: self.progress.follow(begin(*arguments), done))
-        finally:
-            if step.execution.error is not None:
-                done.finish(None, step.execution.error)
+    def _begin(self, done, begin, *arguments):
+        """Begin a message; the event ``done`` happens when it has arrived or left."""
+        self.progress.follow(begin(*arguments), done)
 
     def _send(self, store, action, tag, record):
         value = store.exchanged(action.value)
@@ -132,6 +128,10 @@ class AcrossProcesses:
         if store.device.kind == "gpu":
             store.exchanged(action.value).set(host)
             store.device.finish()  # the host's array is gone as soon as the task is done
+
+
+def _call(function, *args):
+    function(*args)
 
 
 def _where(step, action, number=0):

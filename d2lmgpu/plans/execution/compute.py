@@ -1,6 +1,6 @@
 """What the actions of a plan do on one device: a function for each, of the device's `Store` and the action.
 
-The ways in which a stage is computed are those of ways.py. Everything here runs on the device, as work in its
+The ways in which a stage is computed are those of modes.py. Everything here runs on the device, as work in its
 queue, with plain arrays.
 """
 
@@ -38,7 +38,9 @@ def end(store):
     for s, running in store.running.items():
         for mean, variance, moments in zip(running[::2], running[1::2], store.moments[s], strict=True):
             track_statistics(mean, variance, moments)
-    store.forget()
+    store.minibatch = None
+    store.values.clear()
+    store.unwritten.clear()
     store.steps += store.accepted
 
 

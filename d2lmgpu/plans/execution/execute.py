@@ -12,7 +12,6 @@ import numpy as np
 
 from ...base.arguments import plain, shown
 from ...cluster import Cluster, as_cluster, gather, sum_disjoint
-from ...cluster.staging import endpoint
 from ...devices import DeviceArray, check_devices, isolated_errors, put, to_host
 from ...networks import find_loss
 from ...networks.checks import check_drawing, check_params
@@ -20,12 +19,12 @@ from ...networks.optimizers import OPTIMIZERS, Optimizer
 from ..plan import shapes_of
 from ..proof.prove import replayed
 from ..proof.sizes import examples_in_each, examples_of, stage_sizes
-from ..split import in_shapes, splits_of, views
+from ..stages import in_shapes, numbered_stages, splits_of, views
 from .across import AcrossProcesses
+from .chains import Errors
 from .compute import FUNCTIONS
 from .lower import actions_of, extents_of
 from .modes import ExecutionModes
-from .state import numbered_stages
 from .step import Step
 from .store import Minibatch, Store
 
@@ -52,7 +51,7 @@ class Execution:
     devices.
 
     On a `Cluster`, every process has an execution with the same plan and parameters, and all processes call the same
-    methods. An execution's ``stores`` are those of its process's own devices. ``error``: the first error of a device.
+    methods. An execution's ``stores`` are those of its process's own devices. ``errors``: those of its devices.
 
     ``mixed``: use mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
     without them, layers compute as they are written, for reference. ``overlap``: exchange gradients while others are
@@ -82,13 +81,9 @@ class Execution:
             raise ValueError(f"the plan {plan.name} is for {plan.k} devices, not {len(group)}")
         check_params("params", params, plan.network)
         self.plan, self.group, self.devices, self.optimizer = plan, group, group.mine, optimizer
-        self.begun, self.error, self.has_failed = 0, None, False
+        self.begun, self.has_failed = 0, False
         self.loss, self.mixed = find_loss(loss), mixed
         self.overlap, self.library = overlap, library
-        queues = [*self.devices, *(device.comm_stream for device in self.devices if overlap)]
-        if mixed or group.size > 1:
-            queues += [*map(endpoint, queues)]  # also the queue of a GPU's `Staging`
-        self.queues = list(dict.fromkeys(queues))  # the queues in which a step's work is done, and may fail
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         flat = numbered_stages(host, plan)
@@ -115,6 +110,7 @@ class Execution:
         first_update = next(n for n, action in enumerate(actions) if action.what == "update")
         self.before_updates = sum(n < first_update for n, _ in self.actions)
         self.across = AcrossProcesses(plan, group, actions, host) if group.size > 1 else None
+        self.errors = Errors(self.across and self.across.progress)
 
     def step(self, X, y, lr, draws=None, examples=None, tell=0.0):
         """Train for a step on ``X`` (N, C, H, W), in the parameters' dtype, and ``y`` (N, ...); return the summed loss.
@@ -137,7 +133,7 @@ class Execution:
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
         examples = len(y) if examples is None else tuple(plain(examples))
-        return self.submit_placed(self._place_examples(X, y, draws, examples), lr, tell)
+        return self.submit_placed(self.place_examples(X, y, draws, examples), lr, tell)
 
     def submit_placed(self, minibatch, lr, tell=0.0):
         """Like `submit`, for data that are on the devices already: a `Minibatch` for each of this process's devices."""
@@ -147,6 +143,7 @@ class Execution:
         step = Step(self, minibatch, plain(lr), tell)
         self.begun += 1
         step.batch.commit()
+        self.errors.let_go()
         return step
 
     def finish(self, step):
@@ -160,11 +157,10 @@ class Execution:
         return sum(rows[i][2 * m] for m, i in sorted(self.holder.items()))
 
     def _raise_error(self):
-        """Raise the error of a device, if there was one, even if it was in a collective."""
-        for error in [self.error, *(error for queue in self.queues for error in queue.failures.take())]:
-            if error is not None:
-                self.error, self.has_failed = self.error or error, True
-                raise error
+        """Raise the first error of a device, if there is one."""
+        if self.errors:
+            self.has_failed = True
+            raise self.errors[0]
 
     def set_params(self, values):
         """Set all parameters from host arrays."""
@@ -175,6 +171,24 @@ class Execution:
     def params(self):
         """All parameters on the host, as from `init_params`. Each element comes from the first device that holds it."""
         return [np.ascontiguousarray(array) for array in self._gathered("params", lambda store, s: store.own[s])]
+
+    def gather_state(self):
+        """For each of the optimiser's states, a flat array on the host with one number per parameter, in order.
+
+        So a checkpoint is the same with any split, and without a split.
+        """
+        each = (self._gathered("state", lambda store, s, i=i: store.state[s][i]) for i in range(self.optimizer.states))
+        return [np.concatenate([array.reshape(-1) for array in arrays]) for arrays in each]
+
+    def scatter_state(self, state):
+        """Put a state, as from `gather_state`, back on the devices that hold parts of it."""
+        shapes = [shape for layer in self.plan.network for shape in layer.shapes]
+        for i, whole in enumerate(state):
+            flats = numbered_stages(in_shapes(whole, shapes), self.plan)
+            for store in self.stores:
+                for s, arrays in store.state.items():
+                    part = flats[s][slice(*store.parts[s].state)]
+                    DeviceArray(arrays[i], store.device)[...] = put(part, store.device)
 
     def statistics(self):
         """Batch norm's running statistics for each device of all processes: NumPy arrays, as from `init_statistics`.
@@ -230,7 +244,7 @@ class Execution:
         self.loss.check(y, len(X), network.classes)
         return X, y.astype(self.dtype if y.dtype.kind == "f" else np.int64)
 
-    def _place_examples(self, X, y, draws, examples):
+    def place_examples(self, X, y, draws, examples):
         """Put the micro-batches on the devices that begin or end them; return a `Minibatch` for each device."""
         count = self.plan.micro_batches
         parts = [slice(*examples_of(examples, count, m)) for m in range(count)]

@@ -9,67 +9,9 @@ While a run of several stages (plans/execution/modes.py) is going on, it reports
 Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training".
 """
 
-import collections
-
-from ...devices import Batch, Task
 from ..plan import COMPUTES
 from .compute import do
 from .modes import FUSED, IN_FUSED
-
-# Combine successive actions in a device's queue into one task, a chain, if the device need not wait between them.
-#
-# Waking a thread for each action of a plan would take longer than many of the actions themselves.
-#
-#     begin | F | B | allreduce | update | free | end          7 tasks
-#     begin, F, B   | allreduce | update, free, end            3
-
-
-class Chains(Batch):
-    """A `Batch` whose method `chain` extends a device's last task, if that is a chain and no other call came since."""
-
-    def __init__(self):
-        super().__init__()
-        self._open = {}  # for each device: the chain's task, and the work in it
-
-    def chain(self, device, function, *args):
-        """Add a call to the device's chain; return the chain's task, an event that happens when the chain is done."""
-        if device not in self._open:
-            work = collections.deque()
-            self._open[device] = super().submit_to_all([device], _do_in_turn, device, work), work
-        task, work = self._open[device]
-        work.append((function, args))
-        return task
-
-    def record(self, device):
-        """As in `Batch`: return an event that happens when the device has done everything that it was given so far."""
-        task, _ = self._open.pop(device, (None, None))
-        return task or super().record(device)
-
-    def submit_to_all(self, devices, function, *args):
-        """As in `Batch`."""
-        for device in devices:
-            self._open.pop(device, None)
-        return super().submit_to_all(devices, function, *args)
-
-    def wait(self, device, event):
-        """As in `Batch`."""
-        self._open.pop(device, None)
-        super().wait(device, event)
-
-
-def _do_in_turn(device, work):
-    """Do all the work on the device and return a mark of its end. The first error is raised after the rest is done."""
-    first = None
-    while work:
-        function, args = work.popleft()  # not kept longer than necessary: the arguments include arrays
-        try:
-            function(*args)
-        except BaseException as error:
-            first = first or error
-        del function, args
-    if first is not None:
-        raise first
-    return device.mark()
 
 
 class Overlap:
@@ -87,7 +29,7 @@ class Overlap:
         way = store.way(s, m, self.step.examples[m]) if action.what in COMPUTES else None
         if action.what == "F" and way == FUSED:
             self.wait([i])
-            events = {(i, value): Task(places=(store.device,)) for value in store.runs[s, m]}
+            events = {(i, value): self.step.execution.errors.event(store.device) for value in store.runs[s, m]}
             self.final |= events
             self.batch.submit(store.device, self._run, store, action, list(events.values()))
             return
@@ -98,17 +40,17 @@ class Overlap:
         self.step.submit(store, action, *more)
 
     def _run(self, store, action, events):
-        """Do a run, on its device; the ``events`` happen one by one, when gradients become final, or after an error."""
-        try:
-            self.step.do(do, self.step.execution.functions, store, action, events)
-        finally:
-            self.fire(events, store.device)
+        """Do a run, on its device; the ``events`` happen one by one, when gradients become final."""
+        do(self.step.execution.functions, store, action, events)
+        for event in events:
+            if not event.done():
+                event.finish(store.device.mark())
 
     def prepare(self, i, store, action):
         """Prepare a device's gradients for an exchange; return the queue for it, which waits until they are final."""
         final, queue = self.final.pop((i, action.value), None), store.device.comm_stream
         if final is None:
-            self.step.chain(store, self.step.do, store.prepare, action.value)
+            self.step.chain(store, store.prepare, action.value)
             final = self.batch.record(store.device)
         self.batch.wait(queue, final)
         return queue
@@ -117,16 +59,6 @@ class Overlap:
         """Note that a collective was submitted to these ``queues`` of this process's devices."""
         here = [i for i in action.devices if i in self.step.execution.store]
         self.exchanged |= {(i, action.value): self.batch.record(queue) for i, queue in zip(here, queues, strict=True)}
-
-    def fire(self, events, device):
-        """Trigger the events that have not happened yet, with an error if marking them raises one. Runs on a device."""
-        for event in events:
-            if not event.done():
-                try:
-                    event.finish(device.mark())
-                except Exception as error:
-                    self.step.fail(error)
-                    event.finish(None, error)
 
     def wait(self, devices, *values):
         """Make the devices wait for their exchanges of these gradients, or of all gradients if none are given."""

@@ -8,7 +8,6 @@ For exchanges that overlap with computations, see overlap.py; for devices of oth
 """
 
 import functools
-import threading
 
 from ...cluster import add_gather, rows_gathered
 from ...collectives import add_allreduce, find_algorithm
@@ -16,9 +15,10 @@ from ...collectives.execute import add_exchange, needs_staging
 from ...devices import DeviceArray
 from ...devices.records import note_transfer
 from ...devices.transfer import result_to_host
+from .chains import Chains
 from .compute import agree, do, finite
 from .lower import compiled
-from .overlap import Chains, Overlap
+from .overlap import Overlap
 
 
 class Step:
@@ -31,7 +31,7 @@ class Step:
     def __init__(self, execution, minibatch, lr, tell):
         self.execution, self.minibatch, self.lr, self.number = execution, minibatch, lr, execution.begun
         self.tell, self.examples = tell, next(iter(minibatch.values())).examples
-        self.batch, self._lock = Chains(), threading.Lock()
+        self.batch = Chains(execution.errors)
         self.received = {}  # for each (value, source): the events of copies
         self.across, self.told = execution.across, None
         self.overlap = Overlap(self) if execution.overlap else None
@@ -54,7 +54,7 @@ class Step:
 
     def submit(self, store, action, *more):
         """Submit an action of the store's device alone."""
-        self.chain(store, self.do, do, self.execution.functions, store, action, *more)
+        self.chain(store, do, self.execution.functions, store, action, *more)
 
     # When the step is done:
 
@@ -80,19 +80,15 @@ class Step:
     def _tell_others(self):
         """Let all processes know the rows of all devices: losses are known, and nothing has been updated."""
         makers = [functools.partial(self._row, i, to_host) for i in self.minibatch]
-        self.told = add_gather(self.batch, self.execution.group, 2 * len(self.examples) + 1, makers, self.do)
+        self.told = add_gather(self.batch, self.execution.group, 2 * len(self.examples) + 1, makers)
 
     def _agree(self):
         """In mixed precision, find out whether all gradients are finite."""
         self._await_exchanges()
         stores, execution = self.execution.stores, self.execution
-        makers = [functools.partial(self._finite, store) for store in stores]
-        gathered = add_gather(self.batch, execution.group, 1, makers, self.do)
+        gathered = add_gather(self.batch, execution.group, 1, [functools.partial(finite, store) for store in stores])
         for store, rows in zip(stores, gathered, strict=True):
-            self.chain(store, self.do, agree, store, rows)
-
-    def _finite(self, store):
-        return self.do(finite, store) or [0.0]
+            self.chain(store, agree, store, rows)
 
     # The plan's actions, each with its number:
 
@@ -122,7 +118,7 @@ class Step:
         store, source = (self.execution.store[i] for i in action.devices)
         self.batch.wait(store.device, self.batch.record(source.device))
         record = note_transfer(source.device, store.device, self.bytes_of(action))
-        copied = self.batch.submit(store.device, self.do, store.arrive, action.value, source, record)
+        copied = self.batch.submit(store.device, store.arrive, action.value, source, record)
         self.received.setdefault((action.value, action.devices[1]), []).append((copied, None))
 
     def _await_receipt(self, action):
@@ -134,14 +130,16 @@ class Step:
             self.batch.wait(self.execution.store[i].device, copied)
 
     def _add_collective(self, number, action):
-        execution, (stores, queues) = self.execution, self._prepare(action)
+        execution = self.execution
+        here = [i for i in action.devices if i in execution.store]
+        stores, queues = [execution.store[i] for i in here], [self._prepare(i, action) for i in here]
         size, first, unit = self._extent(action, stores[0])
         if execution.library and action.value[0] == "grads" and len(action.devices) == execution.plan.k:
             pairs = zip(stores, queues, strict=True)
             arrays = [DeviceArray(store.fixed[action.value], queue) for store, queue in pairs]
             add_allreduce(self.batch, arrays, find_algorithm(execution.library))
         elif size:
-            arrays, dtype = Exchanged(self, stores, action), stores[0].dtype
+            arrays, dtype = Exchanged(stores, action.value), stores[0].dtype
             if self._is_across(number):
                 self.across.add_exchange(self, number, action, queues, arrays, size, dtype, first, unit)
             else:
@@ -150,18 +148,13 @@ class Step:
         if self._is_overlapped(action):
             self.overlap.note_exchange(action, queues)
 
-    def _prepare(self, action):
-        """Prepare the whole arrays for a collective.
-
-        Returns, for each of its devices in this process, the `Store` and the queue in which the collective runs.
-        """
-        here = [i for i in action.devices if i in self.execution.store]
-        stores = [self.execution.store[i] for i in here]
+    def _prepare(self, i, action):
+        """Prepare a device's whole array for a collective; return the queue in which the collective runs."""
+        store = self.execution.store[i]
         if self._is_overlapped(action):
-            return stores, [self.overlap.prepare(i, store, action) for i, store in zip(here, stores, strict=True)]
-        for store in stores:
-            self.chain(store, self.do, store.prepare, action.value)
-        return stores, [store.device for store in stores]
+            return self.overlap.prepare(i, store, action)
+        self.chain(store, store.prepare, action.value)
+        return store.device
 
     def _is_overlapped(self, action):
         return self.overlap is not None and action.value[0] == "grads"
@@ -183,44 +176,15 @@ class Step:
         """The bytes that a receive transfers."""
         return self.execution.sizes[action.stage].y(self.examples[action.micro_batch])
 
-    # On devices:
-
-    def do(self, function, *args):
-        """Do some work, unless a device has failed already; if the work fails, note its error. Runs on a device."""
-        if self._has_failed():
-            return None
-        try:
-            return function(*args)
-        except BaseException as error:
-            self.fail(error)
-            raise
-
-    def _has_failed(self):
-        """Whether any device has failed, even outside the plan's actions, in a copy or a wait."""
-        if self.execution.error is None:
-            error = next((queue.failures.first for queue in self.execution.queues if queue.failures.first), None)
-            if error is not None:
-                self.fail(error)
-        return self.execution.error is not None
-
-    def fail(self, error):
-        """Note a device's error; this process's devices stop waiting for messages."""
-        with self._lock:
-            self.execution.error = self.execution.error or error
-        if self.across is not None:
-            self.across.progress.give_up(error)
-
 
 class Exchanged:
     """The plain arrays of a collective's devices: looked up only when used, since earlier work creates them."""
 
-    def __init__(self, step, stores, action):
-        self.step, self.stores, self.action = step, stores, action
+    def __init__(self, stores, value):
+        self.stores, self.value = stores, value
 
     def __getitem__(self, i):
-        if self.step.execution.error is not None:  # there may be no array
-            raise self.step.execution.error
-        return self.stores[i].exchanged(self.action.value)
+        return self.stores[i].exchanged(self.value)
 
 
 def to_host(array, device):

@@ -21,10 +21,9 @@ from ...networks import half_weights
 from ...networks.compute import kernels_for
 from ...networks.mixed import LossScale
 from ..plan import COMPUTES, full_range, norms_of, shapes_of
-from ..proof.sizes import output_shapes
-from ..split import in_shapes, splits_of, units_of_outputs, views
+from ..proof.sizes import output_shapes, owned_arrays
+from ..stages import in_shapes, splits_of, units_of_outputs, views
 from .modes import EMPTY, REFERENCE
-from .state import owned_arrays
 
 
 class Minibatch:
@@ -121,12 +120,6 @@ class Store:
         params = in_shapes(self.flat, [shape for own in self.shapes for shape in own])
         running = [array for s in sorted(self.running) for array in self.running[s]]
         return [[DeviceArray(array, self.device) for array in arrays] for arrays in (params, running)]
-
-    def forget(self):
-        """Forget all data that belong only to one step."""
-        self.minibatch = None
-        self.values.clear()
-        self.unwritten.clear()
 
     # For computations:
 

@@ -8,18 +8,8 @@ import functools
 from ...base.arguments import as_whole, check_list, check_whole, scalar, shown
 from ...collectives.columns import InvalidStep, check_columns, columns_of
 from ...networks import Network
-from ..plan import (
-    COMPUTES,
-    MAX_DEVICES,
-    MAX_MICRO_BATCHES,
-    Compute,
-    Part,
-    Plan,
-    PlanError,
-    Stage,
-    stage_of,
-)
-from ..split import splits_of, units_of_outputs
+from ..plan import COMPUTES, MAX_DEVICES, MAX_MICRO_BATCHES, Compute, Part, Plan, PlanError, Stage, stage_of
+from ..stages import splits_of, units_of_outputs
 
 
 def check_stages(stages, network):
@@ -93,15 +83,9 @@ def _check_parts(parts, device, plan):
             raise PlanError(f"{where}: {shown(part)} is no Part(stage, params, state) of a stage")
         (s, params, state), n, split = part, plan.stages[part.stage].params, splits[part.stage]
         if not (_are_bounds(params, n) and _are_bounds(state, n) and params[0] <= state[0] <= state[1] <= params[1]):
-            raise PlanError(
-                f"{where}, stage {s}: params {shown(params)} should be within 0 … {n}, and state {shown(state)} within "
-                "params"
-            )
-        if split is not None and not split.is_part(part.params):
-            raise PlanError(
-                f"{where}, stage {part.stage}: params {part.params} should be whole ones of the {split.units} units of "
-                f"{split.size} elements"
-            )
+            raise PlanError(f"{where}, {shown(tuple(part))}: params should be within 0 … {n}, and state within params")
+        if split is not None and not split.is_part(params):
+            raise PlanError(f"{where}, stage {s}: params {params} should be whole units, of {split.size} elements each")
     if len({part.stage for part in parts}) < len(parts):
         raise PlanError(f"{where} lists a stage twice")
 

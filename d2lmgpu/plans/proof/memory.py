@@ -10,7 +10,7 @@ import numpy as np
 
 from ..execution.modes import CACHED, REFERENCE, ExecutionModes
 from ..plan import computed_with, norms_of
-from ..split import held_units, units_of_outputs
+from ..stages import held_units, units_of_outputs
 from .live_ranges import live_ranges
 from .sizes import examples_in_each, stage_sizes
 
@@ -97,20 +97,14 @@ def joined_values(plan, columns):
 def extents_of_grads(plan, columns):
     """For each value of gradients, two arrays: the start and the stop of each device's elements."""
     extents = {}
-
-    def note(value, devices, start, stop):
-        if value not in extents:
-            extents[value] = np.full(plan.k, plan.stages[value[1]].params), np.zeros(plan.k, np.int64)
-        np.minimum.at(extents[value][0], devices, start)
-        np.maximum.at(extents[value][1], devices, stop)
-
     for computes, moves in columns:
-        for each in moves:
-            if each.target[0] == "grads":
-                note(each.target, each.destination, each.start, each.stop)
-        for compute in computes:
-            if compute.what in "BW":
-                note(compute.grads, [compute.device], *computed_with(plan, compute.device, compute.stage))
+        added = [(each.target, each.destination, each.start, each.stop) for each in moves if each.target[0] == "grads"]
+        added += [(c.grads, [c.device], *computed_with(plan, c.device, c.stage)) for c in computes if c.what in "BW"]
+        for value, devices, start, stop in added:
+            if value not in extents:
+                extents[value] = np.full(plan.k, plan.stages[value[1]].params), np.zeros(plan.k, np.int64)
+            np.minimum.at(extents[value][0], devices, start)
+            np.maximum.at(extents[value][1], devices, stop)
     return extents
 
 
@@ -127,7 +121,10 @@ class _Memory:
     def always(self, states, target_bytes):
         """The bytes, by kind, of what the device holds during the whole step."""
         found, parts, computed = dict.fromkeys(KINDS, 0), self.plan.layout[self.device], self.ways.computed[self.device]
-        channels = sum(map(self._norm_channels, {s for s, _ in computed}))
+        channels = 0  # of batch norm layers
+        for s in {s for s, _ in computed}:
+            norms, units = norms_of(self.plan.stages[s], self.plan.network), self.units[s]
+            channels += sum(norms) if units is None else len(norms) * units
         found["parameters"] = channels * (2 * self.itemsize + 3 * WIDE_ITEMSIZE)  # statistics and moments
         for part in parts:
             found["parameters"] += self.itemsize * (part.params[1] - part.params[0])
@@ -156,11 +153,6 @@ class _Memory:
             if shared and shared[2] < begin:
                 shared[3] = max(shared[3], end)
         return found
-
-    def _norm_channels(self, s):
-        """How many channels the device has of a stage's batch norm layers."""
-        channels, units = norms_of(self.plan.stages[s], self.plan.network), self.units[s]
-        return sum(channels) if units is None else len(channels) * units
 
     def _whole(self, value):
         return self.sizes[value[1]].whole(self.examples[value[2]])

@@ -39,7 +39,7 @@ def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", target_by
 
     Memory and bytes are for a minibatch of ``batch_size`` examples (a number, or a tuple with the size of each
     micro-batch) whose targets take ``target_bytes`` each. Without ``kernels``, layers compute as they are written,
-    and everything that forward keeps counts as memory (see execution/ways.py).
+    and everything that forward keeps counts as memory (see execution/modes.py).
 
     Raises PlanError, which names step, device and micro-batch, if the plan is wrong; ValueError for anything else.
     """

@@ -21,7 +21,7 @@ from ...collectives.actions import Transfer, name_of
 from ...collectives.columns import InvalidStep
 from ...collectives.diagnosis import diagnosis, follow
 from ...collectives.replay import SUMMED, TWICE, Replay
-from ..split import splits_of
+from ..stages import splits_of
 from .check import size_of
 from .memory import joined_values
 from .rules import NEW, OLD, Rules

@@ -25,10 +25,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ...collectives.actions import chunk_bound
+from ...devices.cpu import memory_of
 from ...layers import batch_norm, conv2d, dense, dropout, flatten, functions, max_pool2d, relu
 from ...layers.winograd import choose_tile
 from ..plan import shapes_of
-from ..split import splits_of, views
+from ..stages import splits_of, views
 
 FEW = 32
 """Kernels compute at least this many examples at a time, if there are as many and the images are not very large."""
@@ -182,3 +183,31 @@ def _written(layers, shapes, itemsize, is_last, is_first):
     deltas = deltas[:-1] if has_dy else deltas
     outputs = math.prod(shapes[-1]) if is_last else 0
     return Bytes(itemsize * (numbers + outputs), once), has_x, Bytes(itemsize * sum(deltas)), has_dy
+
+
+# The arrays that belong to what forward keeps for backward: a device with a memory limit counts them.
+
+
+def owned_arrays(cache, scratch):
+    """The plain arrays that own the memory of a cache, each once, without those in ``scratch``.
+
+    A cache is an object of the kernels, or the lists and tuples that layers keep if they compute as they are written.
+    """
+    found, seen, rest = {}, set(), [cache]
+    shared = {id(array) for arrays in scratch.values() for array in arrays}
+    while rest:
+        one = rest.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if hasattr(one, "nbytes") and not isinstance(one, np.generic):
+            one = memory_of(one)
+            if id(one) not in shared:
+                found[id(one)] = one
+        elif isinstance(one, (list, tuple)):
+            rest += one
+        elif isinstance(one, dict):
+            rest += one.values()
+        elif hasattr(one, "__dict__") and not isinstance(one, type) and type(one).__module__.startswith("d2lmgpu."):
+            rest.append(vars(one))
+    return list(found.values())

@@ -26,9 +26,8 @@ from ...collectives.actions import chunk_bounds, in_parallel, place
 from ...collectives.algorithms.sharded import gather_at_hubs, spread_from_hubs
 from ...networks import LENET
 from ..plan import Compute, Part, Plan, full_range, stage_of
-from ..split import has_weights, splits_of, units_of_outputs
+from ..stages import blocks, has_weights, splits_of, units_of_outputs
 from .compose import allreduce, drop_empty
-from .cut import blocks
 
 
 def channels(k, micro_batches=1, network=LENET):

@@ -18,8 +18,7 @@ from ...networks import LENET
 from ...networks.checks import check_network
 from ..plan import COMPUTES, MAX_MICRO_BATCHES, Compute, Part, Plan, PlanError, full_range
 from ..proof.check import check_stages
-from ..split import units_of_outputs
-from .cut import cut
+from ..stages import cut, units_of_outputs
 
 
 def compose(computations, micro_batches, network=LENET, stages=None, name="composed", algorithm="ring"):
@@ -41,6 +40,7 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
         [_computation(short, device) for short in check_list(f"device {device}", todo, of="computations")]
         for device, todo in enumerate(check_list("computations", computations, of="lists, one for each device"))
     ]
+    check_whole("the number of devices", len(devices))
     if stages is None:
         stages = cut(network, 1 + max((c.stage for todo in devices for c in todo), default=0))
     stages = check_stages(stages, network)

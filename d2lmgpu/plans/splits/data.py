@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from ...base.arguments import plain_numbers
 from ...networks import LENET
+from ..stages import cut, in_buckets
 from .compose import compose
-from .cut import cut, in_buckets
 
 
 @plain_numbers

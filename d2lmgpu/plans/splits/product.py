@@ -21,26 +21,14 @@ from ...base.arguments import check_name, plain_numbers
 from ...networks import LENET
 from .channels import copies_of_channels
 from .compose import compose
-from .cut import cut
-from .gpipe import gpipe_order
-from .layers import layers_order
-from .one_f_one_b import one_f_one_b_order
-from .zero_bubble import zero_bubble_order
-
-ORDERS = {
-    "layers": layers_order,
-    "gpipe": gpipe_order,
-    "1f1b": one_f_one_b_order,
-    "zero-bubble": zero_bubble_order,
-}
-"""The pipelines that can be copied: for each name, a function that lists the devices' computations in order."""
+from .pipelines import ORDERS
 
 
 @plain_numbers
 def copies_of(name, copies, k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring"):
     """The plan for ``copies`` times k devices; each copy is the plan ``name`` with ``micro_batches`` micro-batches.
 
-    ``name``: a key of `ORDERS`, or "channels". ``algorithm``: the allreduce that sums the gradients.
+    ``name``: a pipeline, or "channels". ``algorithm``: the allreduce that sums the gradients.
 
     Raises ValueError if there is no such plan, or if the network has too few layers for it.
     """
@@ -53,4 +41,4 @@ def copies_of(name, copies, k, micro_batches=1, network=LENET, algorithm: str | 
         for todo in ORDERS[name](k, micro_batches)
     ]
     title = f"data={copies},{name}={k}"
-    return compose(order, copies * micro_batches, network, cut(network, k), title, algorithm)
+    return compose(order, copies * micro_batches, network, name=title, algorithm=algorithm)

@@ -25,8 +25,9 @@ from ...collectives import all_gather, reduce_scatter
 from ...collectives.actions import Transfer, chunk_bound, place
 from ...networks import LENET
 from ..plan import Compute, Part, Plan, full_range
+from ..stages import by_largest, cut, in_buckets
 from .compose import drop_empty
-from .cut import by_largest, cut, in_buckets
+from .data import in_turn
 
 
 def zero1(k, micro_batches=1, network=LENET, buckets=False):
@@ -35,10 +36,8 @@ def zero1(k, micro_batches=1, network=LENET, buckets=False):
     ``buckets``: exchange gradients in buckets, as in data.py.
     """
     zero = _Zero(k, micro_batches, in_buckets(network) if buckets else cut(network, 1))
-    for j in range(zero.micro_batches):
-        for what, order in ("F", zero.each), ("B", reversed(zero.each)):
-            for s in order:
-                zero.compute(what, s, j)
+    for what, s, j in in_turn(0, zero.micro_batches, len(zero.stages)):
+        zero.compute(what, s, j)
     for s in reversed(zero.each):
         zero.collective(reduce_scatter, ("grads", s))
         zero.update(s)

@@ -1,0 +1,202 @@
+"""Cut a network into stages, and split a stage among devices by its units.
+
+A stage begins with a layer that has parameters (the first stage begins with the first layer), and ends where the next
+stage begins. For example, a stage may be a convolution with its ReLU and pooling. So a network can be cut into at most
+as many stages as it has layers with parameters; for LeNet these are four.
+
+The units of a stage are a convolution's channels, or a dense layer's outputs. A layer's work is a matrix product,
+y = x @ weight. Each device has some of the weight's columns, and so some of the outputs: its part of y = x @ some
+columns. Megatron calls this column-parallel.
+
+A device's part should be contiguous in the stage's flat array. So the parameters of a split stage are ordered by units:
+an output's weights, and then its bias. With p parameters per unit, units a to b are the elements a·p to b·p.
+"""
+
+import functools
+import itertools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.arguments import plain
+from ..collectives.actions import chunk_bound
+from ..networks import layer_rows
+from ..networks.checks import check_network, check_trainable
+from .plan import shapes_of, stage_of
+
+BUCKET = 2**16
+"""The least number of gradient elements that are exchanged together: 256 kB of float32."""
+
+SLACK = 1 / 8
+"""By which fraction a stage that should need little memory may have more parameters than the largest layer."""
+
+
+def blocks(network, begins=lambda layer: layer.shapes):
+    """The numbers of the layers at which a stage may begin: those with parameters, with 0 in place of the first.
+
+    Raises ValueError unless ``network`` is a `Network` that has parameters.
+    """
+    check_network(network)
+    check_trainable(network)
+    return [0, *[i for i, layer in enumerate(network) if begins(layer)][1:]]
+
+
+def cut(network, count, costs=None):
+    """The network in ``count`` stages, such that the most expensive stage is as cheap as possible.
+
+    ``costs``: a number for each layer, by default its multiplications.
+
+    Raises ValueError if there are more stages than layers with parameters.
+    """
+    starts = blocks(network)
+    if count > len(starts):
+        raise ValueError(
+            f"{count} stages for a network with {len(starts)} layers that have parameters; each stage needs one"
+        )
+    if costs is None:
+        costs = [products for *_, products in layer_rows(network)]
+    before, edges = [0, *itertools.accumulate(plain(costs))], [*starts, len(network)]
+    # {(stages, the edge where they end): (the cost of the most expensive stage, the edge where the last one begins)}
+    cheapest = {(1, stop): (before[edges[stop]], 0) for stop in range(1, len(edges))}
+    for stages in range(2, count + 1):
+        for stop in range(stages, len(edges)):
+            cheapest[stages, stop] = min(
+                (max(cheapest[stages - 1, start][0], before[edges[stop]] - before[edges[start]]), start)
+                for start in range(stages - 1, stop)
+            )
+    found, stop = [], len(edges) - 1
+    for stages in range(count, 0, -1):
+        start = cheapest[stages, stop][1]
+        found.append(stage_of(network, edges[start], edges[stop]))
+        stop = start
+    return tuple(reversed(found))
+
+
+def in_buckets(network):
+    """The network in stages of at least `BUCKET` parameters, counted from the end; the first stage has the rest."""
+    edges = [len(network)]
+    for start in reversed(blocks(network)[1:]):
+        if stage_of(network, start, edges[-1]).params >= BUCKET:
+            edges.append(start)
+    return _between(edges, network)
+
+
+def by_largest(network):
+    """The network in few stages, none of which has many more parameters than the largest layer."""
+    starts, edges = [*blocks(network), len(network)], [len(network)]
+    largest = max(stage_of(network, *each).params for each in itertools.pairwise(starts))
+    for start, stop in reversed(list(itertools.pairwise(starts))):
+        if stage_of(network, start, edges[-1]).params > (1 + SLACK) * largest:
+            edges.append(stop)
+    return _between(edges, network)
+
+
+def _between(edges, network):
+    """The stages between 0 and the ``edges``, which are in descending order."""
+    return tuple(stage_of(network, a, b) for b, a in itertools.pairwise([*edges, 0]))[::-1]
+
+
+# A stage that is split by its units:
+
+
+class Split(NamedTuple):
+    """How a stage is split: into ``units`` of ``size`` elements."""
+
+    units: int
+    size: int
+
+    def part(self, k, i):
+        """The elements (start, stop) of part i of k; parts are as even as possible, and the last ones may be empty."""
+        return tuple(unit * self.size for unit in chunk_bound(self.units, k, i))
+
+    def units_of(self, part):
+        """The units (start, stop) of elements (start, stop)."""
+        return tuple(edge // self.size for edge in part)
+
+    def is_part(self, part):
+        """Whether elements (start, stop) are whole units."""
+        return all(edge % self.size == 0 for edge in part)
+
+
+@functools.lru_cache(maxsize=64)
+def splits_of(network, stages):
+    """The `Split` of each stage, None if it has none. Raises ValueError for a stage that cannot be split this way."""
+    units, found = units_of_outputs(network, stages), []
+    for s, stage in enumerate(stages):
+        if stage.split is None:
+            found.append(None)
+            continue
+        layers, shapes = network[stage.first : stage.stop], shapes_of(stage, network)
+        with_weights = [has_weights(layer) for layer in layers if layer.shapes]
+        if with_weights[:1] != [True] or any(with_weights[1:]) or any(shape[:1] != (units[s],) for shape in shapes[1:]):
+            raise ValueError(
+                f"stage {s}: split by columns, it should have one convolution or dense layer; other layers with "
+                "parameters should come after it, with one for each of its outputs"
+            )
+        found.append(Split(units[s], stage.params // units[s]))
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def units_of_outputs(network, stages):
+    """The number of units of each stage's y: outputs of the last convolution or dense layer, or None before any."""
+    found, units = [], None
+    for stage in stages:
+        for layer in network[stage.first : stage.stop]:
+            if has_weights(layer):
+                weight = layer.shapes[0]
+                units = weight[0] if len(weight) == 4 else weight[1]
+        found.append(units)
+    return found
+
+
+def numbered(arrays, split):
+    """Join parameters, a list of NumPy arrays, into a flat array in the stage's order."""
+    if split is not None:
+        tables = [array.T if array.ndim == 2 else array.reshape(len(array), -1) for array in arrays]
+        return np.concatenate(tables, axis=1).reshape(-1)
+    return np.concatenate([array.reshape(-1) for array in arrays])
+
+
+def numbered_stages(arrays, plan):
+    """For each stage, a flat array with the elements of its parameters, which come from the list ``arrays``."""
+    rest, flats, none = iter(arrays), [], np.zeros(0, arrays[0].dtype)
+    for stage, split in zip(plan.stages, splits_of(plan.network, plan.stages), strict=True):
+        own = [next(rest) for _ in shapes_of(stage, plan.network)]
+        flats.append(numbered(own, split) if own else none)
+    return flats
+
+
+def views(flat, split, shapes):
+    """Views of ``flat`` as a stage's layers take it: all parameters, which have these ``shapes``, or whole units."""
+    if split is None:
+        return in_shapes(flat, shapes)
+    table, found, start = flat.reshape(len(flat) // split.size, split.size), [], 0
+    for shape in shapes:
+        width = math.prod(shape) // split.units
+        cut = table[:, start : start + width]
+        start += width
+        found.append(cut.T if len(shape) == 2 else cut.reshape(len(cut), *shape[1:]))
+    return found
+
+
+def held_units(plan, device):
+    """For each stage, how many units the device has, or None if the stage is not split."""
+    splits, parts = splits_of(plan.network, plan.stages), {part.stage: part for part in plan.layout[device]}
+    held = []
+    for s, split in enumerate(splits):
+        a, b = split.units_of(parts[s].params) if split is not None and s in parts else (0, 0)
+        held.append(None if split is None else b - a)
+    return tuple(held)
+
+
+def in_shapes(flat, shapes):
+    """Consecutive views of the plain array ``flat`` (n,), in these shapes."""
+    ends = itertools.accumulate(map(math.prod, shapes))
+    return [flat[end - math.prod(shape) : end].reshape(shape) for shape, end in zip(shapes, ends, strict=True)]
+
+
+def has_weights(layer):
+    """Whether the layer is a convolution or a dense layer."""
+    return bool(layer.shapes) and len(layer.shapes[0]) in (2, 4)
