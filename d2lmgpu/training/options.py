@@ -32,7 +32,7 @@ def check_options(options):
         if not isinstance(callback, Callback):
             raise ValueError(f"callbacks: {shown(callback)} is not a Callback; derive its class from d2lmgpu.Callback")
     if options.timeline is not None and not isinstance(options.timeline, Timeline):
-        raise ValueError(f"timeline is {shown(options.timeline)}; it should be a timing.Timeline")
+        raise ValueError(f"timeline is {shown(options.timeline)}; it should be a devices.timeline.Timeline")
     for name in ("checkpoint", "keep_best", "resume"):
         if getattr(options, name) is not None:
             check_path(name, getattr(options, name))
