@@ -44,7 +44,7 @@ class Exercise:
         """The right result, or None if several are right; then ``mistakes`` decides."""
 
     def mistakes(self, found, right, *arguments):
-        """The mistakes, in the form that `results.compare` expects."""
+        """The mistakes, in the form that `results.compare_results` expects."""
         return ()
 
     def words(self, *arguments):
@@ -64,7 +64,7 @@ class Exercise:
             expect(found.keys() == right.keys(), f"it returned {short(found)}", self.returns)
         self.compare(found, right, *arguments)
 
-    def compare_results(self, found, right, *arguments, what="", tolerance=1e-5):
+    def compare(self, found, right, *arguments, what="", tolerance=1e-5):
         """Raise `Wrong` unless ``found`` is ``right``, with the first of the ``mistakes`` that fits, or with ``hint``.
 
         ``what`` says in words what the value is, such as "the loss".

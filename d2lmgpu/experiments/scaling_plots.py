@@ -166,7 +166,7 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
     axes.legend(title=_label(by, rows), frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     axes.grid(alpha=0.3)
     lost = dict.fromkeys(row["status"] for row in rows if measure(row, y) is None)
-    figure.suptitle(_title(rows, lost, (x, by)), fontsize="medium", wrap=True)
+    figure.suptitle(_title_of_sweep(rows, lost, (x, by)), fontsize="medium", wrap=True)
     return figure
 
 
@@ -195,7 +195,7 @@ def _label(name, rows):
     return LABELS.get(name, name) + (", before scale_batch" if scaled else "")
 
 
-def _title(rows, lost, axes):
+def _title_of_sweep(rows, lost, axes):
     """What lines, bars and marks are; ``lost``: the statuses of trials without a result."""
     rest = [LABELS.get(name, name) for name in varying([row["settings"] for row in rows]) if name not in axes]
     lines = [f"line: median of trials, which differ in {' and '.join(rest)}; bars: least to most"] if rest else []

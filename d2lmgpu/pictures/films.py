@@ -1,4 +1,4 @@
-"""A plan as an animation over time, which plan_films.py plays on a page and plans.py shows as a picture.
+"""A plan as an animation over time, which `write_html` plays on a page and plans.py shows as a picture.
 
 Boxes are computations; messages are arrays that are sent whole, the y and dy of pipelines. Other transfers of a device,
 such as those of a collective, form one bar if they follow each other without a pause.

@@ -106,7 +106,7 @@ class Watched:
     def __init__(self, monkeypatch, what, since, patience, left=True):
         self.ended, self.reported = [], []
         monkeypatch.setattr(ending, "end", lambda comm, text: self.ended.append(text) or self.watch._over.set())
-        monkeypatch.setattr(watch, "report", self.reported.append)
+        monkeypatch.setattr(watch, "report_failure", self.reported.append)
         comm = SimpleNamespace(rank=0, size=2, Ibarrier=lambda: SimpleNamespace(Test=lambda: self.left))
         self.watch, self.left = watch.Watch(comm, ["a", "b"], patience), left
         self.watch.begin([SimpleNamespace(waits=[Waiting(since, what)] if what else [])])

@@ -132,7 +132,7 @@ def test_a_missing_message_is_named(name, what, monkeypatch):
     plan, thaw = MADE[name](2, 2), threading.Event()
 
     def freeze(step, number, action):
-        if step.across.everybody.rank == 0 and len(action.devices) > 1:
+        if step.across.group.rank == 0 and len(action.devices) > 1:
             step.batch.submit(step.execution.store[0].device, thaw.wait, 60)
 
     faulty = Faulty(plan, (1, 1), monkeypatch, freeze)
@@ -165,7 +165,7 @@ def test_what_was_sent_and_is_not_taken_is_named(monkeypatch):
     free = next(action for action in actions if action.devices == (0,) and str(action).startswith("free of y"))
 
     def freeze(step, number, action):
-        if step.across.everybody.rank == 1 and action.what == "receive":
+        if step.across.group.rank == 1 and action.what == "receive":
             step.batch.submit(step.execution.store[1].device, thaw.wait, 60)
 
     faulty = Faulty(plan, (1, 1), monkeypatch, freeze, eager=False)
@@ -183,7 +183,7 @@ def test_an_error_in_one_process(name, monkeypatch):
     plan = MADE[name](2, 2)
 
     def fail(step, number, action):
-        if step.across.everybody.rank == 1 and action.what == "F":
+        if step.across.group.rank == 1 and action.what == "F":
             step.batch.submit(step.execution.store[1].device, divide)
 
     def divide():

@@ -47,7 +47,7 @@ def test_accelerate_keeps_to_one_thread_if_it_was_asked_in_time(monkeypatch, in_
     monkeypatch.setattr(blas, "IN_TIME", in_time)
     monkeypatch.setenv("VECLIB_MAXIMUM_THREADS", threads)
     with contextlib.nullcontext() if why is None else pytest.raises(RuntimeError, match=f"{UNKNOWN}; .*{why}"):
-        blas.check_held()
+        blas.check_blas_threads()
 
 
 LOOK = """

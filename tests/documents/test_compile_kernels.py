@@ -1,16 +1,18 @@
 """The compile table's pure parts: what is launched, in which order it is compiled, and how tables are compared."""
 
-import json
 import math
+from collections import Counter
 
 import compile_kernels
 import pytest
-from launches import compiler, every_launch
+from launches import compiler, every_launch, table
 from launches.record import record_step
 
 pytestmark = pytest.mark.threads
 
-LOG = """ptxas info    : Compiling entry function 'one' for 'sm_90'
+LOG = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'one' for 'sm_90'
+ptxas info    : Function properties for one
 ptxas         .     8 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
 ptxas info    : Used 96 registers, used 1 barriers, 24128 bytes smem
 ptxas info    : Compiling entry function 'other' for 'sm_90'
@@ -19,8 +21,11 @@ ptxas info    : Used 32 registers, used 0 barriers
 """
 
 
-def test_what_the_compiler_says_and_how_many_blocks_fit():
+def test_what_the_compiler_says():
     assert compiler.resources(LOG) == {"one": (96, 24128, 8), "other": (32, 0, 0)}
+
+
+def test_blocks_that_fit():
     fit = compiler.blocks_resident
     assert fit(78, 0, 455) == 1  # of registers: 15 warps, taken as 16, of 80 x 32
     assert fit(32, 0, 1024) == 2 and fit(32, 0, 1024, arch=75) == 1
@@ -28,32 +33,33 @@ def test_what_the_compiler_says_and_how_many_blocks_fit():
     assert fit(16, 300 * 1024, 64) == 0
 
 
-@pytest.mark.long
+def test_the_most_important_first():
+    assert every_launch.in_order("ab", [1, 2, 3])[:4] == [("a", 1), ("a", 2), ("b", 1), ("a", 3)]
+    settings = every_launch.settings_in_order()
+    assert settings[0] == ("lenet", 1, 256, (1, 28, 28), "float32")
+    assert len(settings) == len(set(settings)) == 3 * 4 * 5 * 2 * 2
+
+
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
-def test_launches_are_those_of_the_package_and_in_the_table(precision):
-    """Of each compiler; all launches are found by a script in half a minute, here those of one network."""
-    whole = json.loads(compile_kernels.TABLE.read_text())
-    assert [version.split(".")[0] for version in whole] == ["12", "13"] and len({*map(len, whole.values())}) == 1
+def test_launches_are_those_of_the_package(precision):
     found = every_launch.record("lenet", 0.5, 7, (1, 31, 17), precision)
-    for launch in found:
-        key = compile_kernels.key_of(launch.name, math.prod(launch.block), launch.options)
-        for table in whole.values():
-            assert {*table[key]} == {str(arch) for arch in every_launch.ARCHITECTURES}, key
-            assert all(resident > 0 for _, _, resident in table[key].values())
-    names = {launch.name.split("_")[0] for launch in found}
-    assert {"conv", "dense", "head"} <= names
-    assert any({"-DH=31", "-DW=17", "-DO=10"} <= set(launch.options) for launch in found)
+    names = {launch.name for launch in found}
+    assert any(name.startswith("conv") for name in names) and any(name.startswith("dense") for name in names)
+    convolutions = [launch.options for launch in found if launch.name.startswith("conv")]
+    assert any({"-DH=31", "-DW=17", "-DO=10"} <= set(options) for options in convolutions)
     assert every_launch.record("cnn", 2, 7, (1, 31, 17), precision) == []  # it has no width
+
+
+def test_between_cards_kernels_add():
+    """On a machine that only writes down, all that is tried works."""
     network = every_launch.NETWORKS["lenet"](width=0.5, input_shape=(1, 31, 17))
-    assert "add" in {launch.name for launch in record_step(network, 7, precision, 2, "sgd", shape=(1, 31, 17))}
+    found = record_step(network, 7, "float32", 2, "sgd", shape=(1, 31, 17))
+    assert "add" in {launch.name for launch in found}
 
 
-@pytest.mark.long
 def test_every_module_once_and_for_what_can_run_it(monkeypatch):
     monkeypatch.setattr(every_launch, "WIDTHS", (1,))
     monkeypatch.setattr(every_launch, "BATCHES", (7,))
-    settings = every_launch.settings_in_order()  # the most important first
-    assert settings[:2] == [("lenet", 1, 7, (1, 28, 28), "float32"), ("lenet", 1, 7, (1, 28, 28), "mixed")]
     modules = every_launch.every_module()
     assert len({(m.code, m.options) for m in modules}) == len(modules)
     jobs = every_launch.jobs(modules, (75, 90, 121))
@@ -61,12 +67,61 @@ def test_every_module_once_and_for_what_can_run_it(monkeypatch):
     assert any("-DHALF_FACTORS=1" in m.options for m in modules)
 
 
+ROW = table.Row("a", 256, 0, 2048)
+KEPT = {ROW: table.Kept(2, {("12", 80): (32, 48), ("12", 90): (32, 32)}), ROW._replace(shared=64): table.Kept(5, {})}
+KEPT |= {ROW._replace(half=1): table.Kept(1, {}), ROW._replace(kernel="c"): table.Kept(4, {})}
+LAUNCHED = Counter({("a", 256, 0): 7, ("a", 256, 1): 1, ("c", 256, 0): 4})
+
+
+def compared(found, launched=LAUNCHED, **options):
+    return table.compare(found, KEPT, "12", launched, **options)
+
+
 def test_tables_are_compared():
-    kept = {"a": {"80": [32, 0, 8], "90": [32, 0, 8]}, "gone": {"90": [1, 2, 3]}, "not compiled": {"90": [1, 2, 3]}}
-    same = {"a": {"90": [32, 0, 8]}}
-    assert compile_kernels.compare(same, kept, {"a", "gone", "not compiled"}) == []
-    other = {"a": {"90": [40, 0, 6]}, "b": {"80": [8, 16, 2]}}
-    changed, new, *others = compile_kernels.compare(other, kept, {"a", "b", "c", "not compiled"})
-    assert changed.startswith("changed: sm_90 a: 32 registers") and changed.endswith("6 blocks a multiprocessor")
-    assert new.startswith("new: sm_80 b: 8 registers, 16 bytes shared")
-    assert others == ["not in the table: c", "no longer launched: gone"]
+    """What was compiled should be among what is kept, or nearly; and all of it, if everything was compiled."""
+    for registers in ([32, 48], [40], [25, 55]):
+        assert compared({ROW: {80: dict(enumerate(registers))}}) == []
+    assert compared({ROW: {80: {"x": 32, "y": 48}}}, complete=True) == []
+    for found in ({80: {"x": 24}}, {80: {"x": 40, "y": 56}}, {90: {"x": 40}}):
+        (line,) = compared({ROW: found})
+        assert line.startswith("changed: a<256>, 2048 bytes shared, sm_")
+    for registers in ([40, 48], [32, 40]):
+        assert len(compared({ROW: {80: dict(enumerate(registers))}}, complete=True)) == 1
+    found = {ROW: {75: {"x": 8}}, ROW._replace(shared=1024): {80: {"x": 8}}}
+    launched = Counter({**LAUNCHED, ("a", 256, 1): 2, ("b", 32, 0): 1, ("c", 256, 0): 0})
+    assert compared(found, launched) == [
+        "new: a<256>, 1024 bytes shared, sm_80: 8 registers, 8 blocks a multiprocessor",
+        "new: a<256>, 2048 bytes shared, sm_75: 8 registers, 4 blocks a multiprocessor",
+        "launches of a<256>, 16 bits: 2, in the table 1",
+        "launches of b<32>: 1, in the table 0",
+        "launches of c<256>: 0, in the table 4",
+    ]
+
+
+def test_a_compilers_columns_are_written_anew(tmp_path):
+    """The other compiler's stay, and rows that no compiler has any more go."""
+    gone, new = ROW._replace(kernel="gone"), ROW._replace(kernel="new")
+    kept = {ROW: table.Kept(1, {("12", 90): (8, 8), ("13", 90): (9, 9)}), gone: table.Kept(1, {("13", 90): (7, 7)})}
+    found = {ROW: {90: {"x": 10, "y": 16}}, new: {80: {"x": 5}}}
+    file = tmp_path / "table.csv"
+    table.write(file, table.with_what_was_found(kept, found, "13"))
+    assert table.read(file) == {
+        ROW: table.Kept(2, {("12", 90): (8, 8), ("13", 90): (10, 16)}),
+        new: table.Kept(1, {("13", 80): (5, 5)}),
+    }
+
+
+def test_the_table_has_all_launches():
+    """For each compiler; which they are, a script finds out in half a minute, so here only those of one network."""
+    rows = table.read(compile_kernels.TABLE)
+    for row, kept in rows.items():
+        assert {version.split(".")[0] for version, _ in kept.registers} == {"12", "13"} and kept.launches > 0
+        assert {arch for _, arch in kept.registers} == {*every_launch.ARCHITECTURES} and len(kept.registers) == 10
+        for (_, arch), (_, most) in kept.registers.items():
+            assert compiler.blocks_resident(most, row.shared, row.threads, arch) > 0
+    groups = {row[:3] for row in rows}
+    for precision in ("float32", "mixed"):
+        launched = set()
+        for launch in every_launch.record("lenet", 0.5, 7, (1, 31, 17), precision):
+            launched.add((launch.name, math.prod(launch.block), compile_kernels.is_half(launch.options)))
+        assert launched <= groups and any(half for _, _, half in launched) == (precision == "mixed")

@@ -36,7 +36,7 @@ def test_an_installed_package_finds_them(tmp_path, monkeypatch, library):
         (tmp_path / folder).mkdir(parents=True)
         for file in files:
             (tmp_path / folder / file.name).symlink_to(file)
-    monkeypatch.setattr(shipped, "__file__", str(tmp_path / library / "d2lmgpu" / "shipped.py"))
+    monkeypatch.setattr(shipped, "__file__", str(tmp_path / library / "d2lmgpu" / "base" / "files.py"))
     monkeypatch.delenv("D2LMGPU_DATA", raising=False)
     share = tmp_path / "share" / "d2lmgpu"
     assert find_notebooks() == sorted((share / "notebooks").glob("*.ipynb")) != []
@@ -46,7 +46,7 @@ def test_an_installed_package_finds_them(tmp_path, monkeypatch, library):
 
 def test_files_that_are_nowhere(tmp_path, monkeypatch):
     """The error about notebooks says so, and that about data names the place that a clone would have."""
-    monkeypatch.setattr(shipped, "__file__", str(tmp_path / "a" / "b" / "c" / "d2lmgpu" / "shipped.py"))
+    monkeypatch.setattr(shipped, "__file__", str(tmp_path / "a" / "b" / "c" / "d2lmgpu" / "base" / "files.py"))
     with pytest.raises(ValueError, match="this installation of d2lmgpu has no notebooks"):
         find_notebooks()
     assert tmp_path / "a" / "b" / "c" / "data" / "fashion-mnist" in fashion_mnist._folders()

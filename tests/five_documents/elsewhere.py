@@ -6,7 +6,7 @@ ACROSS, CLI = "test_across.py::test_", "test_cli.py::test_"
 CLUSTER_GPUS, SWEEP = "test_cluster_gpus.py::test_", "test_sweep.py::test_"
 
 guide("on a cluster with GPUs, only the GPUs compute", by=CLUSTER_GPUS + "processes_of_a_machine_take_its_gpus")
-guide("each worker has a different GPU", by=CLUSTER_GPUS + "each_process_takes_cards_of_its_own")
+guide("each worker has a different GPU", by="test_cards.py::test_each_process_takes_cards_of_its_own")
 guide("scale up to more machines", by="test_hosts.py::test_hosts_learn_what_one_process_learns")
 guide("find out which GPUs are supported", "fast wires between GPUs", by="test_checkup.py::test_a_good_machine")
 guide("classify on several GPUs", by="test_image_folders.py::test_the_commands")
@@ -24,7 +24,7 @@ guide("pictures in folders", by="test_image_folders.py::test_pictures_to_train_o
 
 japanese("find which release", by="test_gpu_rules.py::test_a_card_too_old_is_told_what_to_install")
 
-loops("on a cluster, a worker for each GPU", by=CLUSTER_GPUS + "each_process_takes_cards_of_its_own")
+loops("on a cluster, a worker for each GPU", by="test_cards.py::test_each_process_takes_cards_of_its_own")
 loops("choose particular GPUs", by="test_devices.py::test_choosing_devices")
 loops("partition a data set", by=ACROSS + "shards_of_a_process")
 loops("a plot of the progress", by="test_live_plot.py::test_what_is_seen_while_training_runs")

@@ -142,7 +142,7 @@ def test_a_part_forward_and_the_rest_at_once(make_gpus, rng, name):  # noqa: F81
         for _ in range(2):
             x = array_module(X.raw).moveaxis(first.forward(X.raw, raws[:n]), -1, 0)
             dx = x.copy()
-            sums = cuda.in_parts(x, y.raw, own, rest, grads[n:], dx=dx)
+            sums = cuda.loss_and_grads(x, y.raw, own, rest, grads[n:], dx=dx)
             whole = cuda.Pass(rest, own, x.shape[1:], np.float32, 3, True, True, None, {})
             assert whole.forward(x, own, y.raw).get().tolist() == sums.get().tolist()
             again = [raw.copy() for raw in own]
@@ -164,7 +164,7 @@ def test_the_last_layers_gradients_are_ready_first(make_gpus, rng):  # noqa: F81
     X, y, params = make(rng, TINY_NETWORK, 3)
     X, y, *raws = (d2l.put(array, device).raw for array in (X, y, *params))
     grads, seen = [d2l.put(param, device).raw for param in params], []
-    device.submit(cuda.in_parts, X, y, raws, TINY_NETWORK, grads, seen.append).result()
+    device.submit(cuda.loss_and_grads, X, y, raws, TINY_NETWORK, grads, seen.append).result()
     assert seen == [4, 2, 2, 0]
 
 

@@ -203,7 +203,7 @@ def test_a_checkpoint_is_enough(tmp_path):
     assert model.evaluate(*TEST, devices) == result.history.test_accuracy[-1]
     np.testing.assert_array_equal(model.predict(TEST[0]), model.predict(TEST[0]))
     other = [recipe if recipe.name != "Dropout" else Dropout(0.3) for recipe in PLAIN.recipes]
-    with pytest.raises(d2l.checkpoints.CheckpointError, match="the network has other layers"):
+    with pytest.raises(d2l.training.checkpoints.CheckpointError, match="the network has other layers"):
         quick(devices, DATA, network=sequential((2, 8, 7), *other), resume=file, **settings | {"num_epochs": 2})
 
 

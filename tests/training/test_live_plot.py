@@ -107,7 +107,7 @@ def test_stop_ends_training_within_a_step(shown, live_plot_comes_first, complete
 
 
 def test_what_is_seen_while_training_runs(shown, monkeypatch):
-    monkeypatch.setattr(measuring, "PAUSE", 0)
+    monkeypatch.setattr(measuring, "_PAUSE", 0)
     monkeypatch.setattr(measuring, "COST", np.inf)
 
     class Look(d2l.Callback):
@@ -138,7 +138,7 @@ def test_no_step_draws_before_it_is_time(shown, monkeypatch):
         return plot_history(*given)
 
     monkeypatch.setattr(live_plot, "plot_history", draw)
-    monkeypatch.setattr(measuring, "PAUSE", 1e6)
+    monkeypatch.setattr(measuring, "_PAUSE", 1e6)
     brief(cpus(1), batch_size=6, callbacks=[d2l.LivePlot()])
     assert len(drawn) == 2  # in the beginning and in the end
     epochs, within = (line.get_xydata() for line in plot_history(*drawn[-1]).axes[1].lines)

@@ -11,8 +11,8 @@ import d2lmgpu as d2l
 from d2lmgpu.cli import COMMANDS
 from d2lmgpu.cli.parser import make_parser
 from d2lmgpu.experiments import DEFAULTS
-from d2lmgpu.networks.losses import call_named
 from d2lmgpu.networks.lr_schedules import learning_rates
+from d2lmgpu.training.fields import cli_name
 
 
 def test_a_setting_is_everywhere():
@@ -25,11 +25,11 @@ def test_a_setting_is_everywhere():
     for about, argument in zip(fields(d2l.Settings), told, strict=False):  # in this order; other arguments follow
         assert argument == (about.name, about.type, repr(about.default))
         assert f"{about.name} = {about.default!r}: {about.metadata['help']}" in d2l.Settings.__doc__
-        assert about.metadata["recorded"] == (call_named(about) in d2l.Settings().recorded())
+        assert about.metadata["recorded"] == (cli_name(about) in d2l.Settings().recorded())
         assert DEFAULTS[about.name] == about.default
         no = "no-" if about.default is True else ""
         for command in ("train", "sweep"):
-            assert f"--{no}{call_named(about)}".replace("_", "-") in parsers[command]._option_string_actions
+            assert f"--{no}{cli_name(about)}".replace("_", "-") in parsers[command]._option_string_actions
 
 
 def test_settings_as_one_value_and_by_name():

@@ -60,7 +60,7 @@ def test_an_epoch_on_gpus(standin, monkeypatch, graphs, k, loads):
 def test_an_epoch_of_steps(settings):
     """As above, on virtual devices; what is left out of an epoch is not counted."""
     data = random_data(PLAIN, 60, 11)
-    order = d2l.data.epoch_order(60, 0, 0)[: 50 if "drop_last" in settings else 60]
+    order = d2l.data.minibatches.epoch_order(60, 0, 0)[: 50 if "drop_last" in settings else 60]
     history, _ = quick(cpus(3), data, num_epochs=1, batch_size=25, lr=1e-30, network=PLAIN, **settings)
     expected = count(data[0][order] / 255, data[1][order], init_params(0, init="he", network=PLAIN), PLAIN)
     assert history.train_accuracy == [expected / len(order)]
