@@ -60,7 +60,7 @@ def random_plans(draw):
     return PLANS[name](k, micro_batches, network)
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=40, derandomize=True)
 @given(random_plans(), st.integers(1, 30))
 def test_a_plan_is_proved_and_does_what_one_device_does(plan, n):
     check_plan_at_random(plan, n)
@@ -93,7 +93,7 @@ def check_plan_at_random(plan, n):
         assert_close(param, alone, 10 * TIGHT)
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(deadline=None, max_examples=40, derandomize=True)
 @given(random_plans(), st.dictionaries(st.sampled_from([*"FBIW", "update"]), st.integers(0, 9)), st.booleans())
 def test_a_step_takes_at_least_what_bounds_it(plan, costs, at_once):
     """The longest device's work, and the path of one micro-batch through all stages and back."""

@@ -93,9 +93,16 @@ def test_what_is_best():
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("good", [0, 1])
-@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
-@pytest.mark.parametrize("network, split", [("lenet-bn", None), ("lenet", "layers"), ("lenet", "zero3")])
+@pytest.mark.parametrize(
+    "network, split, loss, good",
+    [
+        ("lenet-bn", None, "cross_entropy", 0),
+        ("lenet", "layers", "squared_error", 0),
+        ("lenet-bn", None, "squared_error", 1),
+        ("lenet", "layers", "cross_entropy", 1),
+        ("lenet", "zero3", "cross_entropy", 1),
+    ],
+)
 def test_what_is_not_finite_is_never_right_and_never_the_best(small, tmp_path, network, split, loss, good):
     """The weights become NaN after ``good`` epochs. The largest of NaNs would be class 0, which most images are."""
     X_train, y_train, X_test, y_test = first_examples(small, 100)

@@ -87,8 +87,8 @@ COLUMNS = {
     "k": [1, 2, 3, 5, 8],
     "algorithm": [name for name in ALGORITHMS if name != "none"],
     "loads": [False, True],
-    "flat": [True, False],
     "devices": ["cpus", "processes"],
+    "flat": [True, False],
 }
 SETTINGS = {
     "SGD": {"network": PLAIN, "lr": 0.05},

@@ -14,7 +14,7 @@ from training_runs import StopAfter, cpus, quick, random_data
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.collectives import ALGORITHMS, chunk_bounds
+from d2lmgpu.collectives import ALGORITHMS, Transfer, chunk_bounds
 from d2lmgpu.collectives.network import TOPOLOGIES, topology
 from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.networks import Dense, Flatten, init_params, known_network, sequential
@@ -254,6 +254,20 @@ def test_mixed_precision(data, split, monkeypatch):
     assert history.train_loss == pytest.approx(alone.train_loss, rel=2e-3)  # rounded to 11 bits, here and there another
     for one, other in zip(found, params, strict=True):
         assert_close(one, other, 2e-2)
+
+
+@pytest.mark.parametrize("split", [*SPLITS, "data=2,layers=2"])
+def test_in_mixed_precision_updates_wait_for_all_gradients(split):
+    """They may turn out to be infinite on another device."""
+    plan = plan_of(d2l.Settings(split=split, micro_batches=2, precision="mixed"), 4, SMOOTH)
+    updates = [number for number, step in enumerate(plan.steps) for action in step if action[0] == "update"]
+    before = [
+        number
+        for number, step in enumerate(plan.steps)
+        for action in step
+        if (action.value[0] == "grads" if isinstance(action, Transfer) else action.what in "FBIW")
+    ]
+    assert prove(plan, 17) and min(updates) > max(before)
 
 
 def test_a_plan_of_ones_own(data, tmp_path):

@@ -66,7 +66,8 @@ def test_an_epoch_of_steps(settings):
     assert history.train_accuracy == [expected / len(order)]
 
 
-def test_what_is_said_and_kept(small, tmp_path, capsys):
+@pytest.mark.long
+def test_what_is_said_and_kept(tmp_path, capsys):
     result = tmp_path / "result.json"
     command = "train --environment cpu --devices 2 --limit 300 --epochs 2 --init he --batch-size 50".split()
     assert cli.main([*command, "--json", str(result)]) == 0
