@@ -87,6 +87,7 @@ def test_names_that_make_no_sense(environment, names, message):
         choose_devices(environment, parse_devices(names))
 
 
+@pytest.mark.long
 def test_on_the_command_line(capsys):
     quick = ["train", "--limit", "64", "--epochs", "1", "--batch-size", "32"]
     assert cli.main([*quick, "--devices", "cpu:2,cpu:0"]) == 0

@@ -108,11 +108,11 @@ def rehearsal(request, monkeypatch):
     forget_gpus()
 
 
-EVERY = pytest.param(0, 1, marks=pytest.mark.nightly)
+PARTS = [(name, part, 16) for name in SETTINGS for part in range(16)]
+WHOLE = [pytest.param(name, 0, 1, marks=pytest.mark.nightly) for name in SETTINGS]
 
 
-@pytest.mark.parametrize("part, parts", [*sampled([(part, 16) for part in range(16)], 16), EVERY])
-@pytest.mark.parametrize("rehearsal", SETTINGS, indirect=True)
+@pytest.mark.parametrize("rehearsal, part, parts", [*sampled(PARTS, 48), *WHOLE], indirect=["rehearsal"])
 def test_a_call_that_fails(rehearsal, part, parts):
     """In turn; threads take turns as they like, so that the call with a number is not always the same."""
     first, expected, calls, again = rehearsal
@@ -135,7 +135,7 @@ def test_a_call_that_fails(rehearsal, part, parts):
     assert ends_of_runs == {True, False} or parts > 1
 
 
-@pytest.mark.parametrize("rehearsal", few(SETTINGS, "the plan data on two cards", parts=3), indirect=True)
+@pytest.mark.parametrize("rehearsal", few(SETTINGS, parts=3), indirect=True)
 def test_a_device_that_is_lost(rehearsal):
     """From some call on all fail: nothing hangs, the error comes out, and virtual devices go on."""
     first, _, calls, _ = rehearsal

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import TOLERANCE, assert_close, long, traced_memory
+from conftest import TOLERANCE, assert_close, few, long, traced_memory
 from small_networks import FLATTEN, MAX, NETWORKS, NORM, RELU, make
 
 from d2lmgpu import layers
@@ -45,7 +45,7 @@ CASES = [(name, *size) for name in NETWORKS for size in SIZES]
 SHORT = [case for case in CASES if case[1:] == SIZES[0] and case[0] != "many tiles"]
 
 
-@pytest.mark.parametrize("name, N, dtype", [*SHORT, *long(*(case for case in CASES if case not in SHORT))])
+@pytest.mark.parametrize("name, N, dtype", few(CASES, *SHORT))
 def test_as_the_layers(rng, name, N, dtype):
     """Loss, gradients and, of these images alone, outputs; twice."""
     network = NETWORKS[name]

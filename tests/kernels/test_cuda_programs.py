@@ -46,7 +46,7 @@ CASES.remove(("a layer without a kernel", "mixed"))
 CASES.remove(("batch norm everywhere", "mixed"))  # rounding is all there is of some gradients
 
 
-@pytest.mark.parametrize("name, precision", few(CASES, ("tiny", "float32"), ("tiny", "mixed"), parts=3))
+@pytest.mark.parametrize("name, precision", few(CASES, ("tiny", "float32"), ("tiny", "mixed"), parts=6))
 def test_programs_are_the_layers(make_gpus, rng, name, precision):  # noqa: F811
     """With branches to the same bits, and again when everything is there already. In mixed precision sums in float32
     differ from those of `in_half`, and some are rounded the other way."""
@@ -104,7 +104,7 @@ def check_rounding(program):
     assert isinstance(program.stages[-1], Head) != is_rounded(program.dlogits)
 
 
-@pytest.mark.parametrize("name", few(ON_GPUS, "tiny", parts=3))
+@pytest.mark.parametrize("name", few(ON_GPUS, "tiny", parts=5))
 def test_what_users_call(make_gpus, rng, name):  # noqa: F811
     """For several images, one and none: loss, gradients and outputs are the layers', and arrays of their own."""
     (device,) = make_gpus(1)
@@ -125,7 +125,7 @@ def test_what_users_call(make_gpus, rng, name):  # noqa: F811
             assert_close(found, logits(X[:n], params, network, fixed), 1e-4)
 
 
-@pytest.mark.parametrize("name", few([name for name in ON_GPUS if "batch norm" not in name], "tiny", parts=3))
+@pytest.mark.parametrize("name", few([name for name in ON_GPUS if "batch norm" not in name], "tiny", parts=5))
 def test_a_part_forward_and_the_rest_at_once(make_gpus, rng, name):  # noqa: F811
     """The first layer goes forward, then all others forward and back, then it goes back, twice: as all layers do."""
     (device,) = make_gpus(1)
