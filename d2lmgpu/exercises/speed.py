@@ -191,7 +191,7 @@ class next_scale(Exercise):
     bad steps are skipped and halve the scale; enough good ones in a row double it.
     """
 
-    without = ("loss_scale.adapt",)
+    without = ("mixed.adapt",)
     cases = {
         "a good step": (1024.0, 6, [ONES, np.ones(2)], 10),
         "the seventh good step in a row, with an interval of 7": (1024.0, 6, [ONES, np.ones(2)], 7),

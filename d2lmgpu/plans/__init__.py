@@ -1,7 +1,5 @@
 """Plans, which describe a whole training step as data: a file for each way to split it, and modules that use plans."""
 
-from collections.abc import Callable
-
 from ..base.lookup import looked_up
 from .costs import Measured as Measured, measure_costs as measure_costs, measure_messages as measure_messages
 from .execution.execute import Execution as Execution, execute as execute
@@ -16,29 +14,21 @@ from .plan import (
 )
 from .proof.prove import PlanProof as PlanProof, prove_plan as prove_plan
 from .simulate import PlanSimulation as PlanSimulation, estimate_costs as estimate_costs, simulate as simulate
-from .splits.channels import channels as channels
+from .splits import (
+    PLANS as PLANS,
+    channels as channels,
+    data as data,
+    gpipe as gpipe,
+    layers as layers,
+    one_f_one_b as one_f_one_b,
+    zero1 as zero1,
+    zero2 as zero2,
+    zero3 as zero3,
+    zero_bubble as zero_bubble,
+)
 from .splits.compose import compose as compose
-from .splits.data import data as data
-from .splits.pipelines import gpipe as gpipe, layers as layers, one_f_one_b as one_f_one_b, zero_bubble as zero_bubble
 from .splits.product import copies_of as copies_of
-from .splits.zero import zero1 as zero1, zero2 as zero2, zero3 as zero3
 from .stages import cut as cut
-
-PLANS: dict[str, Callable[..., Plan]] = {
-    "data": data,
-    "layers": layers,
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-    "zero-bubble": zero_bubble,
-    "channels": channels,
-    "zero1": zero1,
-    "zero2": zero2,
-    "zero3": zero3,
-}
-"""The ways to split a training step, by name: functions that make a `Plan` for k devices and some micro-batches.
-
-All other arguments are optional; without ``network`` the plans are for LeNet.
-"""
 
 prove = prove_plan
 __getattr__, __dir__ = looked_up(

@@ -199,7 +199,7 @@ def test_the_command(tmp_path, capsys, monkeypatch, small):
     assert result["machine"] and result["date"]
     assert [(row["devices"], row["batch_size"]) for row in result["rows"]] == [(1, 5), (2, 10)]
     assert {"seconds_per_epoch", "speedup", "efficiency", "phases"} <= set(result["rows"][0])
-    assert set(result["rows"][1]["phases"]) == set(d2l.timing.PHASES)
+    assert set(result["rows"][1]["phases"]) == set(d2l.devices.timeline.PHASES)
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 4 and out.splitlines()[1].split()[-1] == "predicted"
     assert err == ""

@@ -19,7 +19,7 @@ guide(
 guide("a worker for each GPU", by=SWEEP + "a_worker_has_a_gpu_of_its_own")
 guide("train each of these networks on a GPU", by=SWEEP + "each_on_all_devices")
 guide("GPUs without a direct connection", by="test_checkup.py::test_cards_that_do_not_reach_each_other")
-guide("fast wires between machines", by=CLUSTER_GPUS + "nccl_trains")
+guide("fast wires between machines", by="test_nccl.py::test_training")
 guide("pictures in folders", by="test_image_folders.py::test_pictures_to_train_on_and_to_test")
 
 japanese("find which release", by="test_gpu_rules.py::test_a_card_too_old_is_told_what_to_install")
