@@ -138,7 +138,7 @@ def test_an_error_of_cuda_in_one_process_ends_all():
     assert "Traceback" not in done.stderr and "rank 1" in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_named_devices_are_taken_where_there_are_gpus(tmp_path):
     out = tmp_path / "out.json"
     arguments = "train --environment parallel --devices cpu:0,cpu:1".split()
@@ -147,7 +147,7 @@ def test_named_devices_are_taken_where_there_are_gpus(tmp_path):
     assert [name[:6] for name in json.loads(out.read_text())["devices"]] == ["cpu(0)", "cpu(1)"] * 2
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_allreduces_of_gpus_are_measured(tmp_path):
     out = tmp_path / "out.json"
     arguments = "allreduce --algorithms ring,mpi --sizes 4K --json".split()
