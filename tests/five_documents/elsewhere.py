@@ -4,11 +4,12 @@ from .rows import article, guide, japanese, loops, others, textbook
 
 ACROSS, CLI = "test_across.py::test_", "test_cli.py::test_"
 CLUSTER_GPUS, SWEEP = "test_cluster_gpus.py::test_", "test_sweep.py::test_"
+THREE_CARDS = "test_checkup.py::test_three_cards_of_which_two_reach_each_other"
 
 guide("on a cluster with GPUs, only the GPUs compute", by=CLUSTER_GPUS + "processes_of_a_machine_take_its_gpus")
 guide("each worker has a different GPU", by="test_cards.py::test_each_process_takes_cards_of_its_own")
 guide("scale up to more machines", by="test_hosts.py::test_hosts_learn_what_one_process_learns")
-guide("find out which GPUs are supported", "fast wires between GPUs", by="test_checkup.py::test_three_cards_of_which_two_reach_each_other")
+guide("find out which GPUs are supported", "fast wires between GPUs", by=THREE_CARDS)
 guide("classify on several GPUs", by="test_image_folders.py::test_the_commands")
 guide("without GPUs, all CPU workers", by=ACROSS + "the_command_under_mpiexec")
 guide(
@@ -18,7 +19,7 @@ guide(
 )
 guide("a worker for each GPU", by=SWEEP + "a_worker_has_a_gpu_of_its_own")
 guide("train each of these networks on a GPU", by=SWEEP + "each_on_all_devices")
-guide("GPUs without a direct connection", by="test_checkup.py::test_three_cards_of_which_two_reach_each_other")
+guide("GPUs without a direct connection", by=THREE_CARDS)
 guide("fast wires between machines", by="test_nccl.py::test_training")
 guide("pictures in folders", by="test_image_folders.py::test_pictures_to_train_on_and_to_test")
 
