@@ -248,7 +248,7 @@ if cluster.rank == 0:
 
 
 @pytest.mark.parametrize(
-    "count, devices", sampled([(1, 3), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (4, 3)], 3)
+    "count, devices", sampled([(1, 3), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (4, 3)], 5)
 )
 def test_mpi_learns_what_one_process_learns(count, devices, tmp_path):
     """Every allreduce and every split: the bits of one process, ragged minibatches and a ragged test set."""

@@ -13,7 +13,7 @@ TINY = sequential((1, 1, 4), Flatten(), Dense(3), ReLU(), Dense(2))
 NETWORKS = {"lenet": LENET, "deep": DEEP, "plain": PLAIN, "tiny": TINY, "one unit": ONE_UNIT}
 
 
-@pytest.mark.parametrize("copies, k, network", [(1, 4, "tiny"), *long((2, 2, "lenet"), (2, 4, "plain"))])
+@pytest.mark.parametrize("copies, k, network", [(1, 4, "tiny"), *long((2, 2, "lenet"))])
 def test_what_is_removed_or_doubled_is_found(copies, k, network):
     check_mutants(copies_of("channels", copies, k, 1, network=NETWORKS[network]))
 

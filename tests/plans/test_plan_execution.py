@@ -60,7 +60,9 @@ FIRST_DROPS = sequential((2, 6, 5), Dropout(0.5), Conv2d(5, 3), ReLU(), Flatten(
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason="it draws as if its units were the images'")])
+        pytest.param(
+            name, marks=[pytest.mark.xfail(strict=True, reason="its draws are of its units, not of the images")]
+        )
         if name == "channels"
         else name
         for name in PLANS

@@ -160,7 +160,7 @@ def test_an_update_of_a_part_takes_that_part_of_the_time():
 
 
 @pytest.mark.parametrize("k, factors", [(2, [1, 1.5]), (3, [1, 1.25, 2.5]), (5, [1, 1.1, 1.7])])
-@pytest.mark.parametrize("name", few(PLANS, "1f1b", "data"))
+@pytest.mark.parametrize("name", few(PLANS, "1f1b", "data", parts=7))
 def test_contention(name, k, factors, rng):
     """Random costs: what devices do at the speed that the contention leaves them comes to each computation's cost."""
     plan = PLANS[name](k, _micro_batches(name, 3) if k == 5 else 3, network=DENSE)

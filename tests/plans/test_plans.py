@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from conftest import few, traced_memory
+from conftest import long, traced_memory
 from one_device import DEEP, PLAIN
 
 from d2lmgpu.collectives import Transfer
@@ -64,10 +64,13 @@ def check_mutants(plan):
     return counts
 
 
-SIZES = [*itertools.product([1, 2, 3, 4], [1, 2]), (2, 3)]
+OTHER_SIZES = [(1, 1), (1, 2), (2, 1), (2, 3), (4, 1), (4, 2)]
 
 
-@pytest.mark.parametrize("k, micro_batches", few(SIZES, (2, 2)))
+@pytest.mark.parametrize(
+    "k, micro_batches",
+    [(2, 2), *long((3, 1)), *(pytest.param(*sizes, marks=pytest.mark.nightly) for sizes in OTHER_SIZES)],
+)
 @pytest.mark.parametrize("name", PLANS)
 def test_what_is_removed_or_doubled_is_found(name, k, micro_batches):
     plan = PLANS[name](k, micro_batches, TINY if k <= 2 else PLAIN)
