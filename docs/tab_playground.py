@@ -111,4 +111,4 @@ def train(wiring, code):
     print(f"{several(network.k, 'device')}, {EXAMPLES:,} images, {several(SETTINGS['num_epochs'], 'epoch')}")
     run = d2l.train(network.k, data=data, algorithm=function, progress=False, **SETTINGS)
     print(f"Of {TESTS:,} other images {run.history.test_accuracy[-1]:.0%} are named right.")
-    tab_cells.show_figure(d2l.plots.plot_history(run.history))
+    tab_cells.show_figure(d2l.plot_history(run.history))

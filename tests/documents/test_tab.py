@@ -199,7 +199,7 @@ def test_the_runtime_is_whole(runtime):
         names = archive.getnames()
     for needed in ("d2lmgpu/__init__.py", "d2lmgpu/pictures/player.js", "tab_cells.py", "course/data/06_networks.json"):
         assert needed in names
-    assert "d2lmgpu/__pycache__/in_a_tab.cpython-315.pyc" in names
+    assert "d2lmgpu/base/__pycache__/text.cpython-315.pyc" in names
     assert "matplotlib/configuration/fontlist" in " ".join(names)
     assert not [name for name in names if "/tests/" in name or name.startswith(("scipy/", "pandas/"))]
     assert files["version"] in (runtime / "sw.js").read_text("utf-8")
