@@ -40,7 +40,7 @@ SIMILAR = 0.75
 PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
 """The attributes through which NumPy reads another library's array."""
 
-_P = ParamSpec("P")
+_P = ParamSpec("_P")
 T = TypeVar("T")
 
 ON_THE_HOST = (1, 3, 11)

@@ -101,7 +101,7 @@ class Recipe(NamedTuple):
         return f"{self.name}({', '.join(given)})"
 
 
-_P = ParamSpec("P")
+_P = ParamSpec("_P")
 RECIPES = {}
 """The functions below, which make recipes, by name."""
 
