@@ -105,7 +105,8 @@ def test_an_installed_wheel_works_without_network(wheel, source, run, tmp_path):
     (library,) = venv.glob("lib/python*/site-packages")
     (library / "ours.pth").write_text(sysconfig.get_path("purelib"))
     program, share = venv / "bin" / "d2lmgpu", venv / "share" / "d2lmgpu"
-    about = "import d2lmgpu as d; print(d.__file__, *map(d.data.fashion_mnist.find_file, d.data.fashion_mnist.FILES), sep='\\n')"
+    about = "import d2lmgpu; from d2lmgpu.data import fashion_mnist as f"
+    about += "; print(d2lmgpu.__file__, *map(f.find_file, f.FILES), sep='\\n')"
     module, *files = run(tmp_path, venv / "bin" / "python", "-c", about).split()
     assert venv in Path(module).parents
     assert files == [str(share / "data" / "fashion-mnist" / name) for name in FILES]
