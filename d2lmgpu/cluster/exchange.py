@@ -40,7 +40,7 @@ from .staging import endpoint
 
 @dataclass(eq=False)
 class ProcessPart:
-    """One process's part of a `Program` for the devices of all processes, which was compiled without ``stage_all``.
+    """One process's part of a `Phases` for the devices of all processes, which was compiled without ``stage_all``.
 
     ``owners[i]`` is the rank of device i's process, ``rank`` that of this process.
     """
@@ -62,7 +62,7 @@ class ProcessPart:
     def sends(self):
         """The sends to begin when a device of this process has done ``count`` phases, a dict by (device, count).
 
-        Its values are lists of pairs: the destination, in another process, and its `Action`.
+        Its values are lists of pairs: the destination, in another process, and its `PhaseAction`.
         """
         sends = {}
         for device, phase in self.program.order:

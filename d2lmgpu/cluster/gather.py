@@ -47,11 +47,11 @@ def sum_disjoint(cluster, array):
         array[...] = to_host(arrays[0]).view(array.dtype)
 
 
-def add_gather(batch, cluster, m, makers, do=None):
+def add_gather(batch, cluster, m, makers):
     """Add to a batch: gather rows of m numbers; ``makers[i]()``, called on this process's device i, makes a row.
 
     Returns an array for each of this process's devices; `rows_gathered` reads it when the batch is done. A GPU's array
-    is on its `Staging`, in the host's memory. These few bytes count towards no memory limit. ``do``: see `Across`.
+    is on its `Staging`, in the host's memory. These few bytes do not count towards any memory limit.
     """
     arrays = [DeviceArray(np.zeros(len(cluster) * m, np.int64), endpoint(device)) for device in cluster.mine]
     each = zip(cluster.mine, arrays, makers, strict=True)
@@ -61,7 +61,7 @@ def add_gather(batch, cluster, m, makers, do=None):
             batch.wait(array.device, made)
             make = functools.partial(getattr, made, "value")
         batch.submit(array.device, _enter, array.raw[number * m : (number + 1) * m], make)
-    add_allreduce(batch, arrays, cluster.across("recursive_doubling", do))
+    add_allreduce(batch, arrays, cluster.across("recursive_doubling"))
     for device, array in zip(cluster.mine, arrays, strict=True):
         if array.device is not device:
             batch.wait(device, batch.record(array.device))  # the GPU's later work waits for the rows

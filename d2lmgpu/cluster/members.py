@@ -69,14 +69,13 @@ class Cluster(Group):
     def __repr__(self):
         return f"<cluster of {self.size}: {listed(self.places)}; this is rank {self.rank}>"
 
-    def across(self, algorithm, do=None):
+    def across(self, algorithm):
         """An allreduce over all devices of the cluster, for ``d2l.allreduce(arrays, cluster.across("ring"))``.
 
         Each process passes the arrays of its own devices, in their order; all processes call their allreduces in the
         same order. ``algorithm`` is a name or a function, as `allreduce` takes it, or "mpi": MPI_Allreduce, where MPI
         chooses the algorithm. With "hierarchical", the devices of each process are a group. The arrays of GPUs travel
-        through the hosts' memory (staging.py), except with "nccl", which moves them from card to card. ``do``: see
-        `Across`.
+        through the hosts' memory (staging.py), except with "nccl", which moves them from card to card.
 
         Raises ValueError for unknown algorithms, DeviceError for "mpi" if there is only one process, and for "nccl"
         with several processes unless every device of the cluster is a GPU on a card of its own.
@@ -90,7 +89,7 @@ class Cluster(Group):
         if algorithm == "nccl":
             check_nccl(self)
         schedules = None if algorithm in ("mpi", "nccl") else self.schedules(algorithm)
-        return Across(self, name_of(algorithm) if callable(algorithm) else algorithm, schedules, do)
+        return Across(self, name_of(algorithm) if callable(algorithm) else algorithm, schedules)
 
     def mean(self, numbers):
         """As in `Group`; a process's numbers count for each of its devices."""
@@ -143,12 +142,10 @@ class Across:
     """A collective over the devices of a cluster of several processes, which `Cluster.across` makes for allreduces.
 
     ``schedules``: the function of k and n that makes its schedules; None for the library ``name``, "mpi" or "nccl".
-    ``do(function, *args)`` calls what runs on the devices.
     """
 
-    def __init__(self, cluster, name, schedules, do=None):
+    def __init__(self, cluster, name, schedules):
         self.cluster, self.name, self.schedules = cluster, name, schedules
-        self.do = do or (lambda function, *args: function(*args))
 
     def add_to(self, batch, data):
         """Add to a batch: sum the arrays of this process's devices, in place, over all devices of the cluster.
@@ -174,7 +171,7 @@ class Across:
             compiled = compile_algorithm, self.schedules, len(cluster), size, False
             part = part_of(cluster.owners, cluster.rank, *compiled)
             work = Exchange(lambda _: f"allreduce {self.name}", part, cluster.places, devices, dtype, communicator).run
-        add_staged(batch, devices, flat, size, dtype, work, self.do)
+        add_staged(batch, devices, flat, size, dtype, work)
 
 
 def as_cluster(devices):

@@ -49,12 +49,12 @@ def endpoint(device):
     return device._staging
 
 
-def add_staged(batch, devices, flat, size, dtype, work, do):
+def add_staged(batch, devices, flat, size, dtype, work):
     """Add ``work(arrays)`` to a batch, which all devices do together, on flat plain arrays in the host's memory.
 
     ``flat[i]``, which is looked up when device i has done its earlier work, is its flat plain array of ``size``
     elements. A virtual device's array is given to ``work`` itself; a GPU's is copied down to its staging buffer before
-    the work, and up again after it. ``do(function, *args)`` calls whatever runs on the devices.
+    the work, and up again after it.
     """
     ends, hosts = [endpoint(device) for device in devices], {}
     for i, (device, end) in enumerate(zip(devices, ends, strict=True)):
@@ -62,11 +62,11 @@ def add_staged(batch, devices, flat, size, dtype, work, do):
             # All arrays of a GPU can share this buffer: its work is done in order, the next "down" after this one's
             # "up".
             hosts[i] = end.buffer("array", max(1, size), dtype)[:size]
-            batch.wait(end, batch.submit(device, do, _down, flat, i, hosts[i]))
-    done = batch.submit_to_all(ends, do, _work, work, flat, hosts, len(ends))
+            batch.wait(end, batch.submit(device, _down, flat, i, hosts[i]))
+    done = batch.submit_to_all(ends, _work, work, flat, hosts, len(ends))
     for i, host in hosts.items():
         batch.wait(devices[i], done)
-        batch.submit(devices[i], do, _up, done, flat, i, host, devices[i])
+        batch.submit(devices[i], _up, done, flat, i, host, devices[i])
 
 
 def _work(work, flat, hosts, count):

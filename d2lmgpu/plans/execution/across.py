@@ -87,7 +87,7 @@ class AcrossProcesses:
         part = part_of(owners, group.rank, compiled, action.schedule, len(owners), False, first, unit)
         messages = self.progress, self.first_tags[number]
         exchange = Exchange(functools.partial(_where, step, action), part, places, queues, dtype, *messages)
-        add_staged(step.batch, queues, arrays, size, dtype, exchange.run, _call)
+        add_staged(step.batch, queues, arrays, size, dtype, exchange.run)
 
     def _missing(self, step, action, other, what):
         """In words, what an action's device waits for; and the rank for which it waits. For example:
@@ -128,10 +128,6 @@ class AcrossProcesses:
         if store.device.kind == "gpu":
             store.exchanged(action.value).set(host)
             store.device.finish()  # the host's array is gone as soon as the task is done
-
-
-def _call(function, *args):
-    function(*args)
 
 
 def _where(step, action, number=0):
