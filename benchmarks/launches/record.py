@@ -81,7 +81,7 @@ def recording(cards):
     real = {name: sys.modules.pop(name) for name in names}
     devices = {key: choose._devices.pop(key) for key in list(choose._devices) if key[0] is choose.GPU}
     recorder = Recorder(cards)
-    known, probes._trials = probes._trials, _AllWorks()
+    known, probes._probes = probes._probes, _AllWorks()
     sys.modules["cupy"], sys.modules["cupy.cuda"] = recorder.module, recorder.module.cuda
     try:
         yield recorder
@@ -89,7 +89,7 @@ def recording(cards):
         for key in [key for key in choose._devices if key[0] is choose.GPU]:
             choose._devices[key].synchronize()  # their threads import cupy, too
             del choose._devices[key]
-        probes._trials = known
+        probes._probes = known
         choose._devices.update(devices)
         for name in ("cupy", "cupy.cuda"):
             del sys.modules[name]

@@ -142,7 +142,7 @@ def cuts_of(network):
 
 @plain_numbers
 def bound(network, n, itemsize=4):
-    """A lower bound, in seconds, on the time of any allreduce of n elements of ``itemsize`` bytes on a `Network`.
+    """A lower bound, in seconds, on the time of any allreduce of n elements of ``itemsize`` bytes on a `Topology`.
 
     Raises ValueError for anything but a network.
     """

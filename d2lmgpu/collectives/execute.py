@@ -45,7 +45,7 @@ def add_allreduce(batch, arrays, algorithm):
 
 
 def add_program(batch, program, arrays):
-    """Add the `Program` of a collective to a `Batch`: one thread does it all, or each device does its own part."""
+    """Add the `Phases` of a collective to a `Batch`: one thread does it all, or each device does its own part."""
     flat = [array.raw.reshape(-1) for array in arrays]  # views, since the arrays are contiguous
     add_exchange(batch, program, [array.device for array in arrays], flat, arrays[0].size, arrays[0].dtype.itemsize)
 
@@ -71,7 +71,7 @@ def _do_all(program, devices, flat, records):
 
 
 def add_phases(batch, program, devices, flat, records):
-    """Add each device's part of a `Program` to a `Batch`.
+    """Add each device's part of a `Phases` to a `Batch`.
 
     ``flat``: the devices' flat plain arrays; ``records``: the record of each transfer, from `note_transfer`.
     """
@@ -126,7 +126,7 @@ def are_connected(cards):
 
 
 def do_action(action, i, devices, flat, stage, record):
-    """Do an `Action` of device i's program on the devices' flat plain arrays. Runs where device i is current.
+    """Do an `PhaseAction` of device i's program on the devices' flat plain arrays. Runs where device i is current.
 
     ``stage``: the device's plain staging buffer, or None if the program needs none.
     """

@@ -24,8 +24,8 @@ class Probe(NamedTuple):
     seconds: float
 
 
-_trials = {}
-_turns = {}  # a lock for each trial, so that threads wait only for the one that they need
+_probes = {}
+_turns = {}  # a lock for each probe, so that threads wait only for the one that they need
 _silent = False
 in_forked_process(_turns.clear)  # threads of the parent may have held them
 
@@ -38,8 +38,8 @@ def probe(device, tried, instead, attempt):
     """
     key = device, tried
     with _turns.setdefault(key, threading.Lock()):
-        trial = _trials.get(key)
-        if trial is None or (instead is None and not _silent and not trial.works):
+        found = _probes.get(key)
+        if found is None or (instead is None and not _silent and not found.works):
             begin, why = time.perf_counter(), None
             try:
                 attempt()
@@ -47,8 +47,8 @@ def probe(device, tried, instead, attempt):
                 why = one_line(error)
                 if not _silent:
                     warn(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")
-            trial = _trials[key] = Probe(device, tried, why is None, why, time.perf_counter() - begin)
-        return trial.works
+            found = _probes[key] = Probe(device, tried, why is None, why, time.perf_counter() - begin)
+        return found.works
 
 
 def warn(message):
@@ -70,9 +70,9 @@ def reprobe():
 
 def probes():
     """The latest `Probe` of each device and of each thing tried there, in the order in which they were first tried."""
-    return list(_trials.values())
+    return list(_probes.values())
 
 
 def forget_probes():
     """Forget all outcomes, so that everything is tried again."""
-    _trials.clear()
+    _probes.clear()

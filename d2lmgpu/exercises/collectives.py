@@ -18,7 +18,7 @@ CHUNKS = "chunk_bounds(n, k) gives the start and stop of each of k chunks; take 
 
 
 def proved(answer, k, n, hint):
-    """The schedule that an answer returns. Raises `InvalidStep`, with ``hint(error, schedule)``, unless it is right."""
+    """The schedule that an answer returns. Raises `Wrong`, with ``hint(error, schedule)``, unless it is right."""
     schedule = read(returned(call(answer, k, n, hint=CHUNKS)), [[object]], _FORM)
     if k > 1 and not any(schedule):
         raise Empty("no device sends anything")

@@ -28,7 +28,7 @@ _TRIES, TURNS = 10, 30
 
 @functools.lru_cache(maxsize=64)
 def order_along(network):
-    """List the devices of a `Network` in the order of a circle along its widest wires.
+    """List the devices of a `Topology` in the order of a circle along its widest wires.
 
     If no circle is found, wires still join most neighbours in the list. Raises ValueError for anything but a network.
     """
@@ -50,7 +50,7 @@ def order_along(network):
 
 
 def ring_along(network, both_ways=False):
-    """The ring along a `Network`, or with ``both_ways`` the bidirectional ring: a function of k and n, like `ring`.
+    """The ring along a `Topology`, or with ``both_ways`` the bidirectional ring: a function of k and n, like `ring`.
 
     Raises ValueError for anything but a network; the returned function raises it for a number of devices other than the
     network's.

@@ -56,7 +56,7 @@ class Invented(list):
 
 
 def invent(network, n, itemsize=4):
-    """The fastest allreduce, known or found, on a `Network` for n elements of ``itemsize`` bytes: an `Invented`.
+    """The fastest allreduce, known or found, on a `Topology` for n elements of ``itemsize`` bytes: an `Invented`.
 
     The same arguments give the same schedule. Raises ValueError for anything but a network, or for numbers out of
     range.

@@ -39,8 +39,8 @@ def same_arrays(one, other):
 class Program(Stages):
     """The stages of a network for N images of ``shape`` (C, H, W), on the current device.
 
-    ``precision`` is one of `PRECISIONS`. With ``branches``, a `Branches`, results that nothing in the program waits for
-    are computed beside the main stream; the caller of `backward` then joins the branches. Without ``with_loss``,
+    ``precision`` is one of `PRECISIONS`. With ``branches`` (`SideStreams`), what nothing in the program waits for
+    is computed beside the main stream; the caller of `backward` then joins the branches. Without ``with_loss``,
     forward ends with the logits, and the caller writes ``dlogits`` before `backward`. ``input_grad``: whether the
     gradient of the images is wanted. ``x``, ``labels``, ``scale``: the caller's arrays, to be used in place of new
     ones.

@@ -1,11 +1,11 @@
 """How each stage of a plan is computed, and how forward keeps what backward needs.
 
-    scratch    Backward of a micro-batch follows forward immediately on the same device: both are done together, for as
+    FUSED      Backward of a micro-batch follows forward immediately on the same device: both are done together, for as
                many examples at a time as fit into a core's cache, and nothing is kept. This also works for several
                stages whose F's lead to the loss and whose B's lead back: F0 F1 F2 B2 B1 B0 is one *run*, and the data
                that stages exchange within the run are not values of the plan.
-    kept       Other work comes in between, so the data that the kernels keep count as the device's memory.
-    written    Stages without kernels, with I and W, or computed more than once go layer by layer, as they are written.
+    CACHED     Other work comes in between, so the data that the kernels keep count as the device's memory.
+    REFERENCE  Stages without kernels, with I and W, or computed more than once go layer by layer, as they are written.
                Without ``kernels``, all stages are computed this way.
 
 Source: Huang et al. 2019, "GPipe", which shows that a pipeline's last stage needs no cache, and what the others cost.
@@ -20,7 +20,7 @@ import numpy as np
 from ...layers.functions import EACH_BY_ITSELF, function_of
 from ..plan import COMPUTES
 
-FUSED, IN_FUSED, CACHED, REFERENCE, EMPTY = "scratch", "inner", "kept", "written", "empty"
+FUSED, IN_FUSED, CACHED, REFERENCE, EMPTY = "fused", "in fused", "cached", "reference", "empty"
 """`IN_FUSED`: in a run that begins with another stage. `EMPTY`: there are no examples, which plans do not show."""
 
 

@@ -42,7 +42,7 @@ class Store:
     """A device's values in a plan. ``flat[s]``: the parameters of stage s, in one flat array on the host.
 
     ``extents``: for each value of gradients, the elements (start, stop) that the device has. ``ways``: the plan's
-    `Ways`. ``mixed``: use mixed precision; the plan's network then rounds the inputs of layers (networks/mixed.py),
+    `ExecutionModes`. ``mixed``: use mixed precision; its network rounds the inputs of layers (networks/mixed.py),
     weights are rounded where they are used, and ``precision`` is a loss scale.
 
     The attribute ``flat`` is one array with all of the device's parameters; ``own[s]`` is the part of it for stage s.
