@@ -115,7 +115,7 @@ def driven(file, script):
 
 SHOW = """
 const player = document.getElementById("player").player;
-const show = (found) => { const text = btoa(unescape(encodeURIComponent(JSON.stringify(found))));
+const report = (found) => { const text = btoa(unescape(encodeURIComponent(JSON.stringify(found))));
   document.body.replaceChildren(Object.assign(document.createElement("pre"), { id: "found", textContent: text })); };
 """
 DRIVE = """
@@ -128,7 +128,7 @@ for (const key of ["ArrowRight", "ArrowRight", "ArrowLeft", "End", "Home", " "])
 press(" ");
 go(player, MIDDLE); look();
 document.querySelector("details").open = true;
-setTimeout(() => show({ seen, rows: document.querySelectorAll("details tr").length,
+setTimeout(() => report({ seen, rows: document.querySelectorAll("details tr").length,
   boxes: document.querySelectorAll("rect.box").length, wide: document.documentElement.scrollWidth }), 200);
 """
 
@@ -166,7 +166,7 @@ def test_a_browser_plays_a_schedule(tmp_path):
     """Drives a browser: the title is the text that was given, however evil."""
     collectives.write_html(collectives.naive(3, 7), 3, 7, tmp_path / "a.html", title=EVIL)
     script = """go(player, 1.5);
-    show({ holds: player.holds.map((row) => row.map((cell) => cell.textContent)),
+    report({ holds: player.holds.map((row) => row.map((cell) => cell.textContent)),
            flying: player.flying.childElementCount, heading: document.querySelector("h1").textContent });"""
     found = driven(tmp_path / "a.html", script)
     assert found["holds"] == [["0 1"], ["1"], ["2"]] and found["flying"] == 1 and found["heading"].startswith(EVIL)
