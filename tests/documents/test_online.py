@@ -27,10 +27,6 @@ def code():
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
-def test_the_page_shows_the_first_cell():
-    assert re.search(r"^```python\n(.*?)\n```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)[1] == code()[0]
-
-
 @pytest.mark.parametrize("file", [ROOT / "README.md", PAGE, NOTEBOOK], ids=lambda path: path.name)
 def test_addresses_are_those_of_the_project(file):
     """As setup.cfg has it, also within the addresses of Colab and Kaggle; what is shown there exists."""
