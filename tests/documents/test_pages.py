@@ -123,41 +123,31 @@ def test_no_page_shows_an_option_that_there_is_not(parsers):
         assert set(shown) <= known, (page.name, set(shown) - known)
 
 
-WORDS_A_MINUTE = 150
-SECONDS_A_LINE = 10
-MINUTES_AN_EXERCISE = 17
-MINUTES_A_LOOK = 0.5  # at a figure, and for a prediction
-
-
 def minutes(path):
     """How long a notebook takes, by the rule of docs/teaching.md, in whole steps of five.
 
     Code that is folded (the tag hide-input), such as of a plot, is not read.
     """
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    texts = {kind: ["".join(c["source"]) for c in cells if c["cell_type"] == kind] for kind in ("markdown", "code")}
-    folded = {"".join(c["source"]) for c in cells if "hide-input" in c["metadata"].get("tags", ())}
-    words = sum(len(text.split()) for text in texts["markdown"])
-    lines = sum(len(text.splitlines()) for text in texts["code"] if text not in folded)
-    looks = sum(len(re.findall(r"^my_prediction\w* =", text, re.MULTILINE)) for text in texts["code"])
+    cells = json.loads(read(path))["cells"]
+    told = [(c["cell_type"], "".join(c["source"]), "hide-input" in c["metadata"].get("tags", ())) for c in cells]
+    words = sum(len(text.split()) for kind, text, _ in told if kind == "markdown")
+    lines = sum(len(text.splitlines()) for kind, text, folded in told if kind == "code" and not folded)
+    looks = sum(len(re.findall(r"^my_prediction\w* =", text, re.M)) for kind, text, _ in told if kind == "code")
     looks += sum("image/svg+xml" in output.get("data", ()) for c in cells for output in c.get("outputs", ()))
-    reading = words / WORDS_A_MINUTE + lines * SECONDS_A_LINE / 60
-    return 5 * round((reading + len(exercises(cells)) * MINUTES_AN_EXERCISE + looks * MINUTES_A_LOOK) / 5)
+    return 5 * round((words / 150 + lines / 6 + len(exercises(cells)) * 17 + looks / 2) / 5)
 
 
 def test_the_times_of_the_notebooks():
     """By what is in them, as the page for teachers says; each notebook says the same."""
     table = rows(section("teaching.md", "## How long it takes"))
     paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    told = [(path, row) for path, row in zip(paths, table, strict=False)]
-    assert len(told) == len(paths)
-    for path, (name, time, path_of) in told:
+    for path, (name, time, path_of) in zip(paths, table, strict=True):
         assert path.name in name and path_of in ("core", "optional")
         assert int(time) == minutes(path), path.name
-        first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+        first = "".join(json.loads(read(path))["cells"][0]["source"])
         assert re.search(rf"[Aa]bout\s+{time}\s+minutes", first), path.name
-    core = sum(int(time) for _, (_, time, path_of) in told if path_of == "core")
-    everything = sum(int(time) for _, (_, time, _) in told)
+    core = sum(int(time) for _, time, path_of in table if path_of == "core")
+    everything = sum(int(time) for _, time, _ in table)
     page = " ".join(read(ROOT / "docs" / "teaching.md").split())
     hours = [f"{total // 60} hours and {total % 60} minutes" for total in (core, everything)]
     assert f"The core path, {hours[0]}," in page and f"all {len(paths)} take {hours[1]}." in page

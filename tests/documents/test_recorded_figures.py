@@ -120,13 +120,10 @@ def test_the_figures_of_a_gpu():
 
 
 def test_two_processes():
-    text = page("cluster")
     ratios = {e["than"]: e["ratio"] for e in result("cpu_ddp")["times_as_fast"] if e["is"] == "ours, 2 processes"}
-    here, ddp = (ratios[name] for name in ("ours, 2 devices", "PyTorch DDP, 2 processes"))
-    quartiles = [(ratio["lower quartile"], ratio["upper quartile"]) for ratio in (here, ddp)]
-    assert f"two processes are {here['median']:.2f} times as fast as two devices" in text
-    assert "(quartiles {:.2f} and {:.2f})".format(*quartiles[0]) in text
-    assert f"{ddp['median']:.1f} times as fast as DDP" in text and "({:.1f} and {:.1f})".format(*quartiles[1]) in text
+    shown = numbers(page("cluster").split("two processes are ")[1].split(":")[0].replace("two devices", ""))
+    for than, three in (("ours, 2 devices", shown[:3]), ("PyTorch DDP, 2 processes", shown[3:])):
+        assert as_shown(ratios[than], ("median", "lower quartile", "upper quartile"), three)
 
 
 def test_exact_sums():

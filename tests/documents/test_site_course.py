@@ -39,14 +39,6 @@ def test_each_notebook_is_in_one_part_and_each_exercise_in_a_notebook():
     assert site_sources.contents().count(f"{site_sources.CORE} <notebooks/") == len(core)
 
 
-def test_what_is_under_a_title():
-    text = {"cell_type": "markdown", "metadata": {}, "source": ["# One\n", "\n", "About\n", "20 minutes.\n"]}
-    exercise = {"cell_type": "code", "metadata": {}, "source": 'check("ring", ring)'}
-    about = site_course.under_title("01_devices", [text, exercise])
-    assert "estimated time: 20 minutes with its exercise ·" in about and "<01_devices.ipynb>" in about
-    assert "Stuck?" in about and "Stuck?" not in site_course.under_title("01_devices", [text])
-
-
 @pytest.mark.long
 def test_the_front_page_has_all_of_the_readme_one_ring_and_a_dialogue_of_commands():
     """In the dialogue a wrong answer fails with a hint, which the other one follows."""
@@ -73,16 +65,6 @@ def test_the_citation_is_of_this_version():
     assert citation["version"] == d2l.__version__ == re.search(r"^## ([\d.]+),", changes, re.MULTILINE)[1]
     assert f"url = {citation['repository-code']}\n" in (REPOSITORY / "setup.cfg").read_text("utf-8")
     assert citation["license"] == "MIT" and citation["cff-version"] == "1.2.0"
-
-
-def test_copies_of_notebooks_that_are_gone_go(tmp_path):
-    source, target = tmp_path / "notebooks", tmp_path / "copies"
-    source.mkdir()
-    (source / "01_a.ipynb").write_text("{}")
-    target.mkdir()
-    (target / "01b_gone.ipynb").write_text("{}")
-    site_sources.copy_notebooks(source, target)
-    assert [path.name for path in target.iterdir()] == ["01_a.ipynb"]
 
 
 @pytest.mark.nightly

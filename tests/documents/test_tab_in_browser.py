@@ -77,7 +77,7 @@ def test_cells_are_changed_stopped_checked_and_kept_and_cannot_touch_the_page(pa
     wait_for(browser, "heard.some(data => data.height)")
     assert browser.evaluate("document.title").startswith("Better allreduce")
     assert not browser.evaluate("heard.includes('fetched')")
-    assert "Hint: " in run(browser, "from d2lmgpu.exercises import check\ncheck('ring', lambda k, n: [])")["text"]
+    assert "✗ ring: " in run(browser, "from d2lmgpu.exercises import check\ncheck('ring', lambda k, n: [])")["text"]
     solution = (ROOT / "notebooks" / "solutions" / "06_better_allreduce.py").read_text("utf-8")
     assert "✓ ring: " in run(browser, f"{solution}\ncheck('ring', ring)")["text"]
     browser.open(browser.evaluate("location.href"))
