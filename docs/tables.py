@@ -152,16 +152,16 @@ def names(source):
     from d2lmgpu.base.names import names as by_source
 
     rows = (
-        (_each_as_code(row.elsewhere), _each_as_code(_without_options(row.here)), _marked_up(row.note))
+        (_each_as_code(row.elsewhere), _each_as_code(_without_options(row)), _marked_up(row.note))
         for row in by_source()[source]
     )
     return table(("there", "here", ""), rows)
 
 
-def _without_options(listed):
-    """Without options of the command that stand beside names in Python: settings.md has these side by side."""
-    names = listed.split(", ")
-    return ", ".join([name for name in names if not name.startswith("--")] or names)
+def _without_options(row):
+    """What a row has here; options of the command only if its note explains each name, or if there is nothing else."""
+    names = row.here.split(", ")
+    return ", ".join([name for name in names if ";" in row.note or not name.startswith("--")] or names)
 
 
 def _each_as_code(listed):
