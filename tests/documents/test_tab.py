@@ -78,6 +78,7 @@ def test_figures_are_told_once_and_players_as_html(cell):
     assert well and [set(part) for part in shown] == [{"png", "width"}] * 2
     assert all(100 < part["width"] < 2000 for part in shown)
     assert cell("None") == (True, [])
+    assert len(cell("for part in 12, 34: print(part, end='%\\r')")[1]) == 2, "progress bars are told at once"
     well, shown = cell("import d2lmgpu as d2l\nprint('a', end='')\nd2l.play(d2l.collectives.ring(3, 6))")
     assert well and shown[0] == {"text": "a"} and shown[1]["html"].startswith("<iframe")
 
