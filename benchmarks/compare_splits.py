@@ -142,15 +142,13 @@ def groups(rows):
 
 
 def tables(result):
-    """All of it in words and tables, for the page."""
+    """For the page: the circumstances, and what is fastest and smallest; all rows are in the results."""
     about = (
         f"{result['machine']}, Python {result['versions']['python']}, NumPy {result['versions']['numpy']}, "
         f"{result['date']}, commit {result['commit']}; batch {result['batch_size']}, {result['optimizer']}, float32. "
-        "Medians over rounds in which the splits take turns; least and most in brackets."
+        "Medians over rounds in which the splits take turns."
     )
-    parts = [about + (f" **{result['note']}**" if result["note"] else ""), "", answers(result), ""]
-    parts += [table(rows, name, k) for (name, k), rows in groups(result["rows"]).items()]
-    return "\n".join(parts).rstrip()
+    return "\n".join([about + (f" **{result['note']}**" if result["note"] else ""), "", answers(result)])
 
 
 def answers(result):

@@ -22,8 +22,9 @@ REPOSITORY = Path(__file__).parent.parent
 
 GROUPS = {
     "Learn": "step player glossary splits inventing documents names comparison teaching",
-    "Use": "guide commands settings in_a_tab pytorch reference",
-    "Run on GPUs and clusters": "gpu colab cluster sweeps",
+    "Use": "guide training data networks watching prediction devices collectives plans sweeps",
+    "Look up": "commands settings in_a_tab pytorch reference",
+    "Run on GPUs and clusters": "gpu colab cluster",
     "Background": "performance same_bits design",
 }
 """By each group's name its pages, beside the course."""

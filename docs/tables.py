@@ -1,4 +1,4 @@
-"""The tables of these pages that are made from the code: rooms, settings, options, names, and what guides offer.
+"""The tables of these pages that are made from the code: rooms, settings, options, names.
 
     python docs/tables.py
 
@@ -17,7 +17,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parent / "d2lmgpu"
 sys.path[:0] = [str(HERE.parent)]
-sys.path.append(str(HERE.parent / "tests"))
 
 MARKED = re.compile(r"(<!-- table: (\w+) ?(.*?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 FILES = "<!-- the files -->"
@@ -90,23 +89,62 @@ def imports_of_rooms():
 
 def settings():
     """The fields of `Settings`."""
-    from d2lmgpu import Settings
     from d2lmgpu.training.fields import meaning
 
     actions = {action.dest: action for action in _parsers()["train"]._actions}
     rows = []
-    for about in fields(Settings):
+    for about in _settings():
         action = actions[about.metadata["called"] or about.name]
         row = f"`{about.name}`", f"`{about.default!r}`".replace("'", '"'), f"`{action.option_strings[0]}`"
         rows.append((*row, _marked_up(meaning(about))))
     return table(("name", "default", "option", "meaning"), rows)
 
 
-def options(command, *names):
-    """The options of a command, or those of them that are named."""
-    actions = [action for action in _parsers()[command]._actions if action.dest != "help"]
-    by_name = {_names(action)[0]: action for action in actions}
-    return table(("option", "default", "meaning"), (_option(by_name[name]) for name in names or by_name))
+def options(command):
+    """A command's own options; then which it has of those that several commands have, and of the settings."""
+    kinds = {"own": [], "common": [], "settings": []}
+    for row in _options(command):
+        kinds["settings" if row in _settings_options() else "common" if row in _common_options() else "own"].append(row)
+    rows = kinds["own"]
+    if kinds["common"]:
+        rows += [(_listed(kinds["common"]), "", "see [below](#options-that-several-commands-have)")]
+    if kinds["settings"]:
+        of_all = len(kinds["settings"]) == len(_settings_options())
+        rows += [("all of the settings" if of_all else _listed(kinds["settings"]), "", "see [Settings](settings.md)")]
+    return table(("option", "default", "meaning"), rows)
+
+
+def common():
+    """The options that several commands have, but those that are settings."""
+    return table(("option", "default", "meaning"), _common_options())
+
+
+@functools.cache
+def _options(command):
+    return [_option(action) for action in _parsers()[command]._actions if action.dest != "help"]
+
+
+@functools.cache
+def _common_options():
+    rows = [row for command in _parsers() for row in _options(command) if row not in _settings_options()]
+    return [row for row in dict.fromkeys(rows) if rows.count(row) > 1]
+
+
+@functools.cache
+def _settings_options():
+    names = {about.metadata["called"] or about.name for about in _settings()}
+    return [_option(action) for action in _parsers()["train"]._actions if action.dest in names]
+
+
+def _settings():
+    from d2lmgpu import Settings
+
+    return fields(Settings)
+
+
+def _listed(rows):
+    """The names alone, each as code."""
+    return ", ".join(f"`{re.split('[ `]', shown.strip('`'))[0]}`" for shown, _, _ in rows)
 
 
 def names(source):
@@ -114,15 +152,23 @@ def names(source):
     from d2lmgpu.base.names import names as by_source
 
     rows = (
-        (_each_as_code(row.elsewhere), _each_as_code(row.here), _marked_up(row.note)) for row in by_source()[source]
+        (_each_as_code(row.elsewhere), _each_as_code(_without_options(row)), _marked_up(row.note))
+        for row in by_source()[source]
     )
     return table(("there", "here", ""), rows)
+
+
+def _without_options(row):
+    """What a row has here; options of the command only if its note explains each name, or if there is nothing else."""
+    names = row.here.split(", ")
+    return ", ".join([name for name in names if ";" in row.note or not name.startswith("--")] or names)
 
 
 def _each_as_code(listed):
     return ", ".join(f"`{name}`" for name in listed.split(", ") if name)
 
 
+@functools.cache
 def _parsers():
     from d2lmgpu import cli
     from d2lmgpu.cli.parser import make_parser
@@ -148,15 +194,7 @@ def _marked_up(text):
     return re.sub(r"(?<![\w`-])--[\w-]+", r"`\g<0>`", text)
 
 
-def documents(document):
-    """What one of the five documents lets its reader do, and what does it here."""
-    from five_documents import ITEMS
-
-    rows = ((item.item, item.here) for item in ITEMS if item.document == document)
-    return table(("there", "here"), rows)
-
-
-TABLES = {"rooms": rooms, "settings": settings, "options": options, "names": names, "documents": documents}
+TABLES = {"rooms": rooms, "settings": settings, "options": options, "common": common, "names": names}
 
 
 def filled(text):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import quoted
+from test_pages import rows
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "benchmarks"
@@ -21,13 +22,7 @@ RESULTS = sorted((HERE / "results").iterdir())
 TABLES = [path for path in RESULTS if path.suffix != ".png"]
 
 
-def rows(heading):
-    """The rows of the table under a heading, each a list of its cells."""
-    lines = re.findall(r"^\| .*$", re.split(r"^#+ ", README.split(f"{heading}\n", 1)[1], flags=re.M)[0], re.M)
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
-
-
-SCRIPTS = {row[0].strip("`"): row[1:] for row in rows("# Benchmarks")}
+SCRIPTS = {row[0].strip("`"): row[1:] for row in rows(README.split("## Results")[0])}
 
 
 def test_every_script_is_in_the_table():
@@ -78,11 +73,6 @@ def test_what_a_script_takes_from_the_package_is_there(script):
         assert is_there(module, name), f"{module}.{name}"
 
 
-def test_what_is_not_there_is_found():
-    source = "import d2lmgpu as d2l\nfrom d2lmgpu import plans\nd2l.cpu(0)\nplans.prove\nd2l.moon(0)\nplans.moon\n"
-    assert [name for module, name in names_used(source) if not is_there(module, name)] == ["moon", "moon"]
-
-
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.name)
 def test_results_are_small_tables(path):
     """As scripts write them; and a test, a script or a page takes them from there."""
@@ -90,17 +80,8 @@ def test_results_are_small_tables(path):
     assert len(text.splitlines()) <= 200 and len(text.encode()) <= 40_000
     if path.suffix == ".json":
         assert text == quoted.as_table(json.loads(text))
-    assert f"`{path.name}`" in "".join(row[0] for row in rows("## Results"))
+    assert f"`{path.name}`" in README.split("## Results")[1]
     assert any(path.name in page.read_text("utf-8") for page in PAGES)
-
-
-def test_a_table_has_a_row_a_line():
-    rows = [{"name": "é" * 100, "seconds": {"median": i / 3, "n": 5}} for i in range(5)]
-    result = {"date": "today", "none": None, "rows": rows}
-    lines = [line.strip() for line in quoted.as_table(result).splitlines()]
-    assert json.loads("".join(lines)) == result and json.loads(lines[4].rstrip(",")) == rows[0]
-    assert [line[:7] for line in lines] == ["{", '"date":', '"none":', '"rows":', *['{"name"'] * 5, "]", "}"]
-    assert quoted.as_table({"a": []}) == '{\n "a": []\n}\n'
 
 
 @pytest.mark.parametrize("path", [path for path in RESULTS if path not in TABLES], ids=lambda path: path.name)

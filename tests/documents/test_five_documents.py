@@ -97,7 +97,9 @@ def check_named(text):
         _, rest = PARSER.parse_known_args(shlex.split(match[1]))
         assert not any(word.startswith("-") for word in rest), rest
     elif text.startswith("-"):
-        assert any(text.split()[0] in options_of(parser) for parser in COMMANDS.choices.values())
+        words = shlex.split(text)
+        command = "train" if words[0] in options_of(COMMANDS.choices["train"]) else "sweep"
+        assert not PARSER.parse_known_args([command, *words])[1]
     elif not re.fullmatch(r"[A-Z_]{4,}(=\S+)?|mpiexec", text):  # of other programs
         check_program(ast.parse(text))
 

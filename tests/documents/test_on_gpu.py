@@ -77,18 +77,16 @@ def test_all_is_run_by_the_environments_python_into_the_folder(run, tmp_path, ca
     failed = [name for name, how in steps_of(done).items() if how != "ok"]
     assert failed == (["gpu_train_split_zero1"] if cards == 2 else []) and done.stderr == ""
     assert done.returncode == len(failed) and (": it does not work\n" in done.stdout) == bool(failed)
-    folder, clone = tmp_path / "found/here", tmp_path / "clone"
+    folder = tmp_path / "found/here"
     logs = {path.stem: path.read_text() for path in folder.glob("*.log")}
     assert steps_of(done).keys() == logs.keys()
-    checked = f"{clone}: {clone}/.venv/bin/python -m d2lmgpu devices --check --json {folder}/gpu_check.json"
-    assert checked in logs["gpu_check"]
+    python = f"{tmp_path}/clone/.venv/bin/python"
+    assert f": {python} -m d2lmgpu devices --check --json {folder}/gpu_check.json" in logs["gpu_check"]
     several = {"gpu_train_2_nccl", "gpu_train_processes_nccl", "gpu_measured_2"}
     assert several & logs.keys() == (several if cards == 2 else set())
     order = [*steps_of(done)]
     assert order.index("gpu_train_float32") < order.index("gpu_tests") < order.index("gpu_train_2_devices")
-    if cards == 2:
-        assert order.index("gpu_measured") < order.index("gpu_measured_2")
-        assert logs["gpu_train_processes_ring"].startswith("mpiexec\n")
+    assert cards == 1 or logs["gpu_train_processes_ring"].startswith("mpiexec\n")
     lines = done.stdout.splitlines()  # notes are on the screen
     assert lines[lines.index("note: slower") - 1].startswith("ok      gpu_measured (")
 
@@ -96,7 +94,6 @@ def test_all_is_run_by_the_environments_python_into_the_folder(run, tmp_path, ca
 @pytest.mark.parametrize(
     "other, options, code",
     [
-        ({"train_loss": [1.0, 0.5]}, [], 0),
         ({"train_loss": [1.0001]}, ["--tolerance", "1e-3"], 0),
         ({"train_loss": [1.001]}, [], 1),
         ({"train_loss": [1.0, 0.5], "final_parameters_sha256": "a"}, ["--bits"], 0),

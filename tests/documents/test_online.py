@@ -27,10 +27,6 @@ def code():
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
-def test_the_page_shows_the_first_cell():
-    assert re.search(r"^```python\n(.*?)\n```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)[1] == code()[0]
-
-
 @pytest.mark.parametrize("file", [ROOT / "README.md", PAGE, NOTEBOOK], ids=lambda path: path.name)
 def test_addresses_are_those_of_the_project(file):
     """As setup.cfg has it, also within the addresses of Colab and Kaggle; what is shown there exists."""
@@ -44,7 +40,6 @@ def test_addresses_are_those_of_the_project(file):
     "cuda, capabilities, extra, other",
     [
         ("CUDA Version: 12.4", ["7.5", "7.5"], "[gpu-cuda12]", "cupy-cuda13x"),
-        ("CUDA Version: 13.0", ["7.5", "7.5"], "[gpu]", "cupy-cuda12x"),
         ("CUDA UMD Version: 13.2", ["9.0"], "[gpu]", "cupy-cuda12x"),
         ("CUDA Version: 13.0", ["9.0", "6.0"], "[gpu-cuda12]", "cupy-cuda13x"),
         ("CUDA Version: 11.8", ["7.5"], "", None),
@@ -85,18 +80,12 @@ def test_the_other_cells_run(tmp_path, monkeypatch):
     (tmp_path / "d2lmgpu").chmod(0o755)
     cells = [cell.replace("--epochs 3", "--epochs 1 --limit 4096 --environment cpu") for cell in code()[1:]]
     (tmp_path / "program.ipy").write_text("\n".join(cells))
-    known = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "D2LMGPU_QUICK": "1",
-        "MPLBACKEND": "agg",
-    }
-    known |= {"IPYTHONDIR": str(tmp_path / "ipython"), "CUDA_VISIBLE_DEVICES": ""}
+    known = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "D2LMGPU_QUICK": "1"}
+    known |= {"MPLBACKEND": "agg", "IPYTHONDIR": str(tmp_path / "ipython"), "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "IPython", "--no-banner", "--quick", "program.ipy"]
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | known, capture_output=True, encoding="utf-8")
     said = done.stdout + done.stderr
     assert done.returncode == 0 and "Traceback" not in said, said
-    assert all(
-        part in said for part in ("BLAS on one thread", "epoch on [cpu(0)]", "epoch on [cpu(0), cpu(1)]", "shards:")
-    )
+    for part in ("BLAS on one thread", "epoch on [cpu(0)]", "epoch on [cpu(0), cpu(1)]", "shards:"):
+        assert part in said
     assert (tmp_path / "course" / "mine.py").exists()

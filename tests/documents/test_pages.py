@@ -1,6 +1,5 @@
 """The README is short, and the pages in docs/ are whole: links, options, settings, figures."""
 
-import importlib
 import inspect
 import json
 import re
@@ -15,7 +14,6 @@ from d2lmgpu import cli
 from d2lmgpu.cli.parser import make_parser
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", *DOCS]
 
@@ -100,12 +98,12 @@ def options_of(parser):
 
 
 def test_every_command_and_option_is_described(parsers):
-    """In the tables of its section; a sweep has the settings of train, too."""
+    """In its section or among those that several commands have; those of settings beside these."""
+    together = section("commands.md", "## Options that several commands have") + read(ROOT / "docs" / "settings.md")
     for name, parser in parsers.items():
         (heading,) = re.findall(rf"^## .*`d2lmgpu {name}`$", read(ROOT / "docs" / "commands.md"), re.MULTILINE)
-        text = section("commands.md", heading)
-        elsewhere = options_of(parsers["train"]) if name == "sweep" else set()
-        assert all(f"`{option}`" in text or f"`{option} " in text for option in options_of(parser) - elsewhere), name
+        text = section("commands.md", heading) + together
+        assert all(f"`{option}`" in text or f"`{option} " in text for option in options_of(parser)), name
 
 
 def test_every_argument_of_train_is_described():
@@ -117,21 +115,12 @@ def test_no_page_shows_an_option_that_there_is_not(parsers):
     """Not even one that argparse takes for the beginning of another."""
     known = {name for parser in parsers.values() for name in options_of(parser)} | {"--help", "--version"}
     known |= {"--all", "--rest", "--count"}  # pytest's, and that of tests/interrupts.py
-    known |= {"--query-gpu", "--format"}  # of nvidia-smi
     known |= {"--hosts", "--bandwidth"}  # benchmarks/hosts.py's
-    known |= set(
-        "--mpi --ntasks --time --signal --hostfile --mca --prtemca --shm-size --ipc --with-ft".split()
-    )  # launchers'
-    known |= set("--cpus-per-task --gpus-per-task --scheduler-file --nthreads --no-dashboard".split())  # and Dask's
+    known |= {*"--mpi --ntasks --time --signal --hostfile --mca --prtemca --shm-size --ipc".split()}  # launchers'
+    known |= {*"--cpus-per-task --gpus-per-task --scheduler-file --nthreads --no-dashboard".split()}  # and Dask's
     for page in PAGES:
         shown = re.findall(r"(?<![\w-])--[a-z][\w-]*", without_comments(read(page)))
         assert set(shown) <= known, (page.name, set(shown) - known)
-
-
-WORDS_A_MINUTE = 150
-SECONDS_A_LINE = 10
-MINUTES_AN_EXERCISE = 17
-MINUTES_A_LOOK = 0.5  # at a figure, and for a prediction
 
 
 def minutes(path):
@@ -139,30 +128,26 @@ def minutes(path):
 
     Code that is folded (the tag hide-input), such as of a plot, is not read.
     """
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    texts = {kind: ["".join(c["source"]) for c in cells if c["cell_type"] == kind] for kind in ("markdown", "code")}
-    folded = {"".join(c["source"]) for c in cells if "hide-input" in c["metadata"].get("tags", ())}
-    words = sum(len(text.split()) for text in texts["markdown"])
-    lines = sum(len(text.splitlines()) for text in texts["code"] if text not in folded)
-    looks = sum(len(re.findall(r"^my_prediction\w* =", text, re.MULTILINE)) for text in texts["code"])
+    cells = json.loads(read(path))["cells"]
+    told = [(c["cell_type"], "".join(c["source"]), "hide-input" in c["metadata"].get("tags", ())) for c in cells]
+    words = sum(len(text.split()) for kind, text, _ in told if kind == "markdown")
+    lines = sum(len(text.splitlines()) for kind, text, folded in told if kind == "code" and not folded)
+    looks = sum(len(re.findall(r"^my_prediction\w* =", text, re.M)) for kind, text, _ in told if kind == "code")
     looks += sum("image/svg+xml" in output.get("data", ()) for c in cells for output in c.get("outputs", ()))
-    reading = words / WORDS_A_MINUTE + lines * SECONDS_A_LINE / 60
-    return 5 * round((reading + len(exercises(cells)) * MINUTES_AN_EXERCISE + looks * MINUTES_A_LOOK) / 5)
+    return 5 * round((words / 150 + lines / 6 + len(exercises(cells)) * 17 + looks / 2) / 5)
 
 
 def test_the_times_of_the_notebooks():
     """By what is in them, as the page for teachers says; each notebook says the same."""
     table = rows(section("teaching.md", "## How long it takes"))
     paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    told = [(path, row) for path, row in zip(paths, table, strict=False)]
-    assert len(told) == len(paths)
-    for path, (name, time, path_of) in told:
+    for path, (name, time, path_of) in zip(paths, table, strict=True):
         assert path.name in name and path_of in ("core", "optional")
         assert int(time) == minutes(path), path.name
-        first = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+        first = "".join(json.loads(read(path))["cells"][0]["source"])
         assert re.search(rf"[Aa]bout\s+{time}\s+minutes", first), path.name
-    core = sum(int(time) for _, (_, time, path_of) in told if path_of == "core")
-    everything = sum(int(time) for _, (_, time, _) in told)
+    core = sum(int(time) for _, time, path_of in table if path_of == "core")
+    everything = sum(int(time) for _, time, _ in table)
     page = " ".join(read(ROOT / "docs" / "teaching.md").split())
     hours = [f"{total // 60} hours and {total % 60} minutes" for total in (core, everything)]
     assert f"The core path, {hours[0]}," in page and f"all {len(paths)} take {hours[1]}." in page
@@ -172,91 +157,9 @@ def numbers(text):
     return re.findall(r"\d+\.\d+|\d+", text)
 
 
-def as_shown(value, like):
-    """A number with as many decimals as the text ``like`` has."""
-    return f"{value:.{len(like.partition('.')[2])}f}"
-
-
 def test_the_readmes_results_are_those_of_the_page_on_performance():
     measured = set(numbers(section("performance.md", "## Measured") + section("gpu.md", "## Measured speed")))
     results = [
         cell for row in rows(read(ROOT / "README.md").split("## Results")[1].split("\n## ")[0]) for cell in row[1:]
     ]
     assert results and all(numbers(cell) and set(numbers(cell)) <= measured for cell in results)
-
-
-def test_the_textbooks_recipe():
-    runs = json.loads(read(RESULTS / "cpu_recipe.json"))["runs"]
-    shown = [row[1:] for row in rows(section("performance.md", "### Accuracy"))[: len(runs)]]
-    assert shown == [
-        [str(run["seed"]), f"{last[-1]:.3f}", f"{sum(last) / 3:.3f}", f"{max(run['test_accuracy']):.3f}"]
-        for run in runs
-        for last in [run["test_accuracy"][-3:]]
-    ]
-
-
-@pytest.mark.parametrize("results, column", [("cpu_pytorch", 1), ("cpu_pytorch_intel", 3)])
-def test_the_figures_beside_pytorch(results, column):
-    ratios = json.loads(read(RESULTS / f"{results}.json"))["times_as_fast"]
-    pairs = {
-        "PyTorch eager, one thread": "PyTorch eager, 1 thread",
-        "`torch.compile`, one thread": "torch.compile, 1 thread",
-        "DDP, two processes": "PyTorch DDP, 2 processes",
-        "`torch.compile`, two threads": "torch.compile, 2 threads",
-        "two devices against one": "ours, 1 device",
-        "eight devices against two": "ours, 2 devices",
-        "one device against one of the version before": "ours, 1 device, before",
-        "two devices against two of the version before": "ours, 2 devices, before",
-    }
-    for text, than in pairs.items():
-        (row,) = (row for row in rows(section("performance.md", "### Speed beside PyTorch")) if text in row[0])
-        (ratio,) = (entry["ratio"] for entry in ratios if entry["than"] == than)
-        shown = numbers(row[column]) + numbers(row[column + 1])
-        names = "median", "lower quartile", "upper quartile"
-        assert shown == [as_shown(ratio[name], text) for name, text in zip(names, shown, strict=True)]
-
-
-@pytest.mark.parametrize(
-    "script, name, results",
-    [("compare_splits", "splits", "cpu_splits")],
-)
-def test_the_tables_of_splits(script, name, results, monkeypatch):
-    """What stands between a script's marks is what it makes of its results, or that there are none yet."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    text = read(ROOT / "docs" / "splits.md").split(f"<!-- {name} -->\n")[1].split(f"\n<!-- end of {name} -->")[0]
-    if (RESULTS / f"{results}.json").exists():
-        assert text == importlib.import_module(script).tables(json.loads(read(RESULTS / f"{results}.json")))
-    else:
-        assert text == f"Not measured yet: `python benchmarks/{script}.py` does it."
-
-
-PRECISIONS = ("float32", "mixed")
-
-
-def test_the_steps_measured_on_a_gpu():
-    table = rows(section("gpu.md", "## Measured speed"))[3:]  # after the comparison with PyTorch
-    measured = json.loads(read(RESULTS / "gpu_measured.json"))["steps"]
-    found = {(step["batch"], step["precision"]): step for step in measured}
-    for row, batch in zip(table, (256, 2048), strict=True):
-        for shown, precision in zip(row[1:], PRECISIONS, strict=True):
-            assert shown == as_shown(found[batch, precision]["step"]["8"]["median"], shown)
-    kernels = found[256, "float32"]["kernels"]
-    assert f"LeNet's step in float32 has {len(kernels)} kernels" in read(ROOT / "docs" / "gpu.md")
-
-
-def test_the_figures_beside_pytorch_on_a_gpu():
-    table = rows(section("gpu.md", "## Measured speed"))[:3]
-    files = ["gpu_pytorch_float32", "gpu_pytorch_mixed", "gpu_pytorch_2048"]
-    assert len(table) == len(files)
-    for row, file in zip(table, files, strict=True):
-        assert f"{file}.json" in row[0]
-        ratios = {
-            entry["than"]: entry["ratio"]
-            for entry in json.loads(read(RESULTS / f"{file}.json"))["times_as_fast"]
-            if entry["is"] == "ours, 1 device"
-        }
-        for cell, than in zip(row[1:], ("PyTorch eager", "PyTorch CUDA graph", "torch.compile"), strict=True):
-            names = ("median", "min", "max")
-            assert numbers(cell) == [
-                as_shown(ratios[than][name], text) for name, text in zip(names, numbers(cell), strict=True)
-            ]

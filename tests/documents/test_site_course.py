@@ -28,41 +28,15 @@ def cells_of(name):
     return json.loads((REPOSITORY / "notebooks" / f"{name}.ipynb").read_text("utf-8"))["cells"]
 
 
-def test_each_notebook_is_in_one_part_and_in_order():
+def test_each_notebook_is_in_one_part_and_each_exercise_in_a_notebook():
+    """The README's bold notebooks have the exercises of the core path, and no others."""
     assert [name for notebooks in site_course.parts().values() for name in notebooks] == NOTEBOOKS
     assert list(site_course.parts()) == list(site_course.PARTS), "no part is empty"
-
-
-def test_the_core_is_what_the_exercises_say():
-    """The README's bold notebooks have the exercises of the core path, and no others."""
+    found = {name: site_course.exercises(cells_of(name)) for name in NOTEBOOKS}
     core = site_course.core()
-    assert core and core <= set(NOTEBOOKS)
-    assert {exercise for name in core for exercise in site_course.exercises(cells_of(name))} == set(CORE)
-    contents = site_sources.contents()
-    assert contents.count(f"{site_sources.CORE} <notebooks/") == len(core)
-
-
-def test_every_exercise_is_found_in_a_notebook():
-    found = [exercise for name in NOTEBOOKS for exercise in site_course.exercises(cells_of(name))]
-    assert set(found) == set(EXERCISES)
-
-
-def test_what_is_under_a_title():
-    text = {"cell_type": "markdown", "metadata": {}, "source": ["# One\n", "\n", "About\n", "20 minutes.\n"]}
-    exercise = {"cell_type": "code", "metadata": {}, "source": 'check("ring", ring)'}
-    about = site_course.under_title("01_devices", [text, exercise])
-    assert "estimated time: 20 minutes with its exercise ·" in about and "<01_devices.ipynb>" in about
-    assert "Stuck?" in about and "Stuck?" not in site_course.under_title("01_devices", [text])
-
-
-@pytest.mark.long
-def test_a_page_says_one_time():
-    for name in NOTEBOOKS:
-        text = (REPOSITORY / "notebooks" / f"{name}.ipynb").read_text("utf-8")
-        page = json.loads(site_sources.notebook(text, f"notebooks/{name}"))
-        first = "".join(page["cells"][0]["source"])
-        assert len(set(re.findall(r"(\d+)\s+minutes", first))) == 1, name
-        assert re.match(r"# .*\n\n```{container} about-notebook\n", first), name
+    assert {exercise for name in core for exercise in found[name]} == set(CORE)
+    assert {exercise for exercises in found.values() for exercise in exercises} == set(EXERCISES)
+    assert site_sources.contents().count(f"{site_sources.CORE} <notebooks/") == len(core)
 
 
 @pytest.mark.long
@@ -91,21 +65,6 @@ def test_the_citation_is_of_this_version():
     assert citation["version"] == d2l.__version__ == re.search(r"^## ([\d.]+),", changes, re.MULTILINE)[1]
     assert f"url = {citation['repository-code']}\n" in (REPOSITORY / "setup.cfg").read_text("utf-8")
     assert citation["license"] == "MIT" and citation["cff-version"] == "1.2.0"
-
-
-def test_copies_of_notebooks_that_are_gone_go(tmp_path):
-    source, target = tmp_path / "notebooks", tmp_path / "copies"
-    source.mkdir()
-    (source / "01_a.ipynb").write_text("{}")
-    target.mkdir()
-    (target / "01b_gone.ipynb").write_text("{}")
-    site_sources.copy_notebooks(source, target)
-    assert [path.name for path in target.iterdir()] == ["01_a.ipynb"]
-
-
-def test_the_file_of_a_page_is_there():
-    pages = ["index", *site_sources.PAGES, *(f"notebooks/{name}" for name in NOTEBOOKS)]
-    assert all((REPOSITORY / site_sources.file_of(page)).is_file() for page in pages)
 
 
 @pytest.mark.nightly

@@ -7,7 +7,6 @@ import d2lmgpu as d2l
 from d2lmgpu import collectives, exercises
 from d2lmgpu.layers.batch_norm import batch_moments, mean_and_variance
 from d2lmgpu.networks import BatchNorm, Conv2d, Dense, Flatten, ReLU, init_statistics, sequential
-from d2lmgpu.networks.optimizers import momentum
 
 from .common import TINY, close, cpus, once, refused, trained
 from .rows import article, guide, loops, others, textbook
@@ -63,45 +62,32 @@ def on_several():
         close(each[0], once(1).params)
 
 
-def normed_by_hand(devices):
-    """An epoch of `d2l.train_batch` with momentum and batch norm: parameters and statistics of each device."""
-    X, y, _, _ = d2l.load_fashion_mnist()
-    mine = getattr(devices, "mine", devices)
-    params, running = d2l.init_params(init="he", network=NORMED), init_statistics(NORMED)
-    device_params = [d2l.get_params(params, device) for device in mine]
-    options = {"network": NORMED, "optimizer": d2l.init_optimizer("momentum", device_params)}
-    options["statistics"] = [d2l.get_params(running, device) for device in mine]
-    for batch in d2l.minibatches(X, y, 24, seed=0, epoch=0):
-        d2l.train_batch(*batch, device_params, devices, 0.005, **options)
-    return [[list(map(d2l.to_host, own)) for own in arrays] for arrays in (device_params, options["statistics"])]
-
-
-@loops("with any network, optimiser and state")
+@loops("with any network, optimiser and state", "the optimiser's state")
 def any_network_by_hand():
-    """As `train` does it, with the statistics of each device's own images."""
+    """An epoch of `d2l.train_batch` as `train` does it, with the statistics of each device's own images."""
+    X, y, _, _ = d2l.load_fashion_mnist()
     result = trained(3, network=NORMED, optimizer="momentum", lr=0.005)
-    for device_params, _ in in_each([1, 2], normed_by_hand):
-        for params in device_params:
-            close(params, result.params)
-    device_params, device_statistics = normed_by_hand(cpus(3))
-    close(device_params[2], result.params)
-    close(device_statistics[0], result.statistics)
+    params, running = d2l.init_params(init="he", network=NORMED), init_statistics(NORMED)
+
+    def by_hand(devices):
+        device_params, statistics = ([d2l.get_params(those, d) for d in devices.mine] for those in (params, running))
+        options = {"network": NORMED, "optimizer": d2l.init_optimizer("momentum", device_params)}
+        for batch in d2l.minibatches(X, y, 24, seed=0, epoch=0):
+            d2l.train_batch(*batch, device_params, devices, 0.005, statistics=statistics, **options)
+        return [list(map(d2l.to_host, those)) for those in (device_params[-1], statistics[0])]
+
+    (one, statistics), (other, _) = in_each([1, 2], by_hand)
+    close(one + other + statistics, [*result.params, *result.params, *result.statistics])
 
 
 @loops("batch norm's statistics combined", "combine the means and variances")
 def statistics_of_all():
-    """The document's formula, and what all images together give."""
+    """Those of all images together."""
     ways = {way: trained(2, network=NORMED, batch_statistics=way).statistics[0] for way in ("local", "aggregated")}
     assert not np.allclose(ways["local"], ways["aggregated"], rtol=1e-4)
     x = np.random.default_rng(1).normal(3, 2, (12, 2, 3, 3))
-    parts = x[:1], x[1:5], x[5:]
-    mean, variance = mean_and_variance(sum(map(batch_moments, parts)))
-    shares = [len(part) / 12 for part in parts]
-    means = [part.mean((0, 2, 3)) for part in parts]
-    expected = sum(share * own for share, own in zip(shares, means, strict=True))
-    spread = [part.var((0, 2, 3)) + (own - expected) ** 2 for part, own in zip(parts, means, strict=True)]
-    np.testing.assert_allclose(mean, expected)
-    np.testing.assert_allclose(variance, sum(share * own for share, own in zip(shares, spread, strict=True)))
+    mean, variance = mean_and_variance(sum(map(batch_moments, (x[:1], x[1:5], x[5:]))))
+    np.testing.assert_allclose(mean, x.mean((0, 2, 3)))
     np.testing.assert_allclose(variance, x.var((0, 2, 3)))
 
 
@@ -113,13 +99,10 @@ def gradients():
     X, y = rng.normal(size=(3, 1, 28, 28)), np.array([1, 5, 7])
     params = [rng.normal(0, 0.1, param.shape) for param in d2l.init_params(network=TINY)]
     step = [rng.normal(0, 1e-7, param.shape) for param in params]
-    losses = []
-    for sign in (1, -1):
-        moved = [param + sign * change for param, change in zip(params, step, strict=True)]
-        losses.append(d2l.loss_and_grads(X, y, moved, TINY)[0])
-    _, grads = d2l.loss_and_grads(X, y, params, TINY)
+    moved = [param + change for param, change in zip(params, step, strict=True)]
+    (before, grads), (after, _) = (d2l.loss_and_grads(X, y, those, TINY) for those in (params, moved))
     expected = sum((grad * change).sum() for grad, change in zip(grads, step, strict=True))
-    np.testing.assert_allclose((losses[0] - losses[1]) / 2, expected, rtol=1e-5)
+    np.testing.assert_allclose(after - before, expected, rtol=1e-3)
     refused(AttributeError, lambda: d2l.put([1.0], d2l.cpu(0)).grad, "d2l.loss_and_grads")
 
 
@@ -134,28 +117,20 @@ def gradients():
 @article("feed data from a queue", "leave out incomplete")
 def a_queue():
     X, y, _, _ = d2l.load_fashion_mnist()
-    queue = d2l.MinibatchQueue(X, y, cpus(2), 24)
-    shards = list(queue)
-    assert [[len(y) for y in y_shards] for _, y_shards in shards] == [[12, 12], [12, 12], [6, 6]]
-    assert {(shard.device, shard.dtype.name) for shard in shards[0][0]} == {(device, "float32") for device in cpus(2)}
-    queue.shuffle(1)
-    whole = queue.next_whole()
-    queue.shuffle(1)
-    for array, parts in zip(whole, queue.next(), strict=True):
-        assert isinstance(array, np.ndarray)
-        np.testing.assert_array_equal(np.concatenate(list(map(d2l.to_host, parts))), array)
     for options, sizes in (
+        ({}, [[12, 12], [12, 12], [6, 6]]),
         ({"loads": [2, 1]}, [[16, 8], [16, 8], [8, 4]]),
         ({"drop_last": True}, [[12, 12], [12, 12]]),
     ):
         queue = d2l.MinibatchQueue(X, y, cpus(2), 24, **options)
-        assert [[len(y) for y in y_shards] for _, y_shards in queue] == sizes
-    queue = d2l.MinibatchQueue(X[:13], y[:13], cpus(3), 12)
-    sizes = []
-    while queue.hasdata:
-        sizes.append([len(y) for y in queue.next()[1]])
-    assert sizes == [[4, 4, 4], [1, 0, 0]]
+        assert [[len(y) for y in y_shards] for _, y_shards in queue] == sizes and not queue.hasdata
     refused(ValueError, queue.next, "shuffle(epoch)")
+    queue.shuffle(1)
+    whole = queue.next_whole()
+    queue.shuffle(1)
+    for array, parts in zip(whole, queue.next(), strict=True):
+        assert isinstance(array, np.ndarray) and [part.device for part in parts] == cpus(2)
+        np.testing.assert_array_equal(np.concatenate(list(map(d2l.to_host, parts))), array)
 
 
 @loops("your own preprocessing")
@@ -167,9 +142,8 @@ def preprocessing():
     X, y, _, _ = d2l.load_fashion_mnist()
     X_shards, _ = d2l.MinibatchQueue(X, y, [d2l.cpu(0)], 24, preprocess=darker).next()
     assert not d2l.to_host(X_shards[0]).any()
-    ways = [trained(k, preprocess="flip+shift") for k in (1, 3)]
-    close(ways[0].params, ways[1].params)
-    assert trained(1, preprocess=darker).history.train_loss != once(1).history.train_loss
+    one, several = (trained(k, preprocess="flip+shift") for k in (1, 3))
+    close(one.params, several.params)
 
 
 @guide("each minibatch is distributed")
@@ -185,9 +159,7 @@ def splitting():
         assert [len(shard) for shard in X_shards] == sizes.tolist()
         np.testing.assert_array_equal(np.concatenate(list(map(d2l.to_host, X_shards))), X)
         assert [shard.device for shard in y_shards] == cpus(k)
-    X_shards, y_shards = d2l.split_batch(np.arange(20.0).reshape(4, 5), np.arange(4), cpus(2))
-    np.testing.assert_array_equal(d2l.to_host(X_shards[1]), np.arange(10.0, 20).reshape(2, 5))
-    assert str(y_shards[1]) == "[2 3] @cpu(1)"
+    assert str(d2l.split_batch(np.zeros((4, 5)), np.arange(4), cpus(2))[1][1]) == "[2 3] @cpu(1)"
     refused(ValueError, lambda: d2l.split_batch(np.zeros((4, 5)), np.zeros(3), cpus(1)), "4", "3")
     refused(AttributeError, lambda: d2l.split_and_load, "d2l.split_batch")
 
@@ -212,16 +184,11 @@ def shuffles():
 def sums_over_workers():
     """Of n numbers the busiest of k devices sends (k - 1)·n by the simple one, and 2(k - 1)/k·n by the other."""
     for k in (1, 2, 3, 5):
-        for algorithm in ("naive", "sharded"):
+        for algorithm in ("naive", "sharded", "ring"):
             rows = np.random.default_rng(k).normal(size=(k, 7)).astype(np.float32)
             data = [d2l.put(row, d2l.cpu(i)) for i, row in enumerate(rows)]
             d2l.allreduce(data, algorithm)
-            for array in data:
-                np.testing.assert_allclose(d2l.to_host(array), rows.sum(axis=0), rtol=1e-5, atol=1e-6)
-    data = [d2l.put(np.ones((1, 2)) * (i + 1), d2l.try_gpu(i)) for i in range(2)]
-    assert [str(array) for array in data] == ["[[1. 1.]] @cpu(0)", "[[2. 2.]] @cpu(1)"]
-    d2l.allreduce(data)
-    assert [str(array) for array in data] == ["[[3. 3.]] @cpu(0)", "[[3. 3.]] @cpu(1)"]
+            close(data, [rows.sum(axis=0)] * k)
     k, n = 4, 1000
     simple, sharded = (collectives.prove(collectives.ALGORITHMS[name](k, n), k, n) for name in ("naive", "sharded"))
     assert max(simple.sent) == 3 * n and max(sharded.sent) == 1.5 * n
@@ -234,13 +201,12 @@ def a_step():
     """Its loss is that of one device, and gradients cross once there and back."""
     X, y, _, _ = d2l.load_fashion_mnist()
     X, y, params = d2l.to_float(X[:9]), y[:9], d2l.init_params(init="he")
-    expected, _ = d2l.loss_and_grads(X, y, params)
     device_params = [d2l.get_params(params, device) for device in cpus(2)]
     with d2l.record_transfers() as transfers:
         loss = d2l.train_batch(X, y, device_params, cpus(2), 0.05, flat=True)
-    np.testing.assert_allclose(loss, expected, rtol=1e-5)
-    between = [transfer for transfer in transfers if "host" not in (transfer.source, transfer.destination)]
-    assert [transfer.nbytes for transfer in between] == [4 * sum(param.size for param in params)] * 2
+    np.testing.assert_allclose(loss, d2l.loss_and_grads(X, y, params)[0], rtol=1e-5)
+    between = [transfer.nbytes for transfer in transfers if "host" not in (transfer.source, transfer.destination)]
+    assert between == [4 * sum(param.size for param in params)] * 2
 
 
 @textbook("LeNet's parameters, from")
@@ -277,15 +243,6 @@ def the_loss_and_what_follows():
     right = logits.argmax(axis=1) == y
     assert d2l.evaluate(params, X, y, [d2l.try_gpu(0)]) == right.mean()
     assert d2l.evaluate(params, X[:57], y[:57], cpus(5)) == right[:57].mean()
-
-
-@loops("the optimiser's state")
-def velocities():
-    param, velocity = np.ones(3, np.float32), np.zeros(3, np.float32)
-    for _ in range(2):
-        momentum([param], [np.full(3, 4, np.float32)], [velocity], 0.5, 2)
-    np.testing.assert_allclose(param, 1 - 0.5 * 2 - 0.5 * (0.9 * 2 + 2))
-    assert trained(2, optimizer="momentum", lr=0.005, network=TINY).history.optimizer == "momentum"
 
 
 @loops("plot your own numbers")

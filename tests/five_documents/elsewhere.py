@@ -4,22 +4,18 @@ from .rows import article, guide, japanese, loops, others, textbook
 
 ACROSS, CLI = "test_across.py::test_", "test_cli.py::test_"
 CLUSTER_GPUS, SWEEP = "test_cluster_gpus.py::test_", "test_sweep.py::test_"
+HISTORIES = SWEEP + "however_it_is_done_a_history_is_that_of_train"
 THREE_CARDS = "test_checkup.py::test_three_cards_of_which_two_reach_each_other"
 
 guide("on a cluster with GPUs, only the GPUs compute", by=CLUSTER_GPUS + "processes_of_a_machine_take_its_gpus")
 guide("each worker has a different GPU", by="test_cards.py::test_each_process_takes_cards_of_its_own")
 guide("scale up to more machines", by="test_hosts.py::test_hosts_learn_what_one_process_learns")
-guide("find out which GPUs are supported", "fast wires between GPUs", by=THREE_CARDS)
+guide("find out which GPUs are", "fast wires between GPUs", "GPUs without a direct connection", by=THREE_CARDS)
 guide("classify on several GPUs", by="test_image_folders.py::test_the_commands")
 guide("without GPUs, all CPU workers", by=ACROSS + "the_command_under_mpiexec")
-guide(
-    "train several networks at the same time",
-    "a loop with parallel iterations",
-    by=SWEEP + "however_it_is_done_a_history_is_that_of_train",
-)
+guide("train several networks at the same time", "a loop with parallel iterations", by=HISTORIES)
 guide("a worker for each GPU", by=SWEEP + "a_worker_has_a_gpu_of_its_own")
 guide("train each of these networks on a GPU", by=SWEEP + "each_on_all_devices")
-guide("GPUs without a direct connection", by=THREE_CARDS)
 guide("fast wires between machines", by="test_nccl.py::test_training")
 guide("pictures in folders", by="test_image_folders.py::test_pictures_to_train_on_and_to_test")
 
@@ -34,10 +30,8 @@ loops("progress in per cent", by="test_monitor.py::test_what_is_told_where_there
 loops("the progress of all workers", by=ACROSS + "rank_0_alone_prints")
 loops("the same on a remote cluster", by=SWEEP + "executors_of_other_packages")
 loops("leave out some of the GPUs", by=SWEEP + "a_worker_has_a_gpu_of_its_own")
-loops("change parameters or the network", by=SWEEP + "however_it_is_done_a_history_is_that_of_train")
+loops("change parameters or the network", "an experiment whose trials", "a single trial", by=HISTORIES)
 loops("all trained networks", by=SWEEP + "models_that_are_kept")
-loops("an experiment whose trials", by=SWEEP + "however_it_is_done_a_history_is_that_of_train")
-loops("a single trial", by=SWEEP + "however_it_is_done_a_history_is_that_of_train")
 loops("a training plot of each trial", by=SWEEP + "curves_of_trials_that_run")
 
 article("install it with pip", by="test_packages.py::test_an_installed_wheel_works_without_network")

@@ -26,9 +26,7 @@ class Item(NamedTuple):
 
 
 def _read_items():
-    tables = re.findall(
-        r"<!-- table: documents (\w+) -->\n(.*?)<!-- end of table -->", PAGE.read_text("utf-8"), re.DOTALL
-    )
+    tables = re.findall(r"<!-- rows: (\w+) -->\n(.*?)<!-- end of rows -->", PAGE.read_text("utf-8"), re.DOTALL)
     for document, table in tables:
         for line in table.strip().splitlines()[2:]:
             cells = re.split(r"(?<!\\)\|", line)[1:-1]

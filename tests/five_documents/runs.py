@@ -1,6 +1,5 @@
 """What one call of `d2l.train`, or one command, does."""
 
-import math
 import re
 from concurrent.futures import ThreadPoolExecutor
 
@@ -71,7 +70,6 @@ def options_as_a_value():
     settings = d2l.Settings(batch_size=24, num_epochs=1, lr=0.05, seed=3)
     history, _ = d2l.train([d2l.cpu(0)], settings, progress=False)
     assert (history.batch_size, history.lr, history.seed) == (24, 0.05, 3)
-    refused(ValueError, lambda: d2l.Settings(lr=-1), "lr")
     settings = d2l.Settings()
     assert (settings.batch_size, settings.lr, settings.num_epochs) == (256, 0.2, 10)
     history, _ = d2l.train(num_gpus=2, batch_size=24, lr=0.2, num_epochs=1, progress=False)
@@ -90,7 +88,6 @@ def prediction_on_several():
     for several in (d2l.predict(result.params, X, 3, TINY), *everywhere):
         np.testing.assert_allclose(several, one, rtol=1e-5)
     assert "test acc: " in command("predict run.ckpt --devices 3")
-    refused(d2l.DeviceError, lambda: d2l.choose_devices("multi-gpu"), "needs a GPU")
 
 
 @guide("scale the minibatch", "scale the learning rate")
@@ -138,10 +135,6 @@ def a_cluster_is_devices():
 
 
 @japanese("the number of a worker")
-def ranks():
-    assert in_each([1, 2], lambda cluster: (cluster.rank, cluster.size, len(cluster))) == [(0, 2, 3), (1, 2, 3)]
-
-
 @loops("stop with a button")
 def ending():
     """One of two processes says so."""
@@ -149,13 +142,14 @@ def ending():
     def stop(cluster):
         return trained(cluster, num_epochs=50, callbacks=[Told(4 if cluster.rank else None)]).history
 
+    assert in_each([1, 2], lambda cluster: (cluster.rank, cluster.size, len(cluster))) == [(0, 2, 3), (1, 2, 3)]
     one, other = in_each([1, 1], stop)
     assert one.interrupted["steps"] == other.interrupted["steps"] and one.interrupted["epoch"] < 10
     assert one.final_parameters_sha256 == other.final_parameters_sha256
 
 
 @loops("how long training takes", "send data from the workers", "your own metrics", "the loss at each iteration")
-@article("callbacks during training", "train for a number of epochs", "keep the data in memory")
+@article("callbacks during training", "train for a number of epochs", "keep the data in memory", "optimiser, loss and")
 @textbook("a plot of the accuracy")
 @others("callbacks", "learning rates that follow", "metrics over all")
 def what_is_told(monkeypatch):
@@ -168,41 +162,26 @@ def what_is_told(monkeypatch):
     monkeypatch.setattr(fashion_mnist, "read_idx", lambda path: names.append(path.name) or read(path))
     told = Told()
     ways = {"num_epochs": 4, "metrics": {"right": right}, "schedule": lambda part: 1 - part, "callbacks": [told]}
+    ways |= {"optimizer": "adam", "lr": 0.01}
     history = trained(3, network=TINY, **ways).history
-    assert sorted(names) == sorted(fashion_mnist.FILES)
-    assert len(history.train_loss) == len(history.seconds_per_epoch) == 4
+    assert sorted(names) == sorted(fashion_mnist.FILES) and len(history.seconds_per_epoch) == 4
     np.testing.assert_allclose(history.examples_per_second, 240 / sum(history.seconds_per_epoch))
     assert [(epoch, step) for epoch, step, *_ in told.told] == [(e, s) for e in range(4) for s in (1, 2, 3)]
-    assert told.of == 3 and told.ended
-    losses = [loss for _, _, loss, _ in told.told if loss is not None]
-    assert losses and all(0 < loss < 20 for loss in losses)
-    rates = history.lr * (1 - np.arange(12) / 3 / 4)
-    np.testing.assert_allclose([rate for *_, rate in told.told], rates)
-    np.testing.assert_allclose(history.learning_rates, rates[2::3])  # of each epoch the last of three steps
+    assert told.of == 3 and told.ended and any(loss for _, _, loss, _ in told.told)
+    np.testing.assert_allclose([rate for *_, rate in told.told], history.lr * (1 - np.arange(12) / 3 / 4))
     np.testing.assert_allclose(history.metrics["right"], history.test_accuracy)
-    figure = d2l.plot_history(history)
-    assert list(figure.axes[0].lines[-1].get_ydata()) == history.test_accuracy
-
-
-@loops("the same bits each time")
-def the_same_bits():
-    first, again, other = (trained(3, seed=seed).history.final_parameters_sha256 for seed in (4, 4, 5))
-    assert first == again != other
+    assert list(d2l.plot_history(history).axes[0].lines[-1].get_ydata()) == history.test_accuracy
 
 
 @loops("networks as values", "find the layers")
 @article("a data set from your own arrays", "the article's CNN")
 @others("networks of layers")
 def networks_of_layers():
-    """The article's layers, with as many parameters as follow from their sizes; and pictures of one's own."""
+    """The article's layers; and pictures of one's own."""
     assert [param.shape for param in d2l.init_params(network=TINY)] == [(3, 1, 5, 5), (3,), (108, 10), (10,)]
-    assert once(1, network=TINY).history.network == "custom"
     assert channels(LENET_BN) == [20, 50] == [layer.channels for layer in LENET_BN if layer.channels]
     by_hand = sequential((1, 28, 28), *(Conv2d(32, 3), ReLU(), MaxPool2d(), Flatten()), *(Dense(64), ReLU(), Dense(10)))
-    assert described(by_hand) == described(CNN)
-    params = d2l.init_params(network=CNN)
-    assert sum(param.size for param in params) == (9 + 1) * 32 + (32 * 13 * 13 + 1) * 64 + (64 + 1) * 10
-    assert trained(2, network="cnn").history.network == "cnn"
+    assert described(by_hand) == described(CNN) and trained(2, network="cnn").history.network == "cnn"
     rng = np.random.default_rng(0)
     data = [part for n in (30, 20) for part in (rng.random((n, 3, 9, 8), np.float32), rng.integers(0, 4, n))]
     network = sequential((3, 9, 8), Conv2d(4, 3), ReLU(), MaxPool2d(), Flatten(), Dense(4))
@@ -220,17 +199,6 @@ def batch_norm_for_each():
     assert usual.model.evaluate(X, y) == usual.history.test_accuracy[-1]
 
 
-@article("optimiser, loss and metrics")
-def compiled():
-    def first_class(outputs, labels):
-        return (labels == 0).sum()
-
-    settings = {"optimizer": "adam", "lr": 0.001, "metrics": {"of class 0": first_class}}
-    one, two = (trained(k, network=TINY, **settings) for k in (1, 2))
-    close(one.params, two.params)
-    assert two.history.metrics["of class 0"] == [(d2l.load_fashion_mnist()[3] == 0).mean()]
-
-
 @article("labels as whole numbers", "prefetch the next minibatch")
 @others("one-hot and soft labels", "minibatches loaded ahead", "other losses")
 def data_and_losses():
@@ -245,22 +213,19 @@ def data_and_losses():
     assert plain.history.final_parameters_sha256 == waiting.history.final_parameters_sha256
     X, y, X_test, y_test = d2l.load_fashion_mnist()
     vectors = [np.eye(10, dtype=np.float32)[labels] for labels in (y, y_test)]
-    result = trained(2, network=TINY, data=(d2l.to_float(X), vectors[0], d2l.to_float(X_test), vectors[1]))
+    data = d2l.to_float(X), vectors[0], d2l.to_float(X_test), vectors[1]
+    result = trained(2, network=TINY, data=data)
     close(result.params, plain.params)
     assert result.history.test_accuracy == plain.history.test_accuracy
-    data = X, vectors[0], X_test, vectors[1]
     mean = trained(2, network=TINY, loss="squared_error", data=data, lr=0.1)
     own = trained(1, network=TINY, loss=(half, lambda difference: difference), data=data, lr=0.1 / 5)
     close(own.params, mean.params)
-    wrong = {"loss": (half, lambda difference: -difference), "data": data}
-    refused(ValueError, lambda: trained(1, network=TINY, **wrong), "grad")
 
 
 @article("16 bits where they are enough")
 @others("16 bits")
 def mixed():
     ways = [trained(k, precision="mixed", network="lenet") for k in (1, 2)]
-    assert ways[1].history.precision == "mixed" and math.isfinite(ways[1].history.train_loss[0])
     assert all(param.dtype == np.float32 for param in ways[1].params)
     np.testing.assert_allclose(ways[0].history.train_loss, ways[1].history.train_loss, rtol=1e-2)
 
@@ -276,22 +241,22 @@ def models_as_files():
 
 
 @guide("train in the background")
-@loops("train several networks with your own loops")
+@loops("train several networks with your own loops", "the same bits each time")
 def at_the_same_time():
     def train(trial):
         return trained([d2l.cpu(trial["number"])], network=TINY, seed=trial["seed"])
 
     with ThreadPoolExecutor(2) as executor:
         runs = [executor.submit(train, {"number": i, "seed": i}) for i in range(2)]
-        assert len(d2l.load_fashion_mnist()[0]) == 60  # meanwhile
         histories = [run.result().history for run in runs]
     assert [history.devices for history in histories] == [["cpu(0)"], ["cpu(1)"]]
     alone = train({"number": 1, "seed": 1}).history
-    assert histories[1].final_parameters_sha256 == alone.final_parameters_sha256
-    assert d2l.grid(lr=[0.1, 0.2], seed=3) == [{"lr": 0.1, "seed": 3}, {"lr": 0.2, "seed": 3}]
+    first, second, again = (history.final_parameters_sha256 for history in (*histories, alone))
+    assert first != second == again
 
 
 @guide("try several minibatch sizes", "find the best size", "find out how large minibatches")
+@loops("or one after the other")
 @textbook("many GPUs make minibatches", "minibatches k times", "exercise 2")
 def a_sweep():
     grid = {"devices": [1, 2], "lr": [0.01, 0.02], "batch_size": [12]}
@@ -299,15 +264,9 @@ def a_sweep():
         d2l.grid(**grid, scale_batch=True, num_epochs=2, warmup=1, network=TINY), mode="sequential", progress=False
     )
     assert [row["history"]["lr"] for row in rows] == [0.01, 0.02, 0.02, 0.04]
+    assert rows[-1]["history"]["devices"] == ["cpu(0)", "cpu(1)"]
     assert [row["history"]["batch_size"] for row in rows] == [12, 12, 24, 24]
     d2l.plot_sweep(rows, x="lr", y="best accuracy", by="devices").savefig("sweep.png")
-
-
-@loops("or one after the other")
-def one_after_the_other():
-    text = "sweep --mode sequential --devices 2 --epochs 1 --batch-size 24 --limit 48 --lr 0.01,0.02"
-    rows = result_of(text)["rows"]
-    assert [row["history"]["devices"] for row in rows] == [["cpu(0)", "cpu(1)"]] * 2
 
 
 @guide("find out whether several GPUs help")

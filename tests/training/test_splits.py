@@ -161,7 +161,7 @@ def test_a_width_that_data_parallelism_does_not_fit():
 
 
 def test_what_the_guide_says_of_a_limit(capsys):
-    guide = Path(__file__).resolve().parents[2].joinpath("docs", "guide.md").read_text(encoding="utf-8")
+    guide = Path(__file__).resolve().parents[2].joinpath("docs", "plans.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^d2lmgpu (train .* --memory-limit .*) --split zero3$", guide, re.MULTILINE)
     try:
         assert cli.main([*command.split(), "--environment", "cpu", "--limit", "50", "--split", "data"]) == 2
