@@ -15,8 +15,8 @@ from .batch_norm import (
 )
 from .convolution import conv2d as conv2d, conv2d_grad as conv2d_grad
 from .dense import dense as dense, dense_grad as dense_grad, flatten as flatten, flatten_grad as flatten_grad
-from .draws import Draws as Draws
 from .elementwise import (
+    Draws as Draws,
     dropout as dropout,
     dropout_grad as dropout_grad,
     half as half,

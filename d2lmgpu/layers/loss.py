@@ -130,11 +130,6 @@ def check_targets(y, n, outputs=None, any_shape=False):
         raise ValueError(f"targets of shape {y.shape} that are not all finite; give numbers")
 
 
-def classes_in(y):
-    """Plain labels (N,), unchanged; for one-hot or soft labels, or other targets, the index of each largest number."""
-    return y if y.ndim == 1 else y.reshape(len(y), math.prod(y.shape[1:])).argmax(axis=1)
-
-
 def answers(outputs):
     """The class (N,) that each row of plain ``outputs`` (N, K) says: that of the largest number, the first of equals.
 
@@ -145,8 +140,12 @@ def answers(outputs):
 
 
 def right_answers(logits, y):
-    """In how many rows of plain ``logits`` (N, K) the answer is the label: 0-d."""
-    return (answers(logits) == classes_in(y)).sum()
+    """In how many rows of plain ``logits`` (N, K) the answer is the label: 0-d.
+
+    Of one-hot or soft labels, or other targets, it is the index of each largest number.
+    """
+    labels = y if y.ndim == 1 else y.reshape(len(y), math.prod(y.shape[1:])).argmax(axis=1)
+    return (answers(logits) == labels).sum()
 
 
 def with_right_answers(loss, logits, y):

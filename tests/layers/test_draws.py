@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from d2lmgpu.layers import Draws
-from d2lmgpu.layers.draws import random_bits, splitmix64
+from d2lmgpu.layers.elementwise import random_bits, splitmix64
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ from ..stages import Stages
 from .choose import make_stages
 from .stages import OtherLoss, SoftmaxCrossEntropy
 
+DTYPES = (np.float32, np.float64)
+
 MICRO_BATCH = 64
 """The most images that go through the network at a time.
 

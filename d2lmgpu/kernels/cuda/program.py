@@ -25,6 +25,8 @@ from .dense import Head, can_be_head
 from .launch import current_card, empty, run
 from .stages import PRECISIONS, WinogradConvolution, make_stages, rounds_output
 
+DTYPES = (np.float32,)
+
 MAX_IDLE = 4
 """The most idle programs that a thread keeps: there is one for each network and number of images."""
 
