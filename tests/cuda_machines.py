@@ -6,7 +6,7 @@ import cuda_on_cpu
 import numpy as np
 
 from d2lmgpu.kernels import cuda
-from d2lmgpu.kernels.cuda import read
+from d2lmgpu.kernels.cuda.launch import read
 
 SOURCES = sorted(file.name for file in Path(cuda.__file__).parent.glob("*.cu"))
 

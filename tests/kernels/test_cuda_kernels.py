@@ -16,10 +16,11 @@ from cuda_compilers import compile_for_gpus
 from cuda_machines import SOURCES, close, normal, rounded, unwritten
 from cuda_on_cpu import SIGNATURE
 
-from d2lmgpu.kernels.cuda import TENSOR_CORES, Convolution, choose, convolution, launch, read, winograd
+from d2lmgpu.kernels.cuda import TENSOR_CORES, convolution, launch, stages, winograd
 from d2lmgpu.kernels.cuda.batch_norm import Norm
+from d2lmgpu.kernels.cuda.convolution import Convolution
 from d2lmgpu.kernels.cuda.dense import head
-from d2lmgpu.kernels.cuda.launch import Launch, rounding
+from d2lmgpu.kernels.cuda.launch import Launch, read, rounding
 from d2lmgpu.layers.loss import right_answers
 
 pytestmark = pytest.mark.threads
@@ -249,7 +250,7 @@ def test_one_instruction_of_tensor_cores_by_the_layout_that_is_written_down(mach
 )
 def test_shapes_that_the_kernels_do_not_take(change, message):
     with pytest.raises(ValueError, match=message):
-        choose.convolution(None, LENET_2._replace(**change), 256, True, False, 132)
+        stages.choose_launches(None, LENET_2._replace(**change), 256, True, False, 132)
 
 
 def test_where_winograds_method_is_chosen():

@@ -11,10 +11,10 @@ import d2lmgpu as d2l
 from d2lmgpu import layers
 from d2lmgpu.devices import array_module
 from d2lmgpu.kernels import cuda
-from d2lmgpu.kernels.cuda import PRECISIONS, Program, SideStreams, has_kernels
+from d2lmgpu.kernels.cuda import PRECISIONS, SideStreams, has_kernels
 from d2lmgpu.kernels.cuda.batch_norm import BatchNorm as NormStage
 from d2lmgpu.kernels.cuda.dense import Dense as DenseStage, Head
-from d2lmgpu.kernels.cuda.program import borrowed_program
+from d2lmgpu.kernels.cuda.program import Program, borrowed_program
 from d2lmgpu.kernels.cuda.stages import Convolution, WinogradConvolution
 from d2lmgpu.networks import LENET, half_weights, in_half, init_params, init_statistics, logits, loss_and_grads
 from d2lmgpu.networks.losses import CROSS_ENTROPY

@@ -3,9 +3,23 @@
 Every stage has its output ``y``, ``forward(*params)``, and ``backward(dy, params, grads)``, which sets ``dx`` and
 writes the parameters' gradients. No stage needs these gradients as input, so they are computed within ``beside``, a
 context manager that a program may replace by one that leaves them to another stream (see streams.py).
+
+Which of the possible kernels computes a layer follows from counts of instructions and predictions for an H100:
+
+- A convolution and its gradients are computed by Winograd's method where `winograd.choose` finds that it is less work,
+  otherwise by the kernels of convolution.py. This holds for every precision: these kernels multiply in float32; in
+  mixed precision, they multiply numbers that were rounded to float16 before. Kernels on tensor cores were predicted to
+  be slower at 1, 2 and 4 times LeNet's width. The exception was LeNet's second convolution forward in float16: 12%
+  faster at twice the width, equally fast at four times. That was not worth the extra kernels.
+- A dense layer is computed on tensor cores if the precision rounds factors, otherwise in float32 (dense.py).
+
+In mixed precision (networks/mixed.py), factors are rounded where they are written: a convolution rounds its dx, and
+also its y if that is multiplied next by another convolution; a dense layer rounds its dx. Weights, and what a dense
+layer multiplies, are rounded as they are read.
 """
 
 import contextlib
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,10 +27,10 @@ from ...devices import array_module
 from ...layers import batch_norm, conv2d, dense, flatten, relu
 from ...layers.functions import POOLS, function_of, relu_and_pool
 from ..stages import ReferenceLayer
-from . import choose, convolution, launch
+from . import convolution, launch, winograd
 from .batch_norm import BatchNorm
 from .dense import Dense
-from .launch import empty, run
+from .launch import Launch, empty, rounding, run
 
 PRECISIONS = {"float32": None, "mixed": "float16"}
 """What products' factors are rounded to: in mixed precision, as networks/mixed.py says.
@@ -53,6 +67,20 @@ class Padding(OneKernel):
         self.dx = empty(x.shape) if input_grad else None
         self.there = launch.frame(H, W, padding, N * C), x, self.y, np.int32(N * C)
         self.back = launch.frame_grad(H, W, padding, N * C), self.dx, np.int32(N * C)
+
+
+class ConvolutionLaunches(NamedTuple):
+    """The launches of a convolution. In Winograd's method, forward reads the weights as ``weights`` transforms them.
+
+    So does ``input_grad``, if it is ``transposed``.
+    """
+
+    forward: Launch
+    input_grad: Launch
+    weight_grad: Launch
+    weight_grad_sum: Launch
+    weights: Launch | None = None
+    transposed: bool = False
 
 
 class Convolution:
@@ -138,7 +166,7 @@ class Rectifier(OneKernel):
 
     def __init__(self, x, half):
         self.y, self.dx = empty(x.shape), empty(x.shape)
-        self.there = launch.rounding(launch.relu(x.size), out=half), x, self.y, np.int32(x.size)
+        self.there = rounding(launch.relu(x.size), out=half), x, self.y, np.int32(x.size)
         self.back = launch.relu_grad(x.size), x, self.dx, np.int32(x.size)
 
 
@@ -150,7 +178,7 @@ class Pooling(OneKernel):
         self.y, self.dx = empty((N, C, H // S, W // S)), empty(x.shape)
         mask = empty(self.y.shape, np.uint16)
         sizes = H, W, S, max_pool, N * C
-        self.there = launch.rounding(launch.pool(*sizes), out=half), x, self.y, mask, np.int32(N * C)
+        self.there = rounding(launch.pool(*sizes), out=half), x, self.y, mask, np.int32(N * C)
         self.back = launch.pool_grad(*sizes), mask, self.dx, np.int32(N * C)
 
 
@@ -210,8 +238,32 @@ def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half)
     O, _, KH, KW = kernel_shape
     conv = convolution.Convolution(C, H, W, O, KH, KW, S, max_pool, relu)
     multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
-    launches = choose.convolution(kind, conv, N, input_grad, half, multiprocessors)
+    launches = choose_launches(kind, conv, N, input_grad, half, multiprocessors)
     return (WinogradConvolution if launches.weights else Convolution)(x, conv, input_grad, launches)
+
+
+def choose_launches(kind, conv, N, input_grad, multiplied, multiprocessors):
+    """The `ConvolutionLaunches` of a `convolution.Convolution` for N images. ``kind`` is a value of `PRECISIONS`.
+
+    ``multiplied``: whether another convolution multiplies y. Raises ValueError for shapes that no kernel takes.
+    """
+    mixed = kind == "float16"
+    choice = winograd.choose(conv, N, multiprocessors)
+    back = choice and input_grad and winograd.conv_input_grad(choice)
+    if choice:
+        weights = rounding(winograd.weights(choice, input_grad=bool(back)), out=False, weight=mixed)
+        forward, weight_grad = winograd.conv_forward(choice), winograd.conv_weight_grad(choice)
+    else:
+        weights, forward = None, convolution.conv_forward(conv, N)
+        weight_grad = convolution.conv_weight_grad(conv, N, multiprocessors)
+    return ConvolutionLaunches(
+        rounding(forward, out=mixed and multiplied, weight=mixed and not choice),
+        rounding(back or convolution.conv_input_grad(conv, N), out=mixed, weight=mixed and not back),
+        weight_grad,
+        convolution.conv_weight_grad_sum(conv, weight_grad),
+        weights,
+        transposed=bool(back),
+    )
 
 
 def has_kernels(network):
