@@ -21,8 +21,7 @@ from ...layers import batch_norm
 from ...layers.functions import EACH_BY_ITSELF, function_of, output_shapes
 from ...layers.loss import right_answers
 from ..stages import Stages
-from .choose import make_stages
-from .stages import OtherLoss, SoftmaxCrossEntropy
+from .stages import OtherLoss, SoftmaxCrossEntropy, make_stages
 
 DTYPES = (np.float32, np.float64)
 
