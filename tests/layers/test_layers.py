@@ -6,7 +6,6 @@ import references
 from conftest import TOLERANCE, assert_close
 
 import d2lmgpu as d2l
-from d2lmgpu.networks import Conv2d
 
 
 def conv2d_grad(dy, x, weight, bias, **options):
@@ -127,28 +126,3 @@ def test_flatten_keeps_channel_order(make_devices, rng):
     y, cache = d2l.flatten(d2l.put(channels_last, device))
     np.testing.assert_array_equal(d2l.to_host(y), x.reshape(2, 60))
     np.testing.assert_array_equal(d2l.to_host(d2l.flatten_grad(y, cache)), x)
-
-
-@pytest.mark.parametrize(
-    "X, y, message",
-    [
-        (np.zeros((2, 1, 28, 28), np.uint8), np.zeros(2, int), "uint8 and the parameters are float32; .*to_float"),
-        (np.zeros((2, 3, 28, 28), np.float32), np.zeros(2, int), r"the network takes \(1, 28, 28\)"),
-        (np.zeros((3, 1, 28, 28), np.float32), np.zeros(2, int), "needs one"),
-    ],
-)
-def test_wrong_shapes_and_dtypes_are_named(X, y, message):
-    params, device = d2l.init_params(), d2l.cpu(0)
-    with pytest.raises(ValueError, match=message):
-        d2l.loss_and_grads(X, y, params)
-    with pytest.raises(ValueError, match=message):
-        d2l.train_batch(X, y, [d2l.get_params(params, device)], [device], 0.1)
-    if len(X) == len(y):
-        with pytest.raises(ValueError, match=message):
-            d2l.lenet(X, params)
-
-
-@pytest.mark.parametrize("bad", [{"stride": 0}, {"stride": 1.5}, {"padding": -1}, {"padding": None}])
-def test_wrong_strides_and_paddings(bad):
-    with pytest.raises(ValueError, match=f"Conv2d: {next(iter(bad))} is .*whole number"):
-        Conv2d(3, 3, **bad)

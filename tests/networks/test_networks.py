@@ -15,7 +15,7 @@ from d2lmgpu.kernels.cpu.program import Program
 from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 
 
-@pytest.mark.parametrize("N, scale", [(1, 0.1), (3, 0.01), (3, 0.1)])
+@pytest.mark.parametrize("N, scale", [(1, 0.01), (2, 0.1)])
 def test_lenet_against_loops(rng, N, scale):
     X, y = rng.random((N, 1, 28, 28)), rng.integers(0, 10, N)
     params = [rng.normal(0, scale, p.shape) for p in d2l.init_params()]  # biases other than zero
@@ -46,26 +46,6 @@ def test_lenet_against_stored_outputs(make_devices, dtype):
     assert float(loss) == pytest.approx(float(stored["loss"]), rel=tolerance)
     for i, grad in enumerate(grads):
         assert_close(d2l.to_host(grad).reshape(-1)[::97], stored[f"grad{i}"], tolerance)
-
-
-def test_no_examples_give_zero_gradients(make_devices):
-    """An empty shard adds nothing to the sum, as it should."""
-    (device,) = make_devices(1)
-    params = d2l.get_params(d2l.init_params(), device)
-    X, y = d2l.put(np.zeros((0, 1, 28, 28), np.float32), device), d2l.put(np.zeros(0, int), device)
-    loss, grads = d2l.loss_and_grads(X, y, params)
-    assert float(loss) == 0
-    assert all(np.all(d2l.to_host(grad) == 0) and grad.shape == p.shape for grad, p in zip(grads, params, strict=True))
-
-
-def test_micro_batches_add_up(rng, monkeypatch):
-    X, y, params = rng.random((7, 1, 28, 28)), rng.integers(0, 10, 7), d2l.init_params(scale=0.1, dtype=np.float64)
-    whole_loss, whole = d2l.loss_and_grads(X, y, params)
-    monkeypatch.setattr("d2lmgpu.kernels.cpu.program.MICRO_BATCH", 3)
-    loss, grads = d2l.loss_and_grads(X, y, params)
-    assert loss == pytest.approx(whole_loss, rel=1e-14)
-    for grad, expected in zip(grads, whole, strict=True):
-        assert_close(grad, expected, 1e-13)
 
 
 def test_initial_parameters():
@@ -143,12 +123,6 @@ def trained(devices, rng_seed, network, **settings):
     X, y = rng.integers(1, 256, (30, 2, 9, 8)).astype(np.uint8), rng.integers(0, 4, 30)
     settings = {"network": network, "batch_size": 7, "lr": 0.1, "init": "he", "progress": False, **settings}
     return d2l.train(devices, data=(X[:14], y[:14], X[14:], y[14:]), **settings)
-
-
-def test_k_devices_train_strided_layers_as_one():
-    one, three = (trained([d2l.cpu(i) for i in range(k)], 1, STRIDED, num_epochs=2) for k in (1, 3))
-    for alone, param in zip(one.params, three.params, strict=True):
-        assert_close(param, alone, 1e-4)
 
 
 @pytest.mark.long

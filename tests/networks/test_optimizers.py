@@ -8,7 +8,7 @@ from conftest import TOLERANCE, assert_close, traced_memory
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import optimizers
-from d2lmgpu.networks.optimizers import OPTIMIZERS, adam, make_optimizer, momentum, sgd
+from d2lmgpu.networks.optimizers import OPTIMIZERS, make_optimizer
 
 
 def by_hand(name, value, grads, lr, batch_size, decay=0.0):
@@ -88,33 +88,3 @@ def test_a_step_takes_no_more_memory(name):
     param, grad, *state = ([np.ones((3, 5))] for _ in range(2 + optimizer.states))
     held, _ = traced_memory(lambda: optimizer.update(param, grad, *state, 1, 0.1, 32), 3)
     assert held < optimizers.PIECE  # an array of PIECE numbers has eight times as many bytes
-
-
-def test_device_arrays_go_in_by_name(make_devices):
-    (device,) = make_devices(1)
-    param, grad, *state = (d2l.put(np.ones(3), device) for _ in range(4))
-    sgd([param], [grad], 0.5, 2)
-    momentum([param], [grad], [state[0]], 0.5, 2)
-    adam([param], [grad], [state[0]], [state[1]], 1, 0.5, 2)
-    assert d2l.to_host(param)[0] < 0.1
-
-
-@pytest.mark.parametrize("batch_size", [0, -4, np.nan])
-def test_a_batch_size_that_is_none(batch_size):
-    """With one below 0 it would climb; nothing is changed."""
-    param = np.ones(3)
-    with pytest.raises(ValueError, match=f"batch_size is {batch_size}; it should be a finite number, above 0"):
-        sgd([param], [np.ones(3)], 0.1, batch_size)
-    assert (param == 1).all()
-
-
-def test_weight_decay_in_training(small):
-    """Equal on any number of devices; it keeps parameters small."""
-    settings = {"num_epochs": 1, "batch_size": 50, "lr": 0.1, "init": "he", "progress": False, "data": small}
-    one, three, without = (
-        d2l.train([d2l.cpu(i) for i in range(k)], weight_decay=decay, **settings)
-        for k, decay in ((1, 0.1), (3, 0.1), (1, 0))
-    )
-    assert one.history.train_loss == pytest.approx(three.history.train_loss, rel=2e-3)
-    sizes = [sum(float((param**2).sum()) for param in run.params) for run in (one, without)]
-    assert sizes[0] < 0.97 * sizes[1] and one.history.weight_decay == 0.1
