@@ -42,7 +42,7 @@ def assert_grads(grads, expected, tolerance, is_near=assert_close):
 
 
 CASES = [(name, precision) for name in ON_GPUS for precision in PRECISIONS]
-CASES.remove(("a layer without a kernel", "mixed"))
+CASES.remove(("layers without a kernel", "mixed"))
 CASES.remove(("batch norm everywhere", "mixed"))  # rounding is all there is of some gradients
 
 
@@ -131,32 +131,26 @@ def test_a_part_forward_and_the_rest_at_once(make_gpus, rng, name):  # noqa: F81
     (device,) = make_gpus(1)
     network = ON_GPUS[name]
     X, y, params = make(rng, network, 3)
-    loss, expected = as_written(X, y, params, network)
+    _, expected = as_written(X, y, params, network)
     X, y, params = d2l.put(X, device), d2l.put(y, device), d2l.get_params(params, device)
 
     def compute():
         raws, n = [param.raw for param in params], len(network[0].shapes)
-        rest, own = tuple(network[1:]), raws[n:]
-        grads = [raw.copy() for raw in raws]
+        grads, rest = [raw.copy() for raw in raws], tuple(network[1:])
         first = cuda.Pass(tuple(network[:1]), raws[:n], X.shape[1:], np.float32, 3, False, False, None, {})
         for _ in range(2):
             x = array_module(X.raw).moveaxis(first.forward(X.raw, raws[:n]), -1, 0)
             dx = x.copy()
-            sums = cuda.loss_and_grads(x, y.raw, own, rest, grads[n:], dx=dx)
-            whole = cuda.Pass(rest, own, x.shape[1:], np.float32, 3, True, True, None, {})
-            assert whole.forward(x, own, y.raw).get().tolist() == sums.get().tolist()
-            again = [raw.copy() for raw in own]
-            found = whole.backward(own, again)
-            np.testing.assert_array_equal(found.get(), np.moveaxis(dx.get(), 0, -1))
-            for one, other in zip(again, grads[n:], strict=True):
-                np.testing.assert_array_equal(one.get(), other.get())
+            sums = cuda.loss_and_grads(x, y.raw, raws[n:], rest, grads[n:], dx=dx)
+            whole = cuda.Pass(rest, raws[n:], x.shape[1:], np.float32, 3, True, True, None, {})
+            assert whole.forward(x, raws[n:], y.raw).get().tolist() == sums.get().tolist()
+            again = whole.backward(raws[n:], [raw.copy() for raw in raws[n:]])
+            np.testing.assert_array_equal(again.get(), np.moveaxis(dx.get(), 0, -1))
             if n:  # otherwise a first layer has nothing to do backward
                 first.backward(raws[:n], grads[:n], dx)
-        return sums.get(), [grad.get() for grad in grads]
+        return [grad.get() for grad in grads]
 
-    sums, grads = device.submit(compute).result()
-    assert float(sums[0]) == pytest.approx(loss, rel=TOLERANCE[X.dtype])
-    assert_grads(grads, expected, 2e-5)
+    assert_grads(device.submit(compute).result(), expected, 2e-5)
 
 
 def test_the_last_layers_gradients_are_ready_first(make_gpus, rng):  # noqa: F811
@@ -188,7 +182,5 @@ def test_a_program_with_which_work_failed_is_not_used_again(make_gpus):  # noqa:
             raise ZeroDivisionError
         with borrowed_program(TINY_NETWORK, params, X, True) as program:
             assert program is not failed
-        with borrowed_program(TINY_NETWORK, params, X, True) as again:
-            assert again is program
 
     device.submit(compute).result()

@@ -50,8 +50,8 @@ def unwritten(*shape, dtype=np.float32):
     return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max, dtype)
 
 
-def close(actual, expected, tolerance=TOLERANCE):
-    scale = np.abs(expected).max(initial=0)
+def close(actual, expected, tolerance=TOLERANCE, scale=None):
+    scale = np.abs(expected).max(initial=0) if scale is None else scale
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
 
 
