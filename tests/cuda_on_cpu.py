@@ -77,7 +77,7 @@ class Kernel:
         self.name, self.parameters, self._launch = name, parameters, launch
         launch.restype = ctypes.c_char_p
 
-    def __call__(self, grid, block, args, shared_mem=0):
+    def __call__(self, grid, block, args):
         if len(args) != len(self.parameters):
             raise TypeError(f"{self.name} takes {len(self.parameters)} arguments, not {len(args)}")
         guarded, values = {}, []  # values[i] is a C variable with argument i: a pointer, or a number

@@ -45,7 +45,7 @@ LEGAL_IN_CAPTURE = {
 }
 """What may be called while a stream of the thread is being captured (CUDA Programming Guide, "Prohibited and Unhandled
 Operations"; the runtime's documentation of each call). Among the others are all that wait or ask whether work is done,
-copies with the host, `memcpyPeerAsync`, and what takes memory or loads code: those CUDA lets pass in CuPy's mode of
+copies with the host, and what takes memory or loads code: those CUDA lets pass in CuPy's mode of
 capture, but a program that wants to be captured has done them before."""
 
 

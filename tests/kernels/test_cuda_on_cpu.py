@@ -71,7 +71,6 @@ def test_asynchronous_copies_are_there_after_a_wait_and_a_barrier():
     "right, wrong, expected",
     [
         (WAIT, "wait_for_groups<1>();", [0, 64, 0]),
-        (WAIT, "", [64, 64, 0]),
         ("__syncthreads();  // all is there", "", [32, 32, 0]),  # the copies of other threads
         (WAIT, f"{WAIT} copy(mine, 128, x, true);", [0, 0, 64]),  # over what is read
         (WAIT, f"if (i == 7) x[7] = x[71] = -1; {WAIT}", [1, 1, 0]),  # what is copied

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import references
 from conftest import TOLERANCE, assert_close
-from training_runs import cpus, quick, random_data
+from training_runs import cpus
 
 import d2lmgpu as d2l
 from d2lmgpu import networks
-from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.layers import Draws, dropout, dropout_grad
 from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
 
@@ -107,13 +106,6 @@ def test_kernels_compute_the_same(name, dtype, N):
                 assert_close(one, other, tolerance)
 
 
-def test_images_need_not_wait_for_each_other():
-    """A program for a part of them is enough."""
-    params = networks.init_params(network=PLAIN)
-    with borrowed_programs(PLAIN, params, np.zeros((150, *PLAIN.input_shape), np.float32)) as (program,):
-        assert program.n == 50
-
-
 @pytest.mark.parametrize("name", TWO)
 def test_whatever_decides_changes_what_is_left_out(name):
     losses = [
@@ -151,14 +143,3 @@ def test_the_next_minibatch_draws_anew():
     assert queue.draws == Draws(5, 3, 1)
     queue.next()
     assert queue.draws == Draws(5, 3, 2)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-4), ("mixed", 5e-3)])
-def test_on_a_gpu_with_kernels_for_the_others(standin, precision, tolerance):
-    """The step is no graph, and dropout is the layer. The kernels of the others are compiled: 10 s."""
-    settings = {"network": PLAIN, "batch_size": 9, "num_epochs": 1, "precision": precision}
-    gpus, alone = (quick([make(0), make(1)], random_data(PLAIN, 40, 20), **settings) for make in (d2l.gpu, d2l.cpu))
-    for one, other in zip(gpus.params, alone.params, strict=True):
-        assert_close(one, other, tolerance)
-    assert gpus.history.test_accuracy == pytest.approx(alone.history.test_accuracy, abs=0.06)

@@ -7,42 +7,14 @@ from conftest import TOLERANCE, assert_close
 
 import d2lmgpu as d2l
 
-
-def conv2d_grad(dy, x, weight, bias, **options):
-    return references.conv2d_grad(dy, x, weight, **options)
-
-
-def dense_grad(dy, x, weight, bias):
-    return references.dense_grad(dy, x, weight)
-
-
-def avg_pool2d_grad(dy, x, size):
-    return references.avg_pool2d_grad(dy, x.shape, size)
-
-
-def relu(x):
-    return np.where(x > 0, x, 0)
-
-
-def relu_grad(dy, x):
-    return np.where(x > 0, dy, 0)
-
-
-def flatten(x):
-    return x.reshape(len(x), -1)
-
-
-def flatten_grad(dy, x):
-    return dy.reshape(x.shape)
-
-
 LAYERS = {  # forward, backward, and what they should compute
-    "conv2d": (d2l.conv2d, d2l.conv2d_grad, references.conv2d, conv2d_grad),
-    "avg_pool2d": (d2l.avg_pool2d, d2l.avg_pool2d_grad, references.avg_pool2d, avg_pool2d_grad),
+    "conv2d": (d2l.conv2d, d2l.conv2d_grad, references.conv2d, references.conv2d_grad),
+    "avg_pool2d": (d2l.avg_pool2d, d2l.avg_pool2d_grad, references.avg_pool2d, references.avg_pool2d_grad),
     "max_pool2d": (d2l.max_pool2d, d2l.max_pool2d_grad, references.max_pool2d, references.max_pool2d_grad),
-    "dense": (d2l.dense, d2l.dense_grad, references.dense, dense_grad),
-    "relu": (d2l.relu, d2l.relu_grad, relu, relu_grad),
-    "flatten": (d2l.flatten, d2l.flatten_grad, flatten, flatten_grad),
+    "dense": (d2l.dense, d2l.dense_grad, references.dense, references.dense_grad),
+    "relu": (d2l.relu, d2l.relu_grad, lambda x: np.where(x > 0, x, 0), lambda dy, x: np.where(x > 0, dy, 0)),
+    "flatten": (d2l.flatten, d2l.flatten_grad, lambda x: x.reshape(len(x), -1), lambda dy, x: dy.reshape(x.shape)),
+    "batch_norm": (d2l.layers.batch_norm, d2l.layers.batch_norm_grad, references.batch_norm, None),
 }
 
 
@@ -101,7 +73,10 @@ def test_a_layer_and_its_gradient(make_devices, rng, name, shapes, options):
 
 @pytest.mark.parametrize(
     "name, shapes, options",
-    [conv(1, 2, 5, 4, 2, 3, 2, stride=2, padding=1), *(CASES[i] for i in (-12, -8, -4, -2))],
+    [
+        *(conv(1, 2, 5, 4, 2, 3, 2, stride=2, padding=1), *(CASES[i] for i in (-12, -8, -4, -2))),
+        *(("batch_norm", [shape, shape[1:2], shape[1:2]], {}) for shape in ((4, 3, 5, 6), (7, 2, 1, 1), (9, 4))),
+    ],
 )
 def test_gradients_are_derivatives(rng, name, shapes, options):
     forward, backward, *_ = LAYERS[name]

@@ -36,20 +36,12 @@ def test_named_networks():
     assert LENET.input_shape == (1, 28, 28) and LENET.classes == 10
 
 
-def test_a_network_of_ones_own(rng):
-    """It learns, on three devices, and its running statistics give the accuracy that training found."""
+def test_shapes_follow_from_the_images():
     network = sequential(
-        (3, 12, 10), *(Conv2d(6, 3), BatchNorm(), ReLU(), MaxPool2d(2)), *(Flatten(), Dense(9), BatchNorm(), Dense(4))
+        (3, 12, 10), Conv2d(6, 3), BatchNorm(), MaxPool2d(2), Flatten(), Dense(9), BatchNorm(), Dense(4)
     )
     assert sizes(network) == [(6, 3, 3, 3), (6,), (6,), (6,), (120, 9), (9,), (9,), (9,), (9, 4), (4,)]
     assert network.classes == 4
-    X, y = rng.integers(0, 256, (90, 3, 12, 10)).astype(np.uint8), rng.integers(0, 4, 90)
-    y[:] = X[:, 0].mean((1, 2)) > 127  # something to learn
-    X[:, 0] = np.where(y[:, None, None], X[:, 0] // 2 + 128, X[:, 0] // 2)
-    result = d2l.train(3, 16, 0.1, 8, init="he", data=(X, y, X, y), network=network, progress=False)
-    assert result.history.test_accuracy[-1] > 0.9 and result.history.network == "custom"
-    found = d2l.evaluate(result.params, X, y, [d2l.cpu(0)], network, result.statistics)
-    assert found == result.history.test_accuracy[-1]
 
 
 def test_initial_values_of_batch_norm():
