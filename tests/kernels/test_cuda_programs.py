@@ -17,19 +17,19 @@ from d2lmgpu.kernels.cuda.dense import Dense as DenseStage, Head
 from d2lmgpu.kernels.cuda.program import Program, borrowed_program
 from d2lmgpu.kernels.cuda.stages import Convolution, WinogradConvolution
 from d2lmgpu.networks import LENET, half_weights, in_half, init_params, init_statistics, logits, loss_and_grads
-from d2lmgpu.networks.losses import CROSS_ENTROPY
+from d2lmgpu.networks.losses import CROSS_ENTROPY, SQUARED_ERROR
 from d2lmgpu.networks.plain import sums_as_written
 
 pytestmark = pytest.mark.threads
 
 
-def as_written(X, y, params, network, precision="float32", scale=1.0):
+def as_written(X, y, params, network, precision="float32", scale=1.0, loss=CROSS_ENTROPY):
     """The loss and the gradients by the layers in float64, and batch norm's moments."""
     params = [param.astype(float) for param in params]
     if precision == "mixed":
         network, params = in_half(network), half_weights(params)
     grads, moments = [np.zeros_like(param) for param in params], layers.zero_moments(d2l.networks.channels(network))
-    loss, _ = sums_as_written(X.astype(float), y, params, network, grads, CROSS_ENTROPY, scale, moments=moments)
+    loss, _ = sums_as_written(X.astype(float), y, params, network, grads, loss, scale, moments=moments)
     return float(loss), grads
 
 
@@ -112,10 +112,10 @@ def test_what_users_call(make_gpus, rng, name):  # noqa: F811
     X, y, params = make(rng, network, 3)
     device_params = d2l.get_params(params, device)
     statistics = [value + rng.random(value.shape).astype(np.float32) for value in init_statistics(network)]
-    for n in (3, 1, 0):
+    for n, kind in ((3, CROSS_ENTROPY), (3, SQUARED_ERROR), (1, CROSS_ENTROPY), (0, CROSS_ENTROPY)):
         given = d2l.put(X[:n], device), device_params, network
-        loss, grads = loss_and_grads(given[0], d2l.put(y[:n], device), *given[1:])
-        expected_loss, expected = as_written(X[:n], y[:n], params, network)
+        loss, grads = loss_and_grads(given[0], d2l.put(y[:n], device), *given[1:], loss=kind, scale=2.0)
+        expected_loss, expected = as_written(X[:n], y[:n], params, network, scale=2.0, loss=kind)
         assert loss.shape == () and loss.dtype == np.float32 and loss.raw.base is None
         assert float(loss) == pytest.approx(expected_loss, rel=TOLERANCE[X.dtype])
         assert_grads(grads, expected, 2e-5)

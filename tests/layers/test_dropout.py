@@ -78,20 +78,6 @@ def gradients(network, function=networks.loss_and_grads, N=5, dtype=np.float64, 
 
 
 @pytest.mark.parametrize("name", TWO)
-def test_a_networks_gradients_by_differences(rng, name):
-    network, draws = TWO[name], Draws(2, 3, 4)
-    X, y = rng.normal(size=(4, *network.input_shape)), rng.integers(0, 3, 4)
-    params = [param + rng.normal(0, 0.1, param.shape) for param in networks.init_params(network=network, dtype=float)]
-    _, grads = networks.loss_and_grads(X, y, params, network, draws=draws)
-    for i in (0, 2, len(params) - 2):
-
-        def loss(value, i=i):
-            return networks.loss_and_grads(X, y, [*params[:i], value, *params[i + 1 :]], network, draws=draws)[0]
-
-        assert_close(grads[i], references.central_differences(loss, params[i]), 1e-6)
-
-
-@pytest.mark.parametrize("name", TWO)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("N", [1, 5, 150])
 def test_kernels_compute_the_same(name, dtype, N):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import REAL_GPU, TOLERANCE, assert_close
+from conftest import TOLERANCE, assert_close
 from own_loss import HUBER, huber_grad
 
 import d2lmgpu as d2l
@@ -22,7 +22,6 @@ from d2lmgpu.networks import (
 K = 4
 NETWORK = sequential((2, 9, 8), Conv2d(3, 2), ReLU(), AvgPool2d(), Flatten(), Dense(5), ReLU(), Dense(K))
 NORMED = sequential((2, 9, 8), Conv2d(3, 2), BatchNorm(), ReLU(), AvgPool2d(), Flatten(), Dense(K))
-SMALL = sequential((1, 4, 4), Flatten(), Dense(6), ReLU(), Dense(K))
 FLAT = sequential((1, 2, 2), Flatten(), Dense(3))
 
 
@@ -126,28 +125,6 @@ def test_kernels_equal_the_layers_as_written(rng, case, dtype):
             assert float(value) == pytest.approx(float(expected), rel=tolerance)
             assert {grad.dtype for grad in grads} == {np.dtype(dtype)}
             assert_close(flat(grads), 4 * flat(wanted), 10 * tolerance)  # a bias before batch norm has gradient 0
-
-
-@pytest.fixture(params=["standin", REAL_GPU])
-def gpu(request):
-    """A GPU on which the CUDA kernels are in use."""
-    if request.param == "standin":
-        request.getfixturevalue("standin")
-    return d2l.gpu(0)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("case", OTHERS)
-def test_cuda_kernels_equal_the_layers_as_written(rng, gpu, case):
-    """The first one compiles the kernels on which a GPU is tried, which takes seconds."""
-    for n in (5, 0):
-        X, y, params, loss = problem(rng, SMALL, case, n, np.float32)
-        on_gpu = [d2l.put(array, gpu) for array in (X, y)], d2l.get_params(params, gpu)
-        value, grads = d2l.loss_and_grads(*on_gpu[0], on_gpu[1], SMALL, scale=2.0, loss=loss)
-        expected, wanted = as_written(SMALL, X, y, params, loss)
-        assert float(d2l.to_host(value)) == pytest.approx(float(expected), rel=1e-4)
-        for grad, other in zip(grads, wanted, strict=True):
-            assert_close(grad, 2 * other, 1e-4)
 
 
 def mean(outputs, y):
