@@ -137,14 +137,12 @@ class ndarray:
 @contextlib.contextmanager
 def _device(card, stream):
     """Copies with the host make the array's card current, and use the stream that was current before."""
-    before = current_card()
-    thread.card = card
-    current = standin_streams.current_stream()
-    thread.current[card] = stream
+    before, thread.card = current_card(), card
+    standin_streams.stack_of(card).append(stream)
     try:
         yield
     finally:
-        thread.current[card] = current
+        standin_streams.stack_of(card).pop()
         thread.card = before
 
 
