@@ -158,7 +158,7 @@ def folder():
     if shutil.which("g++") is None:
         pytest.skip("running CUDA kernels on the CPU needs g++, which is not installed")
     what = [gpp(["--version"]), *FLAGS, *(f"{shim}{shim.read_text('utf-8')}" for shim in SHIMS)]
-    folder = Path(os.environ.get(COMPILED) or _temporary().name, _sum("".join(what)))
+    folder = Path(os.environ.get(COMPILED) or Path(tempfile.gettempdir(), "cuda_on_cpu"), _sum("".join(what)))
     folder.mkdir(parents=True, exist_ok=True)
     header = folder / "shims.h"
     *headers, source = SHIMS
@@ -169,12 +169,6 @@ def folder():
     libraries = _made(folder / "libraries.so", lambda path: gpp(["-shared", "-Wl,--no-as-needed", "-o", path]))
     ctypes.CDLL(str(libraries), ctypes.RTLD_GLOBAL)
     return folder
-
-
-@functools.cache
-def _temporary():
-    """A folder for as long as this process lives."""
-    return tempfile.TemporaryDirectory(prefix="cuda_on_cpu_")
 
 
 def _made(path, make):

@@ -22,16 +22,8 @@ def test_named_networks():
         *((576, 128), (128, 10)),
     ]
     assert sizes(networks.lenet_network(2.5))[2] == (125, 50, 5, 5)
-    assert [shape[0] for shape in sizes(networks.known_network("deep", width=0.5))[1::2]] == [
-        8,
-        8,
-        16,
-        16,
-        32,
-        32,
-        64,
-        10,
-    ]
+    narrow = sizes(networks.known_network("deep", width=0.5))
+    assert [shape[0] for shape in narrow[1::2]] == [8, 8, 16, 16, 32, 32, 64, 10]
     assert [shape[0] for shape in sizes(networks.known_network("cnn", 3, width=2))[1::2]] == [64, 128, 3]
     assert LENET.input_shape == (1, 28, 28) and LENET.classes == 10
 
@@ -52,10 +44,7 @@ def test_initial_values_of_batch_norm():
 
 
 def test_logits_with_fixed_statistics_take_each_image_by_itself(rng):
-    X, params = (
-        rng.random((5, 1, 28, 28)),
-        d2l.init_params(1, init="he", network=LENET_BN, dtype=np.float64),
-    )
+    X, params = rng.random((5, 1, 28, 28)), d2l.init_params(1, init="he", network=LENET_BN, dtype=np.float64)
     statistics = [array + rng.random(array.shape) for array in networks.init_statistics(LENET_BN, np.float64)]
     one_by_one = [networks.logits(X[i : i + 1], params, LENET_BN, statistics)[0] for i in range(5)]
     np.testing.assert_allclose(networks.logits(X, params, LENET_BN, statistics), one_by_one, rtol=1e-12)
