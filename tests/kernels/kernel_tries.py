@@ -201,8 +201,8 @@ def winograd_black(rng, N, conv, tile):
 def frame(rng, planes, H, W, P):
     x, framed = normal(rng, planes, H, W), np.zeros((planes, H + 2 * P, W + 2 * P), np.float32)
     padded = np.pad(x, ((0, 0), (P, P), (P, P)))
-    yield launch.frame(H, W, P, planes), x, exact(padded, before=framed), np.int32(planes)
-    yield launch.frame_grad(H, W, P, planes), padded, exact(x), np.int32(planes)
+    yield launch.frame("frame", H, W, P, planes), x, exact(padded, before=framed), np.int32(planes)
+    yield launch.frame("frame_grad", H, W, P, planes), padded, exact(x), np.int32(planes)
 
 
 def pool(rng, H, W, S, max_pool, planes=6):
@@ -211,10 +211,16 @@ def pool(rng, H, W, S, max_pool, planes=6):
     # pooling is a convolution with a kernel of one pixel and weight 1, pooled
     one, zero = np.ones((1, 1, 1, 1)), np.zeros(1)
     y, mask = (part[:, 0] for part in references.conv_relu_pool(x[:, None], one, zero, S, max_pool, False))
-    yield launch.pool(H, W, S, max_pool, planes), x, Out(y, rounds=True), exact(mask, np.uint16), np.int32(planes)
+    yield (
+        launch.pool("pool", H, W, S, max_pool, planes),
+        x,
+        Out(y, rounds=True),
+        exact(mask, np.uint16),
+        np.int32(planes),
+    )
     dy = normal(rng, *y.shape)
     dx = references.unpool(dy[:, None], mask[:, None], (H, W), S, max_pool)[:, 0]
-    yield launch.pool_grad(H, W, S, max_pool, planes), dy, mask, Out(dx), np.int32(planes)
+    yield launch.pool("pool_grad", H, W, S, max_pool, planes), dy, mask, Out(dx), np.int32(planes)
 
 
 # Dense layers and the loss.
@@ -295,8 +301,8 @@ def softmax(rng, N, count, classes, kind=None):
 def relu(rng, n):
     x, dy = normal(rng, n), normal(rng, n)
     x[0] = 0
-    yield launch.relu(n), x, exact(np.maximum(x, 0), rounds=True), np.int32(n)
-    yield launch.relu_grad(n), dy, x, exact(np.where(x > 0, dy, 0)), np.int32(n)
+    yield launch.relu("relu", n), x, exact(np.maximum(x, 0), rounds=True), np.int32(n)
+    yield launch.relu("relu_grad", n), dy, x, exact(np.where(x > 0, dy, 0)), np.int32(n)
 
 
 def add(rng, dtype, n, dst_start, src_start):

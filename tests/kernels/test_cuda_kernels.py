@@ -168,7 +168,7 @@ def test_numbers_of_every_size(machine, rng):
     edges = 65504, 65519, 65520, 1e9, 2.0**-25, 3 * 2.0**-25, 1 + 2.0**-11, 1 + 3 * 2.0**-11, np.inf, np.nan, 0
     x = np.float32([*x, *edges])
     y = unwritten(x.size)
-    machine.run(rounding(launch.relu(x.size)), x, y, np.int32(x.size))
+    machine.run(rounding(launch.relu("relu", x.size)), x, y, np.int32(x.size))
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(y, x.astype(np.float16).astype(np.float32))
 

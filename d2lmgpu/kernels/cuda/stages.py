@@ -65,8 +65,8 @@ class Padding(OneKernel):
         self.y = empty((N, C, H + 2 * padding, W + 2 * padding))
         self.y.fill(0)
         self.dx = empty(x.shape) if input_grad else None
-        self.there = launch.frame(H, W, padding, N * C), x, self.y, np.int32(N * C)
-        self.back = launch.frame_grad(H, W, padding, N * C), self.dx, np.int32(N * C)
+        self.there = launch.frame("frame", H, W, padding, N * C), x, self.y, np.int32(N * C)
+        self.back = launch.frame("frame_grad", H, W, padding, N * C), self.dx, np.int32(N * C)
 
 
 class ConvolutionLaunches(NamedTuple):
@@ -166,8 +166,8 @@ class Rectifier(OneKernel):
 
     def __init__(self, x, half):
         self.y, self.dx = empty(x.shape), empty(x.shape)
-        self.there = rounding(launch.relu(x.size), out=half), x, self.y, np.int32(x.size)
-        self.back = launch.relu_grad(x.size), x, self.dx, np.int32(x.size)
+        self.there = rounding(launch.relu("relu", x.size), out=half), x, self.y, np.int32(x.size)
+        self.back = launch.relu("relu_grad", x.size), x, self.dx, np.int32(x.size)
 
 
 class Pooling(OneKernel):
@@ -178,8 +178,8 @@ class Pooling(OneKernel):
         self.y, self.dx = empty((N, C, H // S, W // S)), empty(x.shape)
         mask = empty(self.y.shape, np.uint16)
         sizes = H, W, S, max_pool, N * C
-        self.there = rounding(launch.pool(*sizes), out=half), x, self.y, mask, np.int32(N * C)
-        self.back = launch.pool_grad(*sizes), mask, self.dx, np.int32(N * C)
+        self.there = rounding(launch.pool("pool", *sizes), out=half), x, self.y, mask, np.int32(N * C)
+        self.back = launch.pool("pool_grad", *sizes), mask, self.dx, np.int32(N * C)
 
 
 class ReferenceStage(ReferenceLayer):
