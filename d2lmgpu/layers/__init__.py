@@ -7,7 +7,6 @@ arrays, float32 or float64, or arrays that are all on one device.
 from .batch_norm import (
     batch_moments as batch_moments,
     batch_norm as batch_norm,
-    batch_norm_fixed as batch_norm_fixed,
     batch_norm_grad as batch_norm_grad,
     mean_and_variance as mean_and_variance,
     track_statistics as track_statistics,

@@ -75,9 +75,8 @@ def random_bits(draws, shape, xp=np):
     return numbers.view(np.uint32).reshape(N, 2 * pairs)[:, :size].reshape(shape)
 
 
-def splitmix64(state, i):
-    """The numbers ``i`` (uint64, from 0) of the sequence that starts from ``state``: uint64, which overwrite ``i``."""
-    z = i
+def splitmix64(state, z):
+    """The numbers ``z`` (uint64, from 0) of the sequence that starts from ``state``: uint64, which overwrite ``z``."""
     z *= np.uint64(STRIDE)
     z += np.uint64((state + STRIDE) % 2**64)
     z ^= z >> np.uint64(30)

@@ -41,8 +41,7 @@ def relu_and_pool(layers, largest=math.inf):
 
 def output_shapes(network, params, x):
     """The shape of each layer's output for one image: found by sending ``x`` (1, C, H, W) through the layers."""
-    rest = iter(params)
-    shapes = []
+    rest, shapes = iter(params), []
     for layer in network:
         x, _ = layer.forward(x, *(next(rest) for _ in layer.shapes))
         shapes.append(x.shape[1:])

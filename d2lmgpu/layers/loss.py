@@ -123,9 +123,8 @@ def check_targets(y, n, outputs=None, any_shape=False):
     if len(y) != n:
         raise ValueError(f"{n} images and {len(y)} targets; each image needs one")
     if not any_shape and (y.ndim > 2 or outputs not in (None, y.shape[1])):
-        raise ValueError(
-            f"targets of shape {y.shape}; they should be labels, whole numbers of shape ({n},), or {floats}"
-        )
+        wanted = f"labels, whole numbers of shape ({n},), or {floats}"
+        raise ValueError(f"targets of shape {y.shape}; they should be {wanted}")
     if isinstance(y, np.ndarray) and not np.isfinite(y).all():
         raise ValueError(f"targets of shape {y.shape} that are not all finite; give numbers")
 

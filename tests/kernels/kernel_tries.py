@@ -14,6 +14,7 @@ from d2lmgpu import layers
 from d2lmgpu.kernels.cuda import batch_norm, convolution, launch, winograd
 from d2lmgpu.kernels.cuda.dense import dense, head
 from d2lmgpu.kernels.cuda.launch import ceil_div
+from d2lmgpu.layers.batch_norm import batch_norm_fixed
 from d2lmgpu.layers.winograd import simple_transforms
 from d2lmgpu.networks import AvgPool2d, BatchNorm, MaxPool2d, ReLU
 from d2lmgpu.networks.plain import backward, forward
@@ -418,7 +419,7 @@ def normalisation(rng, norm, N, count, mean=3):
 
     mean, variance = normal(rng, norm.C), 1 + rng.random(norm.C).astype(np.float32)
     given = x[:count].astype(float), *params, mean.astype(float), variance.astype(float)
-    y, _ = forward(made, layers.batch_norm_fixed(*given), [])
+    y, _ = forward(made, batch_norm_fixed(*given), [])
     outs = Out(rows_after(y, N), rounds=True), scratch(dy.shape, np.uint16)
     yield batch_norm.over_images("normalise_fixed", norm, N), x, weight, bias, mean, variance, examples, *outs, n
 

@@ -6,7 +6,7 @@ import references
 from conftest import TOLERANCE, assert_close
 
 import d2lmgpu as d2l
-from d2lmgpu.layers import (
+from d2lmgpu.layers.batch_norm import (
     batch_moments,
     batch_norm,
     batch_norm_fixed,
