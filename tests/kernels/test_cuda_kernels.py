@@ -15,7 +15,7 @@ from conftest import REAL_GPU, few, long
 from cuda_machines import SOURCES, close, normal, rounded, unwritten
 from cuda_on_cpu import SIGNATURE
 
-from d2lmgpu.kernels.cuda import convolution, launch, stages, winograd
+from d2lmgpu.kernels.cuda import convolution, launch, winograd
 from d2lmgpu.kernels.cuda.batch_norm import Norm
 from d2lmgpu.kernels.cuda.convolution import Convolution
 from d2lmgpu.kernels.cuda.dense import head
@@ -212,7 +212,7 @@ def test_one_instruction_of_tensor_cores_by_the_layout_that_is_written_down(mach
 )
 def test_shapes_that_the_kernels_do_not_take(change, message):
     with pytest.raises(ValueError, match=message):
-        stages.choose_launches(None, LENET_2._replace(**change), 256, True, False, 132)
+        winograd.choose(LENET_2._replace(**change), 256)
 
 
 def test_where_winograds_method_is_chosen():

@@ -19,7 +19,6 @@ layer multiplies, are rounded as they are read.
 """
 
 import contextlib
-from typing import NamedTuple
 
 import numpy as np
 
@@ -30,7 +29,7 @@ from ..stages import ReferenceLayer
 from . import convolution, launch, winograd
 from .batch_norm import BatchNorm
 from .dense import Dense
-from .launch import Launch, empty, rounding, run
+from .launch import empty, rounding, run
 
 PRECISIONS = {"float32": None, "mixed": "float16"}
 """What products' factors are rounded to: in mixed precision, as networks/mixed.py says.
@@ -69,22 +68,11 @@ class Padding(OneKernel):
         self.back = launch.frame("frame_grad", H, W, padding, N * C), self.dx, np.int32(N * C)
 
 
-class ConvolutionLaunches(NamedTuple):
-    """The launches of a convolution. In Winograd's method, forward reads the weights as ``weights`` transforms them.
-
-    So does ``input_grad``, if it is ``transposed``.
-    """
-
-    forward: Launch
-    input_grad: Launch
-    weight_grad: Launch
-    weight_grad_sum: Launch
-    weights: Launch | None = None
-    transposed: bool = False
-
-
 class Convolution:
-    """Convolution, bias, and the ReLU and pooling after it: x (N, C, H, W) → y (N, O, PH, PW)."""
+    """Convolution, bias, and the ReLU and pooling after it: x (N, C, H, W) → y (N, O, PH, PW).
+
+    ``launches``: forward, of the gradient of x, and of the gradients of weight and bias.
+    """
 
     beside = contextlib.nullcontext()
 
@@ -93,12 +81,13 @@ class Convolution:
         self.y = empty((len(x), conv.O, conv.PH, conv.PW))
         self.mask = empty(self.y.shape, np.uint16)
         self.dx = empty(x.shape) if input_grad else None
-        size = launches.weight_grad.workspace
+        size = launches[2].workspace
         self.workspace = empty(size) if size else None
-        self.rows = np.int32(convolution.conv_weight_grad_rows(conv, launches.weight_grad))
+        self.rows = np.int32(convolution.conv_weight_grad_rows(conv, launches[2]))
+        self.weight_grad_sum = convolution.conv_weight_grad_sum(conv, launches[2])
 
     def forward(self, weight, bias):
-        run(self.launches.forward, self.x, weight, bias, self.y, self.mask, self.N)
+        run(self.launches[0], self.x, weight, bias, self.y, self.mask, self.N)
 
     def backward(self, dy, params, grads):
         """Compute ``dx``, if it is wanted, and the gradients of weight and bias.
@@ -109,34 +98,35 @@ class Convolution:
             self.input_grad(dy, params[0])
         with self.beside:
             if self.workspace is None:
-                run(self.launches.weight_grad, self.x, dy, self.mask, *grads, self.N)
+                run(self.launches[2], self.x, dy, self.mask, *grads, self.N)
             else:
-                run(self.launches.weight_grad, self.x, dy, self.mask, self.workspace, self.N)
-                run(self.launches.weight_grad_sum, self.workspace, *grads, self.rows)
+                run(self.launches[2], self.x, dy, self.mask, self.workspace, self.N)
+                run(self.weight_grad_sum, self.workspace, *grads, self.rows)
 
     def input_grad(self, dy, weight):
-        run(self.launches.input_grad, dy, self.mask, weight, self.dx, self.N)
+        run(self.launches[1], dy, self.mask, weight, self.dx, self.N)
 
 
 class WinogradConvolution(Convolution):
     """The same by Winograd's method.
 
-    `prepare` transforms the weights, which only this stage waits for; ``ahead``, a branch, does this beside the main
-    stream.
+    `prepare` launches ``weights``, which transforms the weights, for forward and, if ``transposed``, for the gradient
+    of x. Only this stage waits for that; ``ahead``, a branch, does it beside the main stream.
     """
 
     ahead = None
 
-    def __init__(self, x, conv, input_grad, launches):
+    def __init__(self, x, conv, input_grad, launches, weights, transposed):
         super().__init__(x, conv, input_grad, launches)
-        self.u = self.u_back = empty(launches.forward.workspace)
-        if launches.transposed:  # otherwise `u_back` is a name for any array: it is neither written nor read
-            self.u_back = empty(launches.input_grad.workspace)
+        self.weights, self.transposed = weights, transposed
+        self.u = self.u_back = empty(launches[0].workspace)
+        if transposed:  # otherwise `u_back` is a name for any array: it is neither written nor read
+            self.u_back = empty(launches[1].workspace)
 
     def prepare(self, weight, bias):
         """Transform the weights; call it before `forward`, with the same parameters."""
         with self.ahead or contextlib.nullcontext():
-            run(self.launches.weights, weight, self.u, self.u_back)
+            run(self.weights, weight, self.u, self.u_back)
 
     def forward(self, weight, bias):
         if self.ahead:
@@ -145,7 +135,7 @@ class WinogradConvolution(Convolution):
 
     def input_grad(self, dy, weight):
         """As in `Convolution`, with the weights as `prepare` has transformed them."""
-        super().input_grad(dy, self.u_back if self.launches.transposed else weight)
+        super().input_grad(dy, self.u_back if self.transposed else weight)
 
 
 class Flatten:
@@ -232,38 +222,27 @@ def rounds_output(kind, following):
 
 
 def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half):
+    """The stage of a convolution. ``kind`` is a value of `PRECISIONS`; ``half``: whether y is rounded to float16.
+
+    Raises ValueError for shapes that no kernel takes.
+    """
     import cupy
 
-    N, C, H, W = x.shape
-    O, _, KH, KW = kernel_shape
+    (N, C, H, W), (O, _, KH, KW), mixed = x.shape, kernel_shape, kind == "float16"
     conv = convolution.Convolution(C, H, W, O, KH, KW, S, max_pool, relu)
     multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
-    launches = choose_launches(kind, conv, N, input_grad, half, multiprocessors)
-    return (WinogradConvolution if launches.weights else Convolution)(x, conv, input_grad, launches)
-
-
-def choose_launches(kind, conv, N, input_grad, multiplied, multiprocessors):
-    """The `ConvolutionLaunches` of a `convolution.Convolution` for N images. ``kind`` is a value of `PRECISIONS`.
-
-    ``multiplied``: whether another convolution multiplies y. Raises ValueError for shapes that no kernel takes.
-    """
-    mixed = kind == "float16"
     choice = winograd.choose(conv, N, multiprocessors)
-    back = choice and input_grad and winograd.conv_input_grad(choice)
-    if choice:
-        weights = rounding(winograd.weights(choice, input_grad=bool(back)), out=False, weight=mixed)
-        forward, weight_grad = winograd.conv_forward(choice), winograd.conv_weight_grad(choice)
-    else:
-        weights, forward = None, convolution.conv_forward(conv, N)
-        weight_grad = convolution.conv_weight_grad(conv, N, multiprocessors)
-    return ConvolutionLaunches(
-        rounding(forward, out=mixed and multiplied, weight=mixed and not choice),
-        rounding(back or convolution.conv_input_grad(conv, N), out=mixed, weight=mixed and not back),
-        weight_grad,
-        convolution.conv_weight_grad_sum(conv, weight_grad),
-        weights,
-        transposed=bool(back),
-    )
+    if choice is None:
+        forward = rounding(convolution.conv_forward(conv, N), out=half, weight=mixed)
+        back = rounding(convolution.conv_input_grad(conv, N), out=mixed, weight=mixed)
+        launches = forward, back, convolution.conv_weight_grad(conv, N, multiprocessors)
+        return Convolution(x, conv, input_grad, launches)
+    back = winograd.conv_input_grad(choice) if input_grad else None
+    weights = rounding(winograd.weights(choice, input_grad=back is not None), out=False, weight=mixed)
+    transposed, back = back is not None, back or convolution.conv_input_grad(conv, N)
+    back = rounding(back, out=mixed, weight=mixed and not transposed)
+    launches = rounding(winograd.conv_forward(choice), out=half), back, winograd.conv_weight_grad(choice)
+    return WinogradConvolution(x, conv, input_grad, launches, weights, transposed)
 
 
 def has_kernels(network):
