@@ -173,9 +173,7 @@ def layer_rows(network):
     Only the products of convolutions and dense layers are counted, one for each weight and position; there are few
     other products.
     """
-    params = [np.zeros(shape, np.float32) for layer in network for shape in layer.shapes]
-    shapes = output_shapes(network, params, np.zeros((1, *network.input_shape), np.float32))
-    rows = []
+    rows, shapes = [], output_shapes(network, network.input_shape)
     for i, (layer, shape) in enumerate(zip(network, shapes, strict=True)):
         name = repr(network.recipes[i]) if network.recipes else function_of(layer)[0].__name__
         parameters = sum(map(math.prod, layer.shapes))

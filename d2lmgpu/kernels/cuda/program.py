@@ -59,8 +59,7 @@ class Program(Stages):
         self.kind = PRECISIONS[precision]
         self.half_x = rounds_output(self.kind, network)  # x must be rounded where it is written
         make = functools.partial(make_stages, kind=self.kind, count=self.count)
-        on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
-        super().__init__(network, on_host, self.x, shape, make, input_grad)
+        super().__init__(network, params, self.x, shape, make, input_grad)
         self.logits = self.stages[-1].y if self.stages else self.x
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = empty(N), empty(N, np.int32)
