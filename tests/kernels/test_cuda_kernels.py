@@ -83,7 +83,6 @@ LONG = [
         (33, LENET_2._replace(C=9, H=17, W=11, O=27, S=1), (4, 2)),
     ),
     *rows(tries.winograd_black, (5, LENET_2, (4, 4)), (5, LENET_2._replace(C=3), (4, 4))),
-    *rows(tries.frame, (70, 9, 8, 2)),
     *rows(tries.pool, (13, 13, 2, False), (4, 3, 1, True), (8, 9, 4, False)),
     *rows(tries.dense_layer, (97, 3, 750, True), (97, 750, 3, True), (3, 750, 97, False)),  # larger tiles
     *rows(tries.dense_layer, (97, 70, 1500, True), (97, 1500, 70, True), (70, 1500, 97, True)),  # and several chunks
@@ -92,7 +91,6 @@ LONG = [
     *rows(tries.head_layer, (4, 3, 700, 32), (5, 5, 128, 10, True, "float16"), (6, 6, 257, 11, False, "float16")),
     *rows(tries.softmax, (1, 1, 1), (8, 7, 77), (9, 4, 10), (9, 4, 10, "float16")),
     *rows(tries.add, ("float64", 1001, 1, 0)),
-    *rows(tries.gather, (784,)),
     *rows(tries.mixed_precision, (1001, -np.inf), (1001, np.nan)),
     *rows(
         tries.normalisation,

@@ -11,7 +11,6 @@ from conftest import TOLERANCE, assert_close
 
 import d2lmgpu as d2l
 from d2lmgpu import networks
-from d2lmgpu.networks import Conv2d, Dense, Flatten, sequential
 
 
 @pytest.mark.parametrize("N, scale", [(1, 0.01), (2, 0.1)])
@@ -57,12 +56,6 @@ def test_initial_parameters():
     he = d2l.init_params(3, init="he")
     assert [he[4].std(), he[2].std()] == [pytest.approx((2 / n) ** 0.5, rel=0.02) for n in (800, 500)]
     assert not np.array_equal(params[0], d2l.init_params(seed=4)[0])
-
-
-def test_a_network_and_a_loss_are_printed_as_a_line():
-    network = sequential((2, 6, 5), Conv2d(3, 2), Flatten(), Dense(4))
-    assert repr(network) == "<Network: 3 layers, 271 parameters, images (2, 6, 5), 4 classes>"
-    assert repr(networks.CROSS_ENTROPY) == "<Loss cross_entropy>"
 
 
 @pytest.mark.parametrize("room", ["", ".plans", ".networks", ".collectives", ".layers", ".devices"])
