@@ -1,4 +1,4 @@
-"""Networks as wholes: against loops in float64, against outputs that PyTorch computed, and with strides and padding."""
+"""Networks as wholes: against loops in float64, and against outputs that PyTorch computed."""
 
 import importlib
 import inspect
