@@ -25,7 +25,6 @@ import time
 import tracemalloc
 from pathlib import Path
 
-import cuda_machines
 import cuda_on_cpu
 import numpy as np
 import pytest
@@ -303,12 +302,6 @@ def small():
 @pytest.fixture
 def rng():
     return np.random.default_rng(20171031)
-
-
-@pytest.fixture(params=["shim", REAL_GPU])
-def machine(request):
-    """What runs CUDA kernels: the CPU, and a real GPU."""
-    return cuda_machines.OnCPU() if request.param == "shim" else cuda_machines.OnGPU()
 
 
 def traced_memory(steps, rounds):

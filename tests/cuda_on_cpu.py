@@ -77,7 +77,7 @@ class Kernel:
         self.name, self.parameters, self._launch = name, parameters, launch
         launch.restype = ctypes.c_char_p
 
-    def __call__(self, grid, block, args, shared_mem=0):
+    def __call__(self, grid, block, args):
         if len(args) != len(self.parameters):
             raise TypeError(f"{self.name} takes {len(self.parameters)} arguments, not {len(args)}")
         guarded, values = {}, []  # values[i] is a C variable with argument i: a pointer, or a number
@@ -158,7 +158,7 @@ def folder():
     if shutil.which("g++") is None:
         pytest.skip("running CUDA kernels on the CPU needs g++, which is not installed")
     what = [gpp(["--version"]), *FLAGS, *(f"{shim}{shim.read_text('utf-8')}" for shim in SHIMS)]
-    folder = Path(os.environ.get(COMPILED) or _temporary().name, _sum("".join(what)))
+    folder = Path(os.environ.get(COMPILED) or Path(tempfile.gettempdir(), "cuda_on_cpu"), _sum("".join(what)))
     folder.mkdir(parents=True, exist_ok=True)
     header = folder / "shims.h"
     *headers, source = SHIMS
@@ -169,12 +169,6 @@ def folder():
     libraries = _made(folder / "libraries.so", lambda path: gpp(["-shared", "-Wl,--no-as-needed", "-o", path]))
     ctypes.CDLL(str(libraries), ctypes.RTLD_GLOBAL)
     return folder
-
-
-@functools.cache
-def _temporary():
-    """A folder for as long as this process lives."""
-    return tempfile.TemporaryDirectory(prefix="cuda_on_cpu_")
 
 
 def _made(path, make):

@@ -55,7 +55,7 @@ def machine(monkeypatch):
         forget_gpus()
         return standin_cupy.install(monkeypatch, cards, **properties)
 
-    monkeypatch.setattr("d2lmgpu.networks.fast.TRIED", TINY_NETWORK)
+    monkeypatch.setattr("d2lmgpu.networks.compute.TRIED", TINY_NETWORK)
     yield make
     forget_gpus()
 
@@ -65,7 +65,7 @@ def make_gpus(request, monkeypatch):
     """A function: k GPU devices, on which the CUDA kernels are in use."""
     if request.param == "standin":
         request.getfixturevalue("standin")
-        monkeypatch.setattr("d2lmgpu.networks.fast.TRIED", TINY_NETWORK)
+        monkeypatch.setattr("d2lmgpu.networks.compute.TRIED", TINY_NETWORK)
     return gpus
 
 

@@ -18,7 +18,7 @@ def conv2d(x, weight, bias, stride=1, padding=0):
     return y
 
 
-def conv2d_grad(dy, x, weight, stride=1, padding=0):
+def conv2d_grad(dy, x, weight, bias=None, stride=1, padding=0):
     x = padded(x, padding)
     _, _, H, W = x.shape
     _, _, kh, kw = weight.shape
@@ -46,8 +46,8 @@ def avg_pool2d(x, size=2):
     return y
 
 
-def avg_pool2d_grad(dy, x_shape, size=2):
-    dx = np.zeros(x_shape)
+def avg_pool2d_grad(dy, x, size=2):
+    dx = np.zeros(x.shape)
     for n, c, i, j in np.ndindex(dy.shape):
         dx[n, c, i * size : (i + 1) * size, j * size : (j + 1) * size] += dy[n, c, i, j] / size**2
     return dx
@@ -77,7 +77,7 @@ def dense(x, weight, bias):
     return y
 
 
-def dense_grad(dy, x, weight):
+def dense_grad(dy, x, weight, bias=None):
     dx, dweight, dbias = np.zeros(x.shape), np.zeros(weight.shape), np.zeros(weight.shape[1])
     for n, o in np.ndindex(dy.shape):
         dx[n] += dy[n, o] * weight[:, o]
@@ -115,9 +115,9 @@ def lenet(X, y, params, rounded=lambda x: x, scale=1):
     loss, d = cross_entropy(logits, y)
     d, dW4, db4 = dense_grad(rounded(d * scale), h3, W4)
     d, dW3, db3 = dense_grad(np.where(a3 > 0, rounded(d), 0), f, W3)
-    d = avg_pool2d_grad(rounded(d).reshape(p2.shape), a2.shape)
+    d = avg_pool2d_grad(rounded(d).reshape(p2.shape), a2)
     d, dW2, db2 = conv2d_grad(np.where(a2 > 0, d, 0), p1, W2)
-    d = avg_pool2d_grad(rounded(d), a1.shape)
+    d = avg_pool2d_grad(rounded(d), a1)
     _, dW1, db1 = conv2d_grad(np.where(a1 > 0, d, 0), X, W1)
     return logits, loss, [dW1, db1, dW2, db2, dW3, db3, dW4, db4]
 

@@ -137,14 +137,12 @@ class ndarray:
 @contextlib.contextmanager
 def _device(card, stream):
     """Copies with the host make the array's card current, and use the stream that was current before."""
-    before = current_card()
-    thread.card = card
-    current = standin_streams.current_stream()
-    thread.current[card] = stream
+    before, thread.card = current_card(), card
+    standin_streams.stack_of(card).append(stream)
     try:
         yield
     finally:
-        thread.current[card] = current
+        standin_streams.stack_of(card).pop()
         thread.card = before
 
 
@@ -308,10 +306,6 @@ def _memcpy_async(target, source, nbytes, kind, stream):
     _copy("device to device" if direct else "through the host", target, here, source, there, nbytes, stream)
 
 
-def _memcpy_peer(target, target_card, source, source_card, nbytes, stream):
-    _copy("peer", target, target_card, source, source_card, nbytes, stream)
-
-
 def _copy(how, target, here, source, there, nbytes, stream):
     current = current_stream()
     assert stream == current.ptr, "a copy on a stream that is not the current one"
@@ -336,7 +330,7 @@ class RawModule:
         call("moduleGetFunction", current_stream().capture)
         kernel, card = self.module.get_function(name), self.card
 
-        def launch(grid, block, args, shared_mem=0):
+        def launch(grid, block, args):
             if card != current_card():
                 raise CUDARuntimeError("cudaErrorInvalidResourceHandle")
             arrays = []
@@ -418,7 +412,6 @@ def install(monkeypatch, cards=2, **machine):
         deviceCanAccessPeer=standin_driver.can_access_peer,
         deviceEnablePeerAccess=standin_driver.enable_peer_access,
         deviceDisablePeerAccess=standin_driver.disable_peer_access,
-        memcpyPeerAsync=_memcpy_peer,
         memcpyAsync=_memcpy_async,
         memcpyDefault=MEMCPY_DEFAULT,
     )

@@ -30,33 +30,16 @@ MESSAGES = {
     "cudaErrorUnknown": "unknown error",
 }
 
-LEGAL_IN_CAPTURE = {
-    "launchKernel",
-    "memcpyAsync device to device",
-    "memsetAsync",
-    "eventCreate",
-    "eventRecord",
-    "streamWaitEvent",
-    "streamEndCapture",
-    "streamIsCapturing",
-    "getDevice",
-    "setDevice",
-    "getDeviceCount",
-}
+LEGAL_IN_CAPTURE = {*"launchKernel memsetAsync eventCreate eventRecord streamWaitEvent streamEndCapture".split()}
+LEGAL_IN_CAPTURE |= {"memcpyAsync device to device", *"streamIsCapturing getDevice setDevice getDeviceCount".split()}
 """What may be called while a stream of the thread is being captured (CUDA Programming Guide, "Prohibited and Unhandled
 Operations"; the runtime's documentation of each call). Among the others are all that wait or ask whether work is done,
-copies with the host, `memcpyPeerAsync`, and what takes memory or loads code: those CUDA lets pass in CuPy's mode of
+copies with the host, and what takes memory or loads code: those CUDA lets pass in CuPy's mode of
 capture, but a program that wants to be captured has done them before."""
 
 
-WITHOUT_CONTEXT = {
-    "getDevice",
-    "getDeviceCount",
-    "getDeviceProperties",
-    "deviceGetPCIBusId",
-    "deviceCanAccessPeer",
-    "runtimeGetVersion",
-}
+WITHOUT_CONTEXT = "getDevice getDeviceCount getDeviceProperties deviceGetPCIBusId deviceCanAccessPeer runtimeGetVersion"
+WITHOUT_CONTEXT = {*WITHOUT_CONTEXT.split()}
 """What asks about cards. All other calls make a context on the current card, which takes memory there, if that has none
 yet; since CUDA 12 `setDevice` does, too. NCCL sees to its cards by itself."""
 

@@ -1,9 +1,8 @@
 """Streams, events and graphs of the stand-in for CuPy, and which of them is current.
 
-CuPy keeps a stack of current streams for each card and thread. ``with stream:`` pushes and pops; ``stream.use()``
-replaces what is current without a place on the stack, so that the end of any ``with`` block brings back what was on the
-stack before, and not the stream that was in use. Where nobody chose a stream, work goes to the card's *null stream*,
-which waits for the streams that are not ``non_blocking``, as they for it; the others do not care.
+CuPy keeps a stack of current streams for each card and thread: ``with stream:`` pushes and pops. Where nobody chose a
+stream, work goes to the card's *null stream*, which waits for the streams that are not ``non_blocking``, as they for
+it; the others do not care.
 """
 
 import collections
@@ -41,20 +40,17 @@ def _null_stream(card):
         return _null_streams[card]
 
 
-def _stack(card):
+def stack_of(card):
     """The current streams of a card on this thread; the first is the null stream."""
     stacks = thread.__dict__.setdefault("stacks", {})
     null = _null_stream(card)
     if card not in stacks or stacks[card][0] is not null:  # of a machine before this one
         stacks[card] = [null]
-        thread.__dict__.setdefault("current", {})[card] = null
     return stacks[card]
 
 
 def current_stream(card=None):
-    card = current_card() if card is None else card
-    _stack(card)
-    return thread.current[card]
+    return stack_of(current_card() if card is None else card)[-1]
 
 
 def stream_of(ptr, card):
@@ -109,24 +105,14 @@ class Stream:
                 self.pending[0]()
                 self.pending.popleft()
 
-    def use(self):
-        self._check_card()
-        _stack(self.card)
-        thread.current[self.card] = self
-        return self
-
     def __enter__(self):
         self._check_card()
-        _stack(self.card).append(self)
+        stack_of(self.card).append(self)
         thread.__dict__.setdefault("entered", []).append(self.card)
-        thread.current[self.card] = self
         return self
 
     def __exit__(self, *exception):
-        card = thread.entered.pop()
-        stack = _stack(card)
-        stack.pop()
-        thread.current[card] = stack[-1]
+        stack_of(thread.entered.pop()).pop()
 
     def record(self, event=None):
         event = event or Event()

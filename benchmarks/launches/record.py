@@ -12,7 +12,8 @@ import numpy as np
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import choose, probes
-from d2lmgpu.kernels.cuda import ADDED, Program, add
+from d2lmgpu.kernels.cuda.program import Program
+from d2lmgpu.kernels.cuda.streams import ADDED, add
 from d2lmgpu.training.graph_step import GraphStep
 
 from .recorder import Recorder

@@ -41,7 +41,7 @@ def check_machine():
             probe(", ".join(map(str, gpus)), "NCCL", "", lambda: _try_sum(gpus, "nccl"))
         cpus = [cpu(0), cpu(1)]
         blas_works()
-        kernels_work("cpu(0)", np)
+        kernels_work("cpu")
         probe("cpu(0) and cpu(1)", "a sum over both", "", lambda: _try_sum(cpus, "ring"))
         return probes()
 
@@ -64,11 +64,9 @@ def _try_card(card):
 
 def _try_precisions(device):
     """Try the kernels in each precision that the device has; runs on the device."""
-    import cupy
-
     for precision, kind in PRECISIONS.items():
         if kind is None or device.compute_capability >= TENSOR_CORES:
-            kernels_work(str(device), cupy, precision)
+            kernels_work("gpu", precision)
 
 
 def _try_together(gpus):

@@ -1,7 +1,5 @@
 """What programs for the CPU and for GPUs share: a network in stages, and layers as they are written."""
 
-import numpy as np
-
 from ..devices import array_module
 from ..layers import zero_moments
 from ..layers.functions import check_grads, output_shapes
@@ -21,7 +19,7 @@ class Stages:
     def __init__(self, network, params, x, shape, make_stages, input_grad=False):
         if [param.shape for param in params] != [shape for layer in network for shape in layer.shapes]:
             raise ValueError(f"parameters of shapes {[param.shape for param in params]} are not those of the network")
-        shapes = output_shapes(network, params, np.zeros((1, *shape), x.dtype))
+        shapes = output_shapes(network, shape, x.dtype)
         for layer, (C, *_) in zip(network, shapes, strict=True):
             if layer.channels not in (0, C):  # arrays would be broadcast: a kernel reads whatever lies there
                 raise ValueError(f"batch norm of {layer.channels} channels cannot take images of {C}")

@@ -7,7 +7,6 @@ arrays, float32 or float64, or arrays that are all on one device.
 from .batch_norm import (
     batch_moments as batch_moments,
     batch_norm as batch_norm,
-    batch_norm_fixed as batch_norm_fixed,
     batch_norm_grad as batch_norm_grad,
     mean_and_variance as mean_and_variance,
     track_statistics as track_statistics,
@@ -15,8 +14,8 @@ from .batch_norm import (
 )
 from .convolution import conv2d as conv2d, conv2d_grad as conv2d_grad
 from .dense import dense as dense, dense_grad as dense_grad, flatten as flatten, flatten_grad as flatten_grad
-from .draws import Draws as Draws
 from .elementwise import (
+    Draws as Draws,
     dropout as dropout,
     dropout_grad as dropout_grad,
     half as half,

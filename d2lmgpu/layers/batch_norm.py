@@ -30,8 +30,7 @@ def zero_moments(channels, xp=np):
 @on_device
 def batch_moments(x):
     """``x`` (N, C, H, W) or (N, C) → float64 (3, C): for each channel, the values' number, sum and sum of squares."""
-    axes = _axes(x)
-    xp = array_module(x)
+    xp, axes = array_module(x), _axes(x)
     count = x.size // max(1, x.shape[1])
     if count == 0:
         return xp.zeros((3, x.shape[1]))

@@ -67,11 +67,8 @@ def im2col(x, kh, kw, stride=1):
     N, H, W, C = x.shape
     step_n, step_h, step_w, step_c = x.strides
     H_out, W_out = (H - kh) // stride + 1, (W - kw) // stride + 1
-    windows = xp.lib.stride_tricks.as_strided(
-        x,
-        shape=(N, H_out, W_out, kh, kw, C),
-        strides=(step_n, stride * step_h, stride * step_w, step_h, step_w, step_c),
-    )
+    shape, strides = (N, H_out, W_out, kh, kw, C), (step_n, stride * step_h, stride * step_w, step_h, step_w, step_c)
+    windows = xp.lib.stride_tricks.as_strided(x, shape=shape, strides=strides)
     return windows.reshape(N, H_out, W_out, kh * kw * C)
 
 

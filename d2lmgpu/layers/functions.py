@@ -39,12 +39,11 @@ def relu_and_pool(layers, largest=math.inf):
     return (1, None, has_relu), has_relu + 0
 
 
-def output_shapes(network, params, x):
-    """The shape of each layer's output for one image: found by sending ``x`` (1, C, H, W) through the layers."""
-    rest = iter(params)
-    shapes = []
-    for layer in network:
-        x, _ = layer.forward(x, *(next(rest) for _ in layer.shapes))
+def output_shapes(layers, shape, dtype=np.float32):
+    """The shape of each layer's output for one image of ``shape``: found by sending zeros through the layers."""
+    x, shapes = np.zeros((1, *shape), dtype), []
+    for layer in layers:
+        x, _ = layer.forward(x, *(np.zeros(own, dtype) for own in layer.shapes))
         shapes.append(x.shape[1:])
     return shapes
 

@@ -123,16 +123,10 @@ def check_targets(y, n, outputs=None, any_shape=False):
     if len(y) != n:
         raise ValueError(f"{n} images and {len(y)} targets; each image needs one")
     if not any_shape and (y.ndim > 2 or outputs not in (None, y.shape[1])):
-        raise ValueError(
-            f"targets of shape {y.shape}; they should be labels, whole numbers of shape ({n},), or {floats}"
-        )
+        wanted = f"labels, whole numbers of shape ({n},), or {floats}"
+        raise ValueError(f"targets of shape {y.shape}; they should be {wanted}")
     if isinstance(y, np.ndarray) and not np.isfinite(y).all():
         raise ValueError(f"targets of shape {y.shape} that are not all finite; give numbers")
-
-
-def classes_in(y):
-    """Plain labels (N,), unchanged; for one-hot or soft labels, or other targets, the index of each largest number."""
-    return y if y.ndim == 1 else y.reshape(len(y), math.prod(y.shape[1:])).argmax(axis=1)
 
 
 def answers(outputs):
@@ -145,8 +139,12 @@ def answers(outputs):
 
 
 def right_answers(logits, y):
-    """In how many rows of plain ``logits`` (N, K) the answer is the label: 0-d."""
-    return (answers(logits) == classes_in(y)).sum()
+    """In how many rows of plain ``logits`` (N, K) the answer is the label: 0-d.
+
+    Of one-hot or soft labels, or other targets, it is the index of each largest number.
+    """
+    labels = y if y.ndim == 1 else y.reshape(len(y), math.prod(y.shape[1:])).argmax(axis=1)
+    return (answers(logits) == labels).sum()
 
 
 def with_right_answers(loss, logits, y):

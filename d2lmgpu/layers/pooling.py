@@ -3,6 +3,8 @@
 Rows and columns that fill no whole square are left out: 9 × 9 becomes 4 × 4.
 """
 
+import functools
+
 from ..devices import array_module, on_device
 
 
@@ -35,11 +37,8 @@ def avg_pool2d_grad(dy, cache):
 @on_device
 def max_pool2d(x, size=2):
     """``x`` (N, C, H, W) → y (N, C, H // size, W // size), the largest of each square, cache."""
-    places = _places(x, size)
-    xp = array_module(x)
-    y = places[0].copy()
-    for place in places[1:]:
-        xp.maximum(y, place, out=y)
+    first, *others = _places(x, size)
+    y = functools.reduce(array_module(x).maximum, others, first.copy())
     return y, (x, y, size)
 
 
@@ -49,8 +48,7 @@ def max_pool2d_grad(dy, cache):
 
     If several inputs are the largest, the first of them, row by row, gets the gradient. All other inputs get zero.
     """
-    x, y, size = cache
-    xp = array_module(dy)
+    xp, (x, y, size) = array_module(dy), cache
     N, C, H, W = x.shape
     dx = xp.zeros((N, H, W, C), dy.dtype).transpose(0, 3, 1, 2)
     left = xp.ones(y.shape, bool)  # squares whose gradient has not been passed on yet

@@ -20,12 +20,15 @@ from functools import cache
 
 import numpy as np
 
-_POINTS = [Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2")]
+_POINTS = (0, 1, -1, 2, -2, 1 / 2, -1 / 2)
 """Where polynomials are evaluated, besides infinity: small numbers and their inverses lose the least precision."""
 
 LARGEST_TILE = len(_POINTS) + 1
 ONE = _POINTS.index(1)
 """The index of point 1: every output takes its value there with weight 1, so a bias is added there and nowhere else."""
+
+_MAX_DENOMINATOR = 1000
+"""More than any denominator in the inverses."""
 
 
 @cache
@@ -34,9 +37,9 @@ def transforms(m, r):
     t = m + r - 1
     if t > LARGEST_TILE:
         raise ValueError(f"winograd: {m} outputs of {r} taps need {t} points; there are {LARGEST_TILE}")
-    to_product = _inverse(_evaluate(t, t))  # from values at the points to the product's coefficients
-    Bt = [list(column) for column in zip(*to_product, strict=True)]
-    return tuple(np.array(matrix, float) for matrix in (_evaluate(t, m), _evaluate(t, r), Bt))
+    to_product = np.linalg.inv(_evaluate(t, t))  # from values at the points to the product's coefficients
+    exact = [[float(Fraction(value).limit_denominator(_MAX_DENOMINATOR)) for value in row] for row in to_product.T]
+    return _evaluate(t, m), _evaluate(t, r), np.array(exact)
 
 
 @cache
@@ -52,22 +55,7 @@ def _evaluate(t, size):
 
     The last row is the point at infinity, whose value is the highest coefficient.
     """
-    rows = [[point**power for power in range(size)] for point in _POINTS[: t - 1]]
-    return [*rows, [Fraction(0)] * (size - 1) + [Fraction(1)]]
-
-
-def _inverse(matrix):
-    """The exact inverse of a matrix of fractions, by Gauss-Jordan elimination."""
-    size = len(matrix)
-    rows = [list(row) + [Fraction(i == j) for j in range(size)] for i, row in enumerate(matrix)]
-    for i in range(size):
-        pivot = next(k for k in range(i, size) if rows[k][i])
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        rows[i] = [value / rows[i][i] for value in rows[i]]
-        for k in range(size):
-            if k != i and rows[k][i]:
-                rows[k] = [a - rows[k][i] * b for a, b in zip(rows[k], rows[i], strict=True)]
-    return [row[size:] for row in rows]
+    return np.vstack([np.vander(_POINTS[: t - 1], size, increasing=True), np.eye(size)[-1:]])
 
 
 def choose_tile(kernel, outputs, multiple, C, O):

@@ -1,20 +1,52 @@
 """Compute with a network: the logits, the loss and its gradients.
 
-Kernels for the arrays' device do this if they have been tested and are correct; otherwise the code in plain.py
-does it (see kernels/).
+`Kernels` for the arrays' device do this, those of GPUs if they have been tried and are correct; otherwise the code in
+plain.py does it. To try them takes a small network: their results are compared with those of the layers that they
+replace.
 """
+
+from typing import Protocol
 
 import numpy as np
 
 from ..base.arguments import check_array, check_number
 from ..devices import array_module, on_device, zeros_in_one_buffer
-from ..kernels import KERNELS
+from ..devices.probes import probe
 from ..layers import track_statistics, zero_moments
-from .build import channels
+from .build import AvgPool2d, Conv2d, Dense, Flatten, ReLU, channels, sequential
 from .checks import check_drawing, check_images, check_layers, check_params, check_running, check_trainable
-from .known import LENET
-from .losses import as_targets, find_loss
-from .plain import logits_as_written, sums_as_written
+from .known import LENET, init_params
+from .losses import as_targets, find_loss, on_host
+from .plain import logits_as_written, loss_and_grads_as_written, sums_as_written
+
+
+class Kernels(Protocol):
+    """What networks and plans ask of the kernels for a kind of device: kernels/cpu and kernels/cuda are two of these.
+
+    ``DTYPES``: those of the arrays that they take.
+    """
+
+    DTYPES: tuple
+
+    def loss_and_grads(self, X, y, params, network, grads, ready, moments, scale, draws, loss, dx):
+        """Write the gradients; return an array of two, the loss and the number of right answers."""
+
+    def outputs(self, X, params, network, statistics):
+        """The network's outputs (N, ...), a new array."""
+
+    def Pass(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, lists):  # noqa: N802
+        """What takes N images of ``shape`` forward through layers, and back later."""
+
+
+KERNELS: dict[str, Kernels] = {}
+"""By kind of device, "cpu" and "gpu"; networks/__init__.py enters them."""
+
+TRIED = sequential(
+    (2, 15, 14), Conv2d(6, 3), ReLU(), AvgPool2d(), Conv2d(8, 3), AvgPool2d(), Flatten(), Dense(9), ReLU(), Dense(4)
+)
+
+TOLERANCES = {"float32": 1e-4, "mixed": 0.05}
+"""The relative error allowed for gradients, by precision: factors are rounded to 24 or 11 bits."""
 
 USE_CUDA_KERNELS = True
 """Whether GPUs use the CUDA kernels. With False, they use the layers as written, which is slow but simple."""
@@ -47,15 +79,7 @@ def logits(X, params, network=LENET, statistics=()):
 
 @on_device
 def loss_and_grads(
-    X,
-    y,
-    params,
-    network=LENET,
-    out=None,
-    scale=1.0,
-    draws=None,
-    loss: str | tuple = "cross_entropy",
-    statistics=None,
+    X, y, params, network=LENET, out=None, scale=1.0, draws=None, loss: str | tuple = "cross_entropy", statistics=None
 ):
     """The loss summed over examples (0-d), and its gradients: a list like ``params``.
 
@@ -109,10 +133,40 @@ def sums_and_grads(X, y, params, network, grads, loss, scale=1.0, draws=None, mo
     return kernels.loss_and_grads(X, y, params, network, grads, **options)
 
 
-def kernels_for(X, params):
-    """The module of kernels/ that computes with these plain arrays; None if the layers compute as they are written."""
+def kernels_for(X, params) -> Kernels | None:
+    """The kernels that compute with these plain arrays; None if the layers compute as they are written."""
     kind = "cpu" if array_module(X) is np else "gpu"
-    kernels = KERNELS.get(kind) if kind == "cpu" or USE_CUDA_KERNELS else None
-    if kernels and all(array.dtype in kernels.dtypes and array.dtype == X.dtype for array in (X, *params)):
-        return kernels.module if kernels.work() else None
-    return None
+    is_wanted = kind == "cpu" or USE_CUDA_KERNELS
+    if not is_wanted or X.dtype not in KERNELS[kind].DTYPES or any(param.dtype != X.dtype for param in params):
+        return None
+    return KERNELS[kind] if kind == "cpu" or kernels_work(kind) else None
+
+
+def kernels_work(kind, precision="float32"):
+    """Whether the kernels for this kind of device compute the same as the layers on the current one; tried once."""
+    xp, name = np, "cpu(0)"
+    if kind == "gpu":
+        import cupy as xp
+
+        name = f"gpu({xp.cuda.runtime.getDevice()})"
+    tried = "the kernels" if precision == "float32" else f"kernels with precision {precision}"
+    instead = "the layers compute as they are written, which is slow"
+    return probe(name, tried, instead, lambda: _try_kernels(kind, xp, precision))
+
+
+def _try_kernels(kind, xp, precision):
+    """Compute a small network's loss and gradients; RuntimeError if they differ from the layers' in float64."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(0, 1, (5, *TRIED.input_shape)).astype(np.float32), rng.integers(0, TRIED.classes, 5)
+    params = [param + rng.normal(0, 0.1, param.shape) for param in init_params(init="he", network=TRIED)]
+    loss, grads = loss_and_grads_as_written(X.astype(float), y, [param.astype(float) for param in params], TRIED)
+    places = [xp.array(param.astype(np.float32)) for param in params]
+    found = [xp.zeros(param.shape, np.float32) for param in params]
+    X, y, options = xp.array(X), xp.array(y), {"precision": precision} if kind == "gpu" else {}
+    there_and_back = KERNELS[kind].Pass(TRIED, places, X.shape[1:], X.dtype, len(X), False, True, None, {}, **options)
+    found_loss = there_and_back.forward(X, places, y)[0]
+    there_and_back.backward(places, found)
+    pairs = zip([found_loss, *found], [loss, *grads], strict=True)
+    error = max(np.linalg.norm(on_host(one) - other) / np.linalg.norm(other) for one, other in pairs)
+    if not error <= TOLERANCES[precision]:
+        raise RuntimeError(f"gradients have a relative error of {error:.2g}")

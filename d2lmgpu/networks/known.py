@@ -1,4 +1,9 @@
-"""The networks that can be chosen by name."""
+"""Networks that can be chosen by name, their initial parameters, and any network as plain data or as a table.
+
+The data are only the names of layers and their arguments, so no code from a file is ever run:
+
+{"input_shape": [1, 28, 28], "layers": [["Conv2d", {"outputs": 20, "kernel_size": 3}], ["ReLU", {}], ...]}
+"""
 
 import contextlib
 import functools
@@ -8,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..base.arguments import check_name, check_number, check_seed, shown
-from .build import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, channels, sequential
+from ..base.text import message_of
+from ..layers.functions import function_of, output_shapes
+from .build import RECIPES, AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, Recipe, ReLU, channels, sequential
 from .checks import check_layers
 
 FASHION_MNIST = (1, 28, 28)
@@ -140,3 +147,51 @@ def check_dtype(dtype):
         if dtype is not None and np.dtype(dtype).kind == "f":
             return np.dtype(dtype)
     raise ValueError(f"dtype is {shown(dtype)}; it should be a floating-point type, such as np.float32")
+
+
+def described(network):
+    """The `Network` as data for JSON; None if one of its layers was not made by a recipe of build.py."""
+    if not network.recipes or not all(isinstance(recipe, Recipe) for recipe in network.recipes):
+        return None
+    layers = [[recipe.name, dict(recipe.arguments)] for recipe in network.recipes]
+    return {"input_shape": list(network.input_shape), "layers": layers}
+
+
+def restored(description):
+    """The `Network` with this description. Raises ValueError for a description that `described` did not make."""
+    try:
+        shape = description["input_shape"]
+        recipes = [RECIPES[name](**arguments) for name, arguments in description["layers"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{shown(description)} is not a description of a network: {message_of(error)}") from error
+    return sequential(shape, *recipes)
+
+
+def layer_rows(network):
+    """For each layer: its name, its output's shape for one image, and its numbers of parameters and multiplications.
+
+    Only the products of convolutions and dense layers are counted, one for each weight and position; there are few
+    other products.
+    """
+    rows, shapes = [], output_shapes(network, network.input_shape)
+    for i, (layer, shape) in enumerate(zip(network, shapes, strict=True)):
+        name = repr(network.recipes[i]) if network.recipes else function_of(layer)[0].__name__
+        parameters = sum(map(math.prod, layer.shapes))
+        weights = sum(math.prod(shape) for shape in layer.shapes if len(shape) > 1)
+        rows.append((name, tuple(shape), parameters, weights * math.prod(shape[1:])))
+    return rows
+
+
+def layer_table(network):
+    """The `layer_rows` as a text table, with sums in its last line."""
+    rows = layer_rows(network)
+    total = "", "", sum(row[2] for row in rows), sum(row[3] for row in rows)
+    head = "layer", "output", "parameters", "multiplications"
+    cells = [head] + [
+        (name, " × ".join(map(str, shape)), f"{parameters:,}", f"{products:,}")
+        for name, shape, parameters, products in [("input", network.input_shape, 0, 0), *rows, total]
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}" for a, b, c, d in cells]
+    lines[-1:] = ["-" * len(lines[0]), lines[-1]]
+    return "\n".join(lines)

@@ -8,7 +8,7 @@ rounded first. Bias, ReLU, pooling, batch norm, the loss and all sums are unchan
          (rounded forward)             (rounded forward and backward)
 
 The weights are rounded when a computation starts (see `half_weights`). In CUDA graphs, the kernels round the same
-numbers (see kernels/cuda/choose.py).
+numbers (see kernels/cuda/stages.py).
 """
 
 import contextlib

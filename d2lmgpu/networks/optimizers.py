@@ -1,17 +1,21 @@
-"""Optimisers: plain functions of one device's parameters, and of the optimiser's state, if there is any.
+"""Optimisers: plain functions of one device's parameters, and of the optimiser's state; and learning rates over time.
 
-Each does one training step in place. Gradients are sums over the examples of the
-whole batch on all devices; ``batch_size`` is the size of this full batch, not of a
-shard, and g = grad / batch_size is the mean gradient.
+An optimiser does one training step in place. Gradients are sums over the examples of the whole batch on all devices;
+``batch_size`` is the size of this full batch, not of a shard, and g = grad / batch_size is the mean gradient.
+
+Large minibatches allow proportionally larger rates (Goyal et al. 2017, "Accurate, Large Minibatch SGD"), but not in the
+first steps, when the weights still change a lot. So the rate rises in equal steps during the first epochs, the warm-up,
+and a schedule follows.
 """
 
+import math
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from ..base.arguments import check_array, check_list, check_name, check_number, shown
+from ..base.arguments import check_array, check_function, check_list, check_name, check_number, is_number, shown
 from ..devices import DeviceArray, array_module, on_device, parts_of, put
 from ..devices.spans import span
 from .checks import check_shapes
@@ -189,3 +193,42 @@ def _checked(params, lr, batch_size, **lists):
     for name, arrays in lists.items():
         check_shapes(name, arrays, [param.shape for param in params], "params")
     return check_number("lr", lr), check_number("batch_size", batch_size, above=0)
+
+
+SCHEDULES = {
+    "constant": lambda progress: 1.0,
+    "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,  # Loshchilov and Hutter 2017, without restarts
+    "step": lambda progress: 1.0 if progress < 0.5 else 0.1,
+}
+"""The factor of the rate as a function of progress, which goes from 0 to 1 in the epochs after the warm-up.
+
+"step" divides the rate by ten halfway through.
+"""
+
+
+def learning_rates(lr, epoch, steps, num_epochs, warmup=0, schedule="constant"):
+    """The learning rate of each of the ``steps`` of an ``epoch`` (from 0) of ``num_epochs``: an array (steps,).
+
+    ``warmup``: the epochs, not necessarily whole, over which the rate rises linearly to ``lr``. ``schedule``: a name in
+    `SCHEDULES`, or a function like those there.
+
+    Raises ValueError for an unknown schedule or one that does not return a number, and for a warm-up that is negative
+    or takes up all epochs.
+    """
+    if callable(schedule):
+        check_function("schedule", schedule, "progress")
+    else:
+        check_name("schedule", schedule, SCHEDULES, also=", or give a function")
+    factor = SCHEDULES.get(schedule, schedule)
+    if not is_number(warmup) or not 0 <= warmup < num_epochs:
+        raise ValueError(f"warmup is {shown(warmup)} epochs of {num_epochs}; it should be at least 0 and less than all")
+    rates = np.empty(steps)
+    for step in range(steps):
+        done = epoch + step / steps  # epochs so far
+        if done < warmup:
+            rates[step] = lr * (done + 1 / steps) / warmup if done + 1 / steps < warmup else lr
+        else:
+            part = factor((done - warmup) / (num_epochs - warmup))
+            part = check_number("schedule: what the function returned", part)
+            rates[step] = lr * part
+    return rates

@@ -13,7 +13,9 @@ write:
 import numpy as np
 
 from ..devices import DeviceArray
-from ..kernels.cuda import PRECISIONS, Program, SideStreams, batch_norm, launch, optimize, run
+from ..kernels.cuda import PRECISIONS, SideStreams, batch_norm, launch
+from ..kernels.cuda.launch import optimize, run
+from ..kernels.cuda.program import Program
 from ..kernels.cuda.stages import rounds_output
 from ..networks import mixed
 from ..parallel.computation import Computation
@@ -94,9 +96,8 @@ class GraphComputation(Computation):
         """As in `Computation`, but the results are added to ``totals``. This is where the step is counted."""
         if len(X):
             if len(X) not in self.programs:
-                options = {"precision": self.precision, "scale": self.scale, "labels": y, "x": X}
-                shape, options["branches"] = X.shape[1:], self.branches
-                self.programs[len(X)] = Program(self.network, params, shape, len(X), **options)
+                options = {"precision": self.precision, "branches": self.branches, "own": (X, y, self.scale)}
+                self.programs[len(X)] = Program(self.network, params, X.shape[1:], len(X), **options)
             program = self.programs[len(X)]
             program.step, (program.epoch_loss, program.epoch_correct) = self.number, self.totals
             program.use_statistics(self.moments)

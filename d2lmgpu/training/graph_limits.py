@@ -6,9 +6,8 @@ from ..base.arguments import check_name
 from ..collectives import LIBRARIES
 from ..collectives.execute import are_connected
 from ..devices import DeviceError
-from ..kernels import KERNELS
 from ..kernels.cuda import TENSOR_CORES, graphs_span, graphs_work, has_kernels
-from ..networks import LENET, compute
+from ..networks import LENET, compute, kernels_work
 from ..parallel.computation import PRECISIONS
 
 
@@ -62,5 +61,4 @@ def are_bytes(y):
 
 def _all_works(precision):
     """Whether the device's kernels, also with this precision, and graphs work; runs on the device."""
-    work = KERNELS["gpu"].work
-    return work() and work(precision) and graphs_work()
+    return kernels_work("gpu") and kernels_work("gpu", precision) and graphs_work()

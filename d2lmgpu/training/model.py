@@ -14,7 +14,7 @@ from ..base.text import several
 from ..data.images import read_images
 from ..networks import Dense, Network, init_params, sequential
 from ..networks.checks import check_network, check_params
-from ..networks.describe import described, layer_table, restored
+from ..networks.known import described, layer_table, restored
 from ..networks.losses import LOSSES, find_loss, missing_loss
 from .accuracy import evaluate, predict
 from .checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint

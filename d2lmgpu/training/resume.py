@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base.text import REACHED, several
 from ..devices.probes import warn
-from ..networks.describe import described, restored
+from ..networks.known import described, restored
 from ..networks.mixed import are_finite
 from .checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from .fields import kind_in_files, of_kind

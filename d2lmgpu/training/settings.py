@@ -18,8 +18,7 @@ from ..collectives import TRAINING_NAMES, check_algorithm
 from ..data.transforms import TRANSFORMS, find_transform
 from ..layers.exact import SUMS
 from ..networks import INITS, LOSSES, NETWORKS, Network, check_width, find_loss
-from ..networks.lr_schedules import SCHEDULES, learning_rates
-from ..networks.optimizers import OPTIMIZERS
+from ..networks.optimizers import OPTIMIZERS, SCHEDULES, learning_rates
 from ..parallel import check_loads
 from ..parallel.computation import BATCH_STATISTICS, PRECISIONS
 from ..plans import MAX_MICRO_BATCHES, Plan

@@ -87,7 +87,7 @@ def rehearsal(request, monkeypatch):
     settings = dict(SETTINGS[request.param])
     properties = {name: settings.pop(name) for name in ("cards", "peers") if name in settings}
     k, data = settings.pop("k"), small_data(np.random.default_rng(5), 6)
-    monkeypatch.setattr("d2lmgpu.networks.fast.TRIED", TINY_NETWORK)
+    monkeypatch.setattr("d2lmgpu.networks.compute.TRIED", TINY_NETWORK)
 
     def again():
         return in_time(lambda: train(gpus(k), data, num_epochs=1, **settings))

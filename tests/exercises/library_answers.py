@@ -27,8 +27,8 @@ from d2lmgpu.collectives.wirings.wires import nvlink_ring, rewired, torus
 from d2lmgpu.exercises import framework
 from d2lmgpu.experiments.candidates import Sample, make_rows
 from d2lmgpu.layers.exact import as_integers
-from d2lmgpu.networks.lr_schedules import learning_rates
 from d2lmgpu.networks.mixed import LossScale, are_finite
+from d2lmgpu.networks.optimizers import learning_rates
 from d2lmgpu.parallel.shards import put_parts, shard_bounds
 from d2lmgpu.plans import PLANS
 from d2lmgpu.plans.splits.pipelines import one_f_one_b_order

@@ -56,4 +56,4 @@ others("stop when accuracy no longer", by="test_monitor.py::test_a_callback_ends
 others("pictures in folders", by="test_image_folders.py::test_pictures_to_train_on_and_to_test")
 others("where the time goes", by=CLI + "a_trace_of_training")
 others("a GPU and a CPU", by="test_both_kinds.py::test_training")
-others("weight decay", by="test_optimizers.py::test_weight_decay_in_training")
+others("weight decay", by="test_optimizers.py::test_against_the_definition")

@@ -14,6 +14,7 @@ from d2lmgpu import layers
 from d2lmgpu.kernels.cuda import batch_norm, convolution, launch, winograd
 from d2lmgpu.kernels.cuda.dense import dense, head
 from d2lmgpu.kernels.cuda.launch import ceil_div
+from d2lmgpu.layers.batch_norm import batch_norm_fixed
 from d2lmgpu.layers.winograd import simple_transforms
 from d2lmgpu.networks import AvgPool2d, BatchNorm, MaxPool2d, ReLU
 from d2lmgpu.networks.plain import backward, forward
@@ -24,60 +25,34 @@ HALF_TOLERANCE = 2.0**-11
 class Out(NamedTuple):
     """An array that a kernel writes: ``expected`` within ``tolerance`` of ``scale``, its largest magnitude if None.
 
-    With ``tolerance`` 0 each bit is as expected. ``before``: what is there before. ``rounds``: with HALF_OUT the kernel
-    rounds it to float16; ``is_half``: it does so as it is.
+    With ``tolerance`` 0 each bit is as expected; None: it is for the next kernel. ``before``: what is there before.
+    ``in_place``: it is this very array that is written, wherever it begins. ``rounds``: with HALF_OUT the kernel rounds
+    it to float16; ``is_half``: it does so as it is.
     """
 
     expected: np.ndarray
-    tolerance: float = TOLERANCE
+    tolerance: float | None = TOLERANCE
     dtype: type = np.float32
     scale: float | None = None
     before: np.ndarray | None = None
+    in_place: bool = False
     rounds: bool = False
     is_half: bool = False
 
     def array(self):
         """Something to write to: if there was nothing before, one in which what no thread writes shows."""
+        if self.in_place:
+            return self.before
         return unwritten(*self.expected.shape, dtype=self.dtype) if self.before is None else self.before.copy()
 
     def check(self, found):
         assert found.dtype == self.dtype
         if self.is_half:
             np.testing.assert_array_equal(found, rounded(found, "float16"))
-        if self.scale is not None:
-            np.testing.assert_allclose(found, self.expected, rtol=0, atol=self.tolerance * self.scale)
-        elif self.tolerance:
-            close(found, self.expected, self.tolerance)
-        else:
+        if self.tolerance == 0:
             np.testing.assert_array_equal(found, self.expected)
-
-
-class Scratch(NamedTuple):
-    """An array that a kernel writes for the next one."""
-
-    shape: tuple
-    dtype: type = np.float32
-    rounds: bool = False
-
-    def array(self):
-        return unwritten(*self.shape, dtype=self.dtype)
-
-    def check(self, found):
-        pass
-
-
-class InPlace(NamedTuple):
-    """The very array that is written, wherever it begins."""
-
-    expected: np.ndarray
-    values: np.ndarray
-    tolerance: float
-
-    def array(self):
-        return self.values
-
-    def check(self, found):
-        Out(self.expected, self.tolerance, found.dtype).check(found)
+        elif self.tolerance is not None:
+            close(found, self.expected, self.tolerance, self.scale)
 
 
 class Weight(NamedTuple):
@@ -87,6 +62,10 @@ class Weight(NamedTuple):
 
     def array(self):
         return self.values
+
+
+def scratch(shape, dtype=np.float32):
+    return Out(np.empty(shape), None, dtype)
 
 
 def exact(expected, dtype=np.float32, **more):
@@ -164,7 +143,7 @@ def weight_grad(conv, step, x, dy, mask, dweight, dbias):
     if not step.workspace:
         yield step, x, dy, mask, dweight, dbias, np.int32(len(x))
         return
-    (workspace,) = yield step, x, dy, mask, Scratch((step.workspace,)), np.int32(len(x))
+    (workspace,) = yield step, x, dy, mask, scratch((step.workspace,)), np.int32(len(x))
     rows = np.int32(convolution.conv_weight_grad_rows(conv, step))
     yield convolution.conv_weight_grad_sum(conv, step), workspace, dweight, dbias, rows
 
@@ -191,7 +170,7 @@ def winograd_conv(rng, N, conv, tile):
     how, n = winograd.Winograd(conv, *tile, N), np.int32(N)
     forward, back = winograd.conv_forward(how), winograd.conv_input_grad(how)
     assert (back is None) == (np.prod(how.grid) > winograd.TILES)
-    sizes = Scratch((forward.workspace,)), Scratch((back.workspace if back else 1,))
+    sizes = scratch((forward.workspace,)), scratch((back.workspace if back else 1,))
     u, u_back = yield winograd.weights(how, back is not None), Weight(weight), *sizes
     y = Out(y, tolerance_of(conv, tile, "y"), rounds=True)
     yield forward, x, u, bias, y, exact(mask, np.uint16), n
@@ -215,7 +194,7 @@ def winograd_black(rng, N, conv, tile):
     y, mask = references.conv_relu_pool(x, weight, bias, conv.S, conv.max_pool, conv.relu)
     how = winograd.Winograd(conv, *tile, N)
     forward = winograd.conv_forward(how)
-    u, _ = yield winograd.weights(how, False), weight, Scratch((forward.workspace,)), Scratch((1,))
+    u, _ = yield winograd.weights(how, False), weight, scratch((forward.workspace,)), scratch((1,))
     y = Out(y, tolerance_of(conv, tile, "y"))
     yield forward, x, u, bias, y, exact(mask, np.uint16), np.int32(N)
 
@@ -223,8 +202,8 @@ def winograd_black(rng, N, conv, tile):
 def frame(rng, planes, H, W, P):
     x, framed = normal(rng, planes, H, W), np.zeros((planes, H + 2 * P, W + 2 * P), np.float32)
     padded = np.pad(x, ((0, 0), (P, P), (P, P)))
-    yield launch.frame(H, W, P, planes), x, exact(padded, before=framed), np.int32(planes)
-    yield launch.frame_grad(H, W, P, planes), padded, exact(x), np.int32(planes)
+    yield launch.frame("frame", H, W, P, planes), x, exact(padded, before=framed), np.int32(planes)
+    yield launch.frame("frame_grad", H, W, P, planes), padded, exact(x), np.int32(planes)
 
 
 def pool(rng, H, W, S, max_pool, planes=6):
@@ -233,10 +212,16 @@ def pool(rng, H, W, S, max_pool, planes=6):
     # pooling is a convolution with a kernel of one pixel and weight 1, pooled
     one, zero = np.ones((1, 1, 1, 1)), np.zeros(1)
     y, mask = (part[:, 0] for part in references.conv_relu_pool(x[:, None], one, zero, S, max_pool, False))
-    yield launch.pool(H, W, S, max_pool, planes), x, Out(y, rounds=True), exact(mask, np.uint16), np.int32(planes)
+    yield (
+        launch.pool("pool", H, W, S, max_pool, planes),
+        x,
+        Out(y, rounds=True),
+        exact(mask, np.uint16),
+        np.int32(planes),
+    )
     dy = normal(rng, *y.shape)
     dx = references.unpool(dy[:, None], mask[:, None], (H, W), S, max_pool)[:, 0]
-    yield launch.pool_grad(H, W, S, max_pool, planes), dy, mask, Out(dx), np.int32(planes)
+    yield launch.pool("pool_grad", H, W, S, max_pool, planes), dy, mask, Out(dx), np.int32(planes)
 
 
 # Dense layers and the loss.
@@ -285,7 +270,7 @@ def head_layer(rng, N, count, D, O, input_grad=True, kind=None):
         Out(rows_after(np.array(losses), N), 2 * tolerance if kind else TOLERANCE),
         exact(hits, np.int32),
         Out(d, 2 * tolerance if kind else TOLERANCE * largest),
-        Out(dx, 2 * tolerance, is_half=kind is not None) if input_grad else Scratch((1,)),
+        Out(dx, 2 * tolerance, is_half=kind is not None) if input_grad else scratch((1,)),
     ]
     arguments = x, weight, bias, labels, np.int32([count]), np.float32([1024]), *outs, np.int32(N)
     yield head(D, O, N, input_grad, kind), *arguments
@@ -303,7 +288,7 @@ def softmax(rng, N, count, classes, kind=None):
     step, given = launch.softmax_cross_entropy(classes, N), (np.int32([count]), np.float32([1024]))
     step = launch.rounding(step, out=kind is not None)
     d = Out(rows_after(1024 * d, N), HALF_TOLERANCE if kind else TOLERANCE, is_half=kind is not None)
-    outs = d, Scratch((N,)), Scratch((N,), np.int32)
+    outs = d, scratch((N,)), scratch((N,), np.int32)
     _, losses, hits = yield step, logits, labels, *given, *outs, np.int32(N)
     sums = Out(np.array([loss])), exact([right], np.int32)
     epoch = Out(1000 + sums[0].expected, before=np.float32([1000])), exact([right + 7], np.int32, before=np.int32([7]))
@@ -317,8 +302,8 @@ def softmax(rng, N, count, classes, kind=None):
 def relu(rng, n):
     x, dy = normal(rng, n), normal(rng, n)
     x[0] = 0
-    yield launch.relu(n), x, exact(np.maximum(x, 0), rounds=True), np.int32(n)
-    yield launch.relu_grad(n), dy, x, exact(np.where(x > 0, dy, 0)), np.int32(n)
+    yield launch.relu("relu", n), x, exact(np.maximum(x, 0), rounds=True), np.int32(n)
+    yield launch.relu("relu_grad", n), dy, x, exact(np.where(x > 0, dy, 0)), np.int32(n)
 
 
 def add(rng, dtype, n, dst_start, src_start):
@@ -327,7 +312,8 @@ def add(rng, dtype, n, dst_start, src_start):
     dst, src = (array.astype(dtype)[start:][:n] for array, start in ((dst, dst_start), (src, src_start)))
     expected = dst + src if dtype == "int64" else dst.astype(float) + src
     tolerance = {"float32": TOLERANCE, "float64": 1e-15, "int64": 0}[dtype]
-    yield launch.add(n, dtype), InPlace(expected, dst, tolerance), src, np.int32(n)
+    target = Out(expected, tolerance, dst.dtype, before=dst, in_place=True)
+    yield launch.add(n, dtype), target, src, np.int32(n)
 
 
 def gather(rng, P):
@@ -412,20 +398,20 @@ def normalisation(rng, norm, N, count, mean=3):
     n, examples = np.int32(N), np.int32([count])
 
     step = batch_norm.over_images("moments", norm, N)
-    (workspace,) = yield step, x, examples, Scratch((step.workspace,), np.float64), n
+    (workspace,) = yield step, x, examples, scratch((step.workspace,), np.float64), n
     parts, expected = np.int32(step.grid[0]), Out(moments[0], 1e-6, np.float64)
     step = batch_norm.over_channels("moments_sum", norm)
     (moments,) = yield step, workspace, examples, expected, parts, n
-    outs = Out(rows_after(y, N), rounds=True), Scratch(dy.shape, np.uint16)
+    outs = Out(rows_after(y, N), rounds=True), scratch(dy.shape, np.uint16)
     step = batch_norm.over_images("normalise", norm, N)
     _, mask = yield step, x, weight, bias, moments, examples, *outs, n
 
     step = batch_norm.over_images("gradient_sums", norm, N)
-    (workspace,) = yield step, x, dy, mask, moments, examples, Scratch((step.workspace,), np.float64), n
+    (workspace,) = yield step, x, dy, mask, moments, examples, scratch((step.workspace,), np.float64), n
     largest = np.abs(dy).sum() / norm.C + 1e-30
     outs, parts = (Out(dweight, scale=largest), Out(dbias, scale=largest)), np.int32(step.grid[0])
     step = batch_norm.over_channels("gradient_sums_sum", norm)
-    sums, *_ = yield step, workspace, moments, Scratch((2, norm.C), np.float64), *outs, parts
+    sums, *_ = yield step, workspace, moments, scratch((2, norm.C), np.float64), *outs, parts
     factor = 1 / np.sqrt(x.std(axis=(0, *range(2, x.ndim))) ** 2 + 1e-5)
     largest = np.abs(factor * weight).max() * (1 + np.abs(dy).max())
     dx = Out(rows_after(dx, N), scale=largest)
@@ -433,8 +419,8 @@ def normalisation(rng, norm, N, count, mean=3):
 
     mean, variance = normal(rng, norm.C), 1 + rng.random(norm.C).astype(np.float32)
     given = x[:count].astype(float), *params, mean.astype(float), variance.astype(float)
-    y, _ = forward(made, layers.batch_norm_fixed(*given), [])
-    outs = Out(rows_after(y, N), rounds=True), Scratch(dy.shape, np.uint16)
+    y, _ = forward(made, batch_norm_fixed(*given), [])
+    outs = Out(rows_after(y, N), rounds=True), scratch(dy.shape, np.uint16)
     yield batch_norm.over_images("normalise_fixed", norm, N), x, weight, bias, mean, variance, examples, *outs, n
 
 

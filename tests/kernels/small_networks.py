@@ -59,17 +59,26 @@ NETWORKS = {
     "batch norm and a layer without a fast body": sequential(
         (1, 10, 10), NORM, Conv2d(5, 3), RELU, minus_half_mean, NORM, AVERAGE, FLATTEN, Dense(3)
     ),
+    "strides": sequential(
+        *((2, 9, 8), Conv2d(4, 3, padding=1), RELU, Conv2d(5, 3, stride=2, padding=1), RELU, Conv2d(3, 2), *END)
+    ),
+    "batch norm and strides": sequential(
+        (2, 9, 8), Conv2d(4, 3, padding=1), RELU, NORM, Conv2d(3, 3, stride=2), FLATTEN, Dense(4)
+    ),
+    "padding, and kernels smaller than their stride": sequential(
+        *((2, 9, 8), Conv2d(16, 5, stride=2, padding=4), RELU, AVERAGE, Conv2d(32, 3, padding=2), RELU, MAX),
+        *(Conv2d(6, 1, stride=2, padding=1), RELU, FLATTEN, Dense(4)),
+    ),
     "dense only": sequential((2, 3, 4), FLATTEN, Dense(30), RELU, Dense(3)),
     "a layer without a fast body": sequential(
         (1, 14, 14), Conv2d(6, 3), minus_half_mean, *END[:-1], Dense(9), minus_half_mean, Dense(5)
     ),
 }
-ON_GPUS = {
+SHARED = "squares of 3", "pooling and ReLU by themselves", "dense only", "batch norm before ReLU and pooling"
+ON_GPUS = {name: NETWORKS[name] for name in SHARED} | {
     "LeNet": LENET,
     "LeNet with batch norm": LENET_BN,
     "tiny": TINY_NETWORK,
-    "max pooling": sequential((2, 9, 8), oblong(3, 3, 2), RELU, MAX, FLATTEN, Dense(5), RELU, Dense(4)),
-    "by themselves": sequential((3, 9, 8), RELU, MAX, AVERAGE, RELU, FLATTEN, Dense(6), RELU, RELU),
     "what comes between": sequential((2, 12, 11), RELU, MAX, RELU, Conv2d(3, 2), MAX, AVERAGE, Conv2d(4, 1), FLATTEN),
     "convolutions": sequential(
         (2, 9, 8), oblong(5, 2, 3), Conv2d(4, 3), AVERAGE, Conv2d(3, 2), RELU, FLATTEN, Dense(4)
@@ -79,16 +88,12 @@ ON_GPUS = {
     ),
     "too large squares": sequential((1, 12, 11), Conv2d(3, 2), RELU, AvgPool2d(5), FLATTEN, Dense(3)),
     "many classes": sequential((1, 6, 5), oblong(2, 3, 2), RELU, FLATTEN, Dense(9), RELU, Dense(40)),
-    "only a head": sequential((1, 4, 4), FLATTEN, Dense(6)),
     "padding": sequential(
         (2, 6, 5), Conv2d(4, 3, padding=1), RELU, Conv2d(5, 3, padding=2), AVERAGE, FLATTEN, Dense(3)
     ),
-    "a layer without a kernel": sequential((2, 6, 6), Conv2d(3, 3), minus_half_mean, RELU, FLATTEN, Dense(4)),
-    "batch norm": sequential(  # a row of the first pooling is in no square
-        *((1, 13, 12), Conv2d(3, 3), NORM, RELU, AVERAGE, Conv2d(4, 2), NORM, RELU, MAX, FLATTEN, Dense(6), RELU),
-        Dense(4),
+    "layers without a kernel": sequential(
+        (2, 6, 6), Conv2d(3, 3), minus_half_mean, RELU, Conv2d(3, 2, stride=2), FLATTEN, Dense(4)
     ),
-    "batch norm first": sequential((2, 6, 6), NORM, Conv2d(3, 3), RELU, FLATTEN, Dense(7), NORM, RELU, Dense(4)),
     "batch norm everywhere": sequential(
         (2, 9, 8), NORM, MAX, RELU, NORM, oblong(5, 2, 3), NORM, FLATTEN, Dense(7), NORM, RELU, Dense(3)
     ),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from d2lmgpu.layers import Draws
-from d2lmgpu.layers.draws import random_bits, splitmix64
+from d2lmgpu.layers.elementwise import random_bits, splitmix64
 
 
 @pytest.mark.parametrize(
@@ -42,17 +42,3 @@ def test_other_places_other_bits():
     one = words[0].reshape(100, 20)
     for other in (np.roll(one, 1, axis=0), np.roll(one, 1, axis=1)):  # neighbours, too
         assert abs(np.bitwise_count(one ^ other).mean() - 16) < 6 * (32 / 4 / one.size) ** 0.5
-
-
-@pytest.mark.parametrize("draws", [Draws(0), Draws(20171031, 7, 234, 100, 2)])
-def test_bits_are_uniform(draws):
-    """Every bit by itself, and how often each value of a byte comes (χ² with 255 degrees of freedom, mean ± 6 σ)."""
-    bits = random_bits(draws, (500, 401))
-    for i in range(32):
-        assert abs((bits >> np.uint32(i) & np.uint32(1)).mean() - 0.5) < 6 * 0.5 / bits.size**0.5
-    for shift in (0, 8, 16, 24):
-        counts = np.bincount((bits >> np.uint32(shift) & np.uint32(255)).ravel(), minlength=256)
-        expected = bits.size / 256
-        assert abs(((counts - expected) ** 2 / expected).sum() - 255) < 6 * (2 * 255) ** 0.5
-    assert abs(np.corrcoef(bits[:, :-1].ravel(), bits[:, 1:].ravel())[0, 1]) < 6 / bits.size**0.5
-    assert abs(np.corrcoef(bits[:-1].ravel(), bits[1:].ravel())[0, 1]) < 6 / bits.size**0.5

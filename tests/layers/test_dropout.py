@@ -7,16 +7,12 @@ import numpy as np
 import pytest
 import references
 from conftest import TOLERANCE, assert_close
-from training_runs import StopAfter, cpus, quick, random_data
+from training_runs import cpus
 
 import d2lmgpu as d2l
 from d2lmgpu import networks
-from d2lmgpu.cluster import as_cluster
-from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.layers import Draws, dropout, dropout_grad
 from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Dropout, Flatten, ReLU, sequential
-from d2lmgpu.parallel.step import Step
-from d2lmgpu.training.make_runner import can_use_graphs
 
 PLAIN = sequential(
     (2, 8, 7), Conv2d(4, 3), ReLU(), AvgPool2d(), Dropout(0.25), Flatten(), Dense(9), ReLU(), Dropout(0.5), Dense(3)
@@ -25,8 +21,6 @@ NORMED = sequential(
     (2, 8, 7), Dropout(0.1), Conv2d(4, 3), BatchNorm(), ReLU(), Dropout(0.25), Flatten(), Dropout(0.5), Dense(3)
 )
 TWO = {"plain": PLAIN, "normed": NORMED}
-DATA = random_data(PLAIN, 40, 20)
-TRAIN, TEST = DATA[:2], DATA[2:]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -69,45 +63,11 @@ def test_as_many_are_left_out_as_should_be(p):
     assert p or (y == 1).all()
 
 
-def test_without_draws_everything_passes(rng):
-    x = rng.normal(size=(3, 4))
-    y, cache = dropout(x, 0.5)
-    np.testing.assert_array_equal(y, x)
-    np.testing.assert_array_equal(dropout_grad(x, cache), x)
-
-
-@pytest.mark.parametrize("p", [1, -0.1, np.nan, "a half"])
-def test_wrong_probabilities(p):
-    with pytest.raises(ValueError, match="^Dropout: p is .*; it should be a finite number, at least 0 and below 1"):
-        Dropout(p)
-
-
-def test_wrong_draws():
-    with pytest.raises(ValueError, match=r"draws is 7; it should be Draws\(seed, epoch, step\)"):
-        gradients(PLAIN, draws=7)
-    with pytest.raises(ValueError, match=r"has dropout: give draws=Draws\(seed, epoch, step\)"):
-        gradients(PLAIN, draws=None)
-
-
 def gradients(network, function=networks.loss_and_grads, N=5, dtype=np.float64, **arguments):
     rng = np.random.default_rng(4)
     X, y = rng.random((N, *network.input_shape)).astype(dtype), rng.integers(0, network.classes, N)
     params = networks.init_params(1, init="he", network=network, dtype=dtype)
     return function(X, y, params, network, **arguments)
-
-
-@pytest.mark.parametrize("name", TWO)
-def test_a_networks_gradients_by_differences(rng, name):
-    network, draws = TWO[name], Draws(2, 3, 4)
-    X, y = rng.normal(size=(4, *network.input_shape)), rng.integers(0, 3, 4)
-    params = [param + rng.normal(0, 0.1, param.shape) for param in networks.init_params(network=network, dtype=float)]
-    _, grads = networks.loss_and_grads(X, y, params, network, draws=draws)
-    for i in (0, 2, len(params) - 2):
-
-        def loss(value, i=i):
-            return networks.loss_and_grads(X, y, [*params[:i], value, *params[i + 1 :]], network, draws=draws)[0]
-
-        assert_close(grads[i], references.central_differences(loss, params[i]), 1e-6)
 
 
 @pytest.mark.parametrize("name", TWO)
@@ -123,22 +83,6 @@ def test_kernels_compute_the_same(name, dtype, N):
         for one, other in zip(grads, expected, strict=True):
             if name == "plain" or one is not grads[1]:  # whose gradient is 0 before batch norm
                 assert_close(one, other, tolerance)
-
-
-def test_images_need_not_wait_for_each_other():
-    """A program for a part of them is enough."""
-    params = networks.init_params(network=PLAIN)
-    with borrowed_programs(PLAIN, params, np.zeros((150, *PLAIN.input_shape), np.float32)) as (program,):
-        assert program.n == 50
-
-
-@pytest.mark.parametrize("name", TWO)
-def test_whatever_decides_changes_what_is_left_out(name):
-    losses = [
-        float(gradients(TWO[name], draws=draws)[0])
-        for draws in (Draws(0), Draws(1), Draws(0, 1), Draws(0, 0, 1), Draws(0, 0, 0, 1), Draws(0))
-    ]
-    assert losses[0] == losses[-1] and len(set(losses)) == 5
 
 
 @pytest.mark.parametrize("function", [networks.loss_and_grads, networks.loss_and_grads_as_written])
@@ -162,69 +106,10 @@ def test_predictions_are_without(rng):
     np.testing.assert_array_equal(d2l.predict(params, X, devices, PLAIN), expected)
 
 
-def test_every_step_draws_from_its_own(monkeypatch):
-    """Seed, epoch and number of the minibatch, also where an epoch is gone on with."""
-    given = []
-
-    begin = Step.__init__
-
-    def noting(self, *arguments, draws, **more):
-        given.append(draws)
-        begin(self, *arguments, draws=draws, **more)
-
-    monkeypatch.setattr(Step, "__init__", noting)
-    quick(cpus(1), DATA, network=PLAIN, batch_size=10, seed=9)
+def test_the_next_minibatch_draws_anew():
+    """Of seed, epoch and number of the minibatch, also where an epoch is gone on with."""
     queue = d2l.MinibatchQueue(np.zeros((9, 1, 1, 1)), np.zeros(9, int), [d2l.cpu(0)], 4, seed=5)
     queue.shuffle(3, done=1)
     assert queue.draws == Draws(5, 3, 1)
     queue.next()
     assert queue.draws == Draws(5, 3, 2)
-
-
-@pytest.mark.parametrize("network, settings", [(PLAIN, {}), (NORMED, {"batch_statistics": "aggregated"})])
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, network, settings):
-    file = tmp_path / "file"
-    settings = {"network": network, "batch_size": 9, "num_epochs": 3, "optimizer": "adam", "lr": 0.01, **settings}
-    whole = quick(cpus(2), DATA, **settings)
-    quick(cpus(2), DATA, checkpoint=file, callbacks=[StopAfter(8)], **settings)  # of 5 an epoch
-    resumed = quick(cpus(2), DATA, resume=file, **settings)
-    assert resumed.history.train_loss == whole.history.train_loss
-    assert resumed.history.final_parameters_sha256 == whole.history.final_parameters_sha256
-
-
-def test_a_checkpoint_is_enough(tmp_path):
-    """The layer is restored with its p; a run that would leave out another part is another run."""
-    file, devices = tmp_path / "file", cpus(2)
-    settings = {"batch_size": 9, "num_epochs": 1}
-    result = quick(devices, DATA, network=PLAIN, checkpoint=file, **settings)
-    model = d2l.load_model(file)
-    assert networks.described(model.network) == networks.described(PLAIN)
-    assert "Dropout(p=0.25)" in model.summary()
-    assert model.evaluate(*TEST, devices) == result.history.test_accuracy[-1]
-    np.testing.assert_array_equal(model.predict(TEST[0]), model.predict(TEST[0]))
-    other = [recipe if recipe.name != "Dropout" else Dropout(0.3) for recipe in PLAIN.recipes]
-    with pytest.raises(d2l.training.checkpoints.CheckpointError, match="the network has other layers"):
-        quick(devices, DATA, network=sequential((2, 8, 7), *other), resume=file, **settings | {"num_epochs": 2})
-
-
-def _predictions_after_a_step(device, params):
-    """The program for as many images, which has just left out inputs, is used again, and leaves out none."""
-    X = TEST[0].astype(np.float32) / 255
-    labels = networks.logits_as_written(X, params, PLAIN).argmax(axis=1)
-    X, y, params = d2l.put(X, device), d2l.put(labels, device), d2l.get_params(params, device)
-    networks.loss_and_grads(X, y, params, PLAIN, draws=Draws(0))
-    outputs = d2l.to_host(networks.logits(X, params, PLAIN))
-    assert (outputs.argmax(axis=1) == labels).all()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-4), ("mixed", 5e-3)])
-def test_on_a_gpu_with_kernels_for_the_others(standin, precision, tolerance):
-    """The step is no graph, and dropout is the layer. The kernels of the others are compiled: 10 s."""
-    settings = {"network": PLAIN, "batch_size": 9, "num_epochs": 1, "precision": precision}
-    assert not can_use_graphs(*TRAIN, as_cluster([d2l.gpu(0)]), PLAIN, d2l.Settings(**settings))
-    gpus, alone = (quick([make(0), make(1)], DATA, **settings) for make in (d2l.gpu, d2l.cpu))
-    for one, other in zip(gpus.params, alone.params, strict=True):
-        assert_close(one, other, tolerance)
-    _predictions_after_a_step(d2l.gpu(0), gpus.params)
-    assert gpus.history.test_accuracy == pytest.approx(alone.history.test_accuracy, abs=0.06)

@@ -1,11 +1,9 @@
 """Losses: soft labels, squared error, and pairs of functions of one's own, on any number of devices."""
 
 import numpy as np
-import plan_steps
 import pytest
-from conftest import REAL_GPU, TOLERANCE, assert_close
-from own_loss import HUBER, huber, huber_grad
-from plan_steps import execution_of
+from conftest import TOLERANCE, assert_close
+from own_loss import HUBER, huber_grad
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import (
@@ -24,7 +22,6 @@ from d2lmgpu.networks import (
 K = 4
 NETWORK = sequential((2, 9, 8), Conv2d(3, 2), ReLU(), AvgPool2d(), Flatten(), Dense(5), ReLU(), Dense(K))
 NORMED = sequential((2, 9, 8), Conv2d(3, 2), BatchNorm(), ReLU(), AvgPool2d(), Flatten(), Dense(K))
-SMALL = sequential((1, 4, 4), Flatten(), Dense(6), ReLU(), Dense(K))
 FLAT = sequential((1, 2, 2), Flatten(), Dense(3))
 
 
@@ -130,56 +127,6 @@ def test_kernels_equal_the_layers_as_written(rng, case, dtype):
             assert_close(flat(grads), 4 * flat(wanted), 10 * tolerance)  # a bias before batch norm has gradient 0
 
 
-@pytest.fixture(params=["standin", REAL_GPU])
-def gpu(request):
-    """A GPU on which the CUDA kernels are in use."""
-    if request.param == "standin":
-        request.getfixturevalue("standin")
-    return d2l.gpu(0)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("case", OTHERS)
-def test_cuda_kernels_equal_the_layers_as_written(rng, gpu, case):
-    """The first one compiles the kernels on which a GPU is tried, which takes seconds."""
-    for n in (5, 0):
-        X, y, params, loss = problem(rng, SMALL, case, n, np.float32)
-        on_gpu = [d2l.put(array, gpu) for array in (X, y)], d2l.get_params(params, gpu)
-        value, grads = d2l.loss_and_grads(*on_gpu[0], on_gpu[1], SMALL, scale=2.0, loss=loss)
-        expected, wanted = as_written(SMALL, X, y, params, loss)
-        assert float(d2l.to_host(value)) == pytest.approx(float(expected), rel=1e-4)
-        for grad, other in zip(grads, wanted, strict=True):
-            assert_close(grad, 2 * other, 1e-4)
-
-
-def step(k, X, y, params, loss, precision="float32"):
-    """The loss of a step and the changes of the parameters on each of k devices."""
-    execution = execution_of(params, [d2l.cpu(i) for i in range(k)], NETWORK, "momentum", loss, precision)
-    value = plan_steps.step(execution, X, y, 0.1)
-    return value, [flat(arrays[: len(params)]) - flat(params) for arrays in plan_steps.copies(execution)]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_k_devices_equal_one(rng, case):
-    for k, n in [(1, 13), (2, 3), (3, 13), (5, 3), (8, 13)]:  # 3 examples: empty shards
-        X, y, params, loss = problem(rng, NETWORK, case, n)
-        expected, grads = as_written(NETWORK, X, y, params, loss)
-        value, changes = step(k, X, y, params, loss)
-        assert value == pytest.approx(float(expected), rel=1e-11)
-        for change in changes:
-            assert_close(change, -0.1 / n * flat(grads), 1e-9)
-
-
-@pytest.mark.parametrize("case", OTHERS)
-def test_mixed_precision(rng, case):
-    """The scaled loss gives the same step on any number of devices, and nearly that of float32."""
-    X, y, params, loss = problem(rng, NETWORK, case, 13, np.float32)
-    one, many, full = (step(k, X, y, params, loss, how) for k, how in ((1, "mixed"), (3, "mixed"), (1, "float32")))
-    assert many[0] == pytest.approx(one[0], rel=1e-5) and one[0] == pytest.approx(full[0], rel=1e-2)
-    assert_close(many[1][-1], one[1][0], 1e-3)
-    assert_close(one[1][0], full[1][0], 3e-2)
-
-
 def mean(outputs, y):
     return ((outputs - y) ** 2).mean(), outputs - y
 
@@ -199,22 +146,14 @@ X_ZERO, GOOD = np.zeros((10, 1, 2, 2), np.float32), np.linspace(-1, 1, 30).resha
 @pytest.mark.parametrize(
     "loss, y, message",
     [
-        ((lambda outputs, y: 1.0, huber_grad), GOOD, "forward returned 1.0; it should return the loss and a cache"),
-        ((lambda outputs, y: (np.nan, y), huber_grad), GOOD, "forward returned nan; it should be finite"),
         ((lambda outputs, y: (1 / 0, y), huber_grad), GOOD, "forward failed: .*division by zero"),
         ((mean, lambda d: 2 * d), GOOD, "the loss should be summed over examples"),
         ((in_place, lambda d: 2 * d), GOOD, "forward changed its outputs in place; it should work on a copy"),
         ((squares, lambda d: d), GOOD, "grad gives .* of example [012], but the numerical derivative"),
         ((squares, lambda d: 2 * d[0]), GOOD, r"grad returned an array .*; it should be an array of floats \(3, 3\)"),
         ((squares, lambda d: d * np.inf), GOOD, "grad returned numbers that are not finite"),
-        *((loss, GOOD, "loss .* is unknown; choose from cross_entropy") for loss in ("mse", 3, None, (huber, 3))),
         ("cross_entropy", np.full((10, 3), 0.5), "sums from 1.5 to 1.5; .* should be probabilities"),
-        ("cross_entropy", np.eye(10, 3) * 3 - 1, "the least is -1, with sums"),
         ("cross_entropy", np.concatenate([np.eye(3)[[0] * 9], [[0, 0, 1.002]]]), "sums from 1 to 1; for cross_entropy"),
-        ("cross_entropy", np.full((10, 4), 0.25), r"targets of shape \(10, 4\); .* or floats of shape \(10, 3\)"),
-        ("squared_error", np.full((10, 3), np.nan), "not all finite"),
-        ("squared_error", np.zeros((9, 3)), "10 images and 9 targets"),
-        ("squared_error", np.full(10, 3), "labels from 3 to 3; they should be whole numbers from 0 to 2"),
     ],
 )
 def test_losses_and_targets_that_are_none(loss, y, message):
@@ -222,5 +161,3 @@ def test_losses_and_targets_that_are_none(loss, y, message):
     data = X_ZERO, y, X_ZERO[:3], GOOD[:3]
     with pytest.raises(ValueError, match=message), np.errstate(invalid="ignore"):
         d2l.train([d2l.cpu(0)], loss=loss, data=data, network=FLAT, progress=False)
-    with pytest.raises(ValueError, match=r"they should be floats of shape \(5, 1\): give y\[:, None\]"):
-        d2l.layers.check_targets(np.zeros(5), 5, 1)

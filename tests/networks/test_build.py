@@ -5,7 +5,7 @@ import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu import networks
-from d2lmgpu.networks import LENET, LENET_BN, BatchNorm, Conv2d, Dense, Flatten, Layer, MaxPool2d, ReLU, sequential
+from d2lmgpu.networks import LENET, LENET_BN, BatchNorm, Conv2d, Dense, Flatten, Layer, MaxPool2d, sequential
 
 
 def sizes(network):
@@ -22,34 +22,18 @@ def test_named_networks():
         *((576, 128), (128, 10)),
     ]
     assert sizes(networks.lenet_network(2.5))[2] == (125, 50, 5, 5)
-    assert [shape[0] for shape in sizes(networks.known_network("deep", width=0.5))[1::2]] == [
-        8,
-        8,
-        16,
-        16,
-        32,
-        32,
-        64,
-        10,
-    ]
+    narrow = sizes(networks.known_network("deep", width=0.5))
+    assert [shape[0] for shape in narrow[1::2]] == [8, 8, 16, 16, 32, 32, 64, 10]
     assert [shape[0] for shape in sizes(networks.known_network("cnn", 3, width=2))[1::2]] == [64, 128, 3]
     assert LENET.input_shape == (1, 28, 28) and LENET.classes == 10
 
 
-def test_a_network_of_ones_own(rng):
-    """It learns, on three devices, and its running statistics give the accuracy that training found."""
+def test_shapes_follow_from_the_images():
     network = sequential(
-        (3, 12, 10), *(Conv2d(6, 3), BatchNorm(), ReLU(), MaxPool2d(2)), *(Flatten(), Dense(9), BatchNorm(), Dense(4))
+        (3, 12, 10), Conv2d(6, 3), BatchNorm(), MaxPool2d(2), Flatten(), Dense(9), BatchNorm(), Dense(4)
     )
     assert sizes(network) == [(6, 3, 3, 3), (6,), (6,), (6,), (120, 9), (9,), (9,), (9,), (9, 4), (4,)]
     assert network.classes == 4
-    X, y = rng.integers(0, 256, (90, 3, 12, 10)).astype(np.uint8), rng.integers(0, 4, 90)
-    y[:] = X[:, 0].mean((1, 2)) > 127  # something to learn
-    X[:, 0] = np.where(y[:, None, None], X[:, 0] // 2 + 128, X[:, 0] // 2)
-    result = d2l.train(3, 16, 0.1, 8, init="he", data=(X, y, X, y), network=network, progress=False)
-    assert result.history.test_accuracy[-1] > 0.9 and result.history.network == "custom"
-    found = d2l.evaluate(result.params, X, y, [d2l.cpu(0)], network, result.statistics)
-    assert found == result.history.test_accuracy[-1]
 
 
 def test_initial_values_of_batch_norm():
@@ -60,19 +44,11 @@ def test_initial_values_of_batch_norm():
 
 
 def test_logits_with_fixed_statistics_take_each_image_by_itself(rng):
-    X, params = (
-        rng.random((5, 1, 28, 28)),
-        d2l.init_params(1, init="he", network=LENET_BN, dtype=np.float64),
-    )
+    X, params = rng.random((5, 1, 28, 28)), d2l.init_params(1, init="he", network=LENET_BN, dtype=np.float64)
     statistics = [array + rng.random(array.shape) for array in networks.init_statistics(LENET_BN, np.float64)]
     one_by_one = [networks.logits(X[i : i + 1], params, LENET_BN, statistics)[0] for i in range(5)]
     np.testing.assert_allclose(networks.logits(X, params, LENET_BN, statistics), one_by_one, rtol=1e-12)
     assert not np.allclose(networks.logits(X, params, LENET_BN), one_by_one)
-
-
-def test_a_network_without_parameters_is_evaluated():
-    X, y, network = np.zeros((4, 1, 2, 2), np.float32), np.arange(4), sequential((1, 2, 2), Flatten(), ReLU())
-    assert d2l.evaluate([], X, y, [d2l.cpu(0), d2l.cpu(1)], network) == 0.25
 
 
 def test_gradients_of_ones_own_layer_are_not_broadcast():

@@ -1,4 +1,4 @@
-"""Networks as wholes: against loops in float64, against outputs that PyTorch computed, and with strides and padding."""
+"""Networks as wholes: against loops in float64, and against outputs that PyTorch computed."""
 
 import importlib
 import inspect
@@ -11,11 +11,9 @@ from conftest import TOLERANCE, assert_close
 
 import d2lmgpu as d2l
 from d2lmgpu import networks
-from d2lmgpu.kernels.cpu.program import Program
-from d2lmgpu.networks import AvgPool2d, BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 
 
-@pytest.mark.parametrize("N, scale", [(1, 0.1), (3, 0.01), (3, 0.1)])
+@pytest.mark.parametrize("N, scale", [(1, 0.01), (2, 0.1)])
 def test_lenet_against_loops(rng, N, scale):
     X, y = rng.random((N, 1, 28, 28)), rng.integers(0, 10, N)
     params = [rng.normal(0, scale, p.shape) for p in d2l.init_params()]  # biases other than zero
@@ -48,26 +46,6 @@ def test_lenet_against_stored_outputs(make_devices, dtype):
         assert_close(d2l.to_host(grad).reshape(-1)[::97], stored[f"grad{i}"], tolerance)
 
 
-def test_no_examples_give_zero_gradients(make_devices):
-    """An empty shard adds nothing to the sum, as it should."""
-    (device,) = make_devices(1)
-    params = d2l.get_params(d2l.init_params(), device)
-    X, y = d2l.put(np.zeros((0, 1, 28, 28), np.float32), device), d2l.put(np.zeros(0, int), device)
-    loss, grads = d2l.loss_and_grads(X, y, params)
-    assert float(loss) == 0
-    assert all(np.all(d2l.to_host(grad) == 0) and grad.shape == p.shape for grad, p in zip(grads, params, strict=True))
-
-
-def test_micro_batches_add_up(rng, monkeypatch):
-    X, y, params = rng.random((7, 1, 28, 28)), rng.integers(0, 10, 7), d2l.init_params(scale=0.1, dtype=np.float64)
-    whole_loss, whole = d2l.loss_and_grads(X, y, params)
-    monkeypatch.setattr("d2lmgpu.kernels.cpu.program.MICRO_BATCH", 3)
-    loss, grads = d2l.loss_and_grads(X, y, params)
-    assert loss == pytest.approx(whole_loss, rel=1e-14)
-    for grad, expected in zip(grads, whole, strict=True):
-        assert_close(grad, expected, 1e-13)
-
-
 def test_initial_parameters():
     params = d2l.init_params(seed=3)
     assert [p.shape for p in params[::2]] == [(20, 1, 3, 3), (50, 20, 5, 5), (800, 128), (128, 10)]
@@ -78,14 +56,6 @@ def test_initial_parameters():
     he = d2l.init_params(3, init="he")
     assert [he[4].std(), he[2].std()] == [pytest.approx((2 / n) ** 0.5, rel=0.02) for n in (800, 500)]
     assert not np.array_equal(params[0], d2l.init_params(seed=4)[0])
-    with pytest.raises(ValueError, match="normal, he"):
-        d2l.init_params(init="xavier")
-
-
-def test_a_network_and_a_loss_are_printed_as_a_line():
-    network = sequential((2, 6, 5), Conv2d(3, 2), Flatten(), Dense(4))
-    assert repr(network) == "<Network: 3 layers, 271 parameters, images (2, 6, 5), 4 classes>"
-    assert repr(networks.CROSS_ENTROPY) == "<Loss cross_entropy>"
 
 
 @pytest.mark.parametrize("room", ["", ".plans", ".networks", ".collectives", ".layers", ".devices"])
@@ -96,68 +66,3 @@ def test_no_signature_shows_where_something_lies_in_memory(room):
     assert len(shown) > 5
     assert not [name for name, signature in shown.items() if " at 0x" in signature]
     assert all(len(signature) < 400 for name, signature in shown.items() if name != "train")
-
-
-STRIDED = sequential(
-    (2, 9, 8),
-    *(Conv2d(4, 3, padding=1), ReLU(), Conv2d(5, 3, stride=2, padding=1), ReLU()),
-    *(Conv2d(3, 2), ReLU(), AvgPool2d(), Flatten(), Dense(4)),
-)
-NORMED = sequential(
-    (2, 9, 8), Conv2d(4, 3, padding=1), BatchNorm(), ReLU(), Conv2d(3, 3, stride=2), Flatten(), Dense(4)
-)
-POOLED = sequential(  # pools that leave a rest, a wide convolution, kernels smaller than their stride
-    (2, 9, 8),
-    *(Conv2d(16, 5, stride=2, padding=4), ReLU(), AvgPool2d(), Conv2d(32, 3, padding=2), ReLU(), MaxPool2d()),
-    *(Conv2d(6, 1, stride=2, padding=1), ReLU(), Flatten(), Dense(4)),
-)
-PADDED = sequential(
-    (2, 9, 8),
-    *(Conv2d(4, 3, padding=1), ReLU(), AvgPool2d(), Conv2d(5, 3, padding=2), ReLU(), Flatten(), Dense(4)),
-)
-
-
-@pytest.mark.parametrize("network", [STRIDED, NORMED, POOLED], ids=["strided", "normed", "pooled"])
-def test_kernels_compute_strides_and_padding_as_the_layers(rng, network):
-    for N, dtype in [(1, np.float64), (5, np.float32), (5, np.float64), (150, np.float32)]:
-        X, y = rng.random((N, 2, 9, 8)).astype(dtype), rng.integers(0, 4, N)
-        params = networks.init_params(1, init="he", network=network, dtype=dtype)
-        tolerance = 20 * TOLERANCE[np.dtype(dtype)]
-        for each in (network, networks.in_half(network)) if dtype == np.float64 else (network,):
-            loss, grads = networks.loss_and_grads(X, y, params, each)
-            expected_loss, expected = networks.loss_and_grads_as_written(X, y, params, each)
-            assert float(loss) == pytest.approx(float(expected_loss), rel=tolerance)
-            for i, (one, other) in enumerate(zip(grads, expected, strict=True)):
-                if network is not NORMED or i != 1:  # whose gradient is 0 before batch norm
-                    assert_close(one, other, tolerance)
-
-
-def test_of_these_some_are_computed_by_winograds_method():
-    program = Program(POOLED, networks.init_params(network=POOLED, dtype=float), POOLED.input_shape, float, 3)
-    made = [type(stage).__name__ for stage in program.stages[:6]]
-    assert made == ["Padding", "Convolution", "Padding", "WinogradConvolution", "Padding", "Convolution"]
-
-
-def trained(devices, rng_seed, network, **settings):
-    rng = np.random.default_rng(rng_seed)
-    X, y = rng.integers(1, 256, (30, 2, 9, 8)).astype(np.uint8), rng.integers(0, 4, 30)
-    settings = {"network": network, "batch_size": 7, "lr": 0.1, "init": "he", "progress": False, **settings}
-    return d2l.train(devices, data=(X[:14], y[:14], X[14:], y[14:]), **settings)
-
-
-def test_k_devices_train_strided_layers_as_one():
-    one, three = (trained([d2l.cpu(i) for i in range(k)], 1, STRIDED, num_epochs=2) for k in (1, 3))
-    for alone, param in zip(one.params, three.params, strict=True):
-        assert_close(param, alone, 1e-4)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("precision, tolerance", [("float32", 1e-4), ("mixed", 5e-3)])
-@pytest.mark.parametrize("network", [PADDED, STRIDED], ids=["padded", "strided"])
-def test_on_gpus(standin, network, precision, tolerance):
-    """Where there is no kernel, the step is no graph, and its convolutions are the layers. 10 s of compiling."""
-    settings = {"num_epochs": 1 + (network is PADDED), "precision": precision}
-    gpus, cpus = (trained([make(0), make(1)], 2, network, **settings) for make in (d2l.gpu, d2l.cpu))
-    assert (gpus.history.phases.get("step", 0) > 0) == (network is PADDED)
-    for one, other in zip(gpus.params, cpus.params, strict=True):
-        assert_close(one, other, tolerance)

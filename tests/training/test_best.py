@@ -10,7 +10,7 @@ from training_runs import cpus, quick, random_data
 
 import d2lmgpu as d2l
 from d2lmgpu.data.minibatches import first_examples
-from d2lmgpu.networks.lr_schedules import learning_rates
+from d2lmgpu.networks.optimizers import learning_rates
 from d2lmgpu.training import History
 
 pytestmark = pytest.mark.threads

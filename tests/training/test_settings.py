@@ -11,7 +11,7 @@ import d2lmgpu as d2l
 from d2lmgpu.cli import COMMANDS
 from d2lmgpu.cli.parser import make_parser
 from d2lmgpu.experiments import DEFAULTS
-from d2lmgpu.networks.lr_schedules import learning_rates
+from d2lmgpu.networks.optimizers import learning_rates
 from d2lmgpu.training.fields import cli_name
 
 

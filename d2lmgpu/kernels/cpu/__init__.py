@@ -5,4 +5,4 @@ to n neighbours in memory. Notebook 10 leads from the layers to these stages, on
 """
 
 from .passes import Pass as Pass
-from .program import MICRO_BATCH as MICRO_BATCH, loss_and_grads as loss_and_grads, outputs as outputs
+from .program import DTYPES as DTYPES, loss_and_grads as loss_and_grads, outputs as outputs

@@ -30,7 +30,6 @@ class BatchNorm:
         self.x, self.y = x, np.empty(pooled_shape(x, size), x.dtype)
         self.moments, self.sums = np.zeros((3, C)), np.zeros((2, C))
         self.whole = self.whole_sums = self.statistics = None
-        self.places = x[0, ..., 0].size
         count = max(1, min(C, _BLOCK // x[:1].nbytes))
         self.blocks = [slice(start, min(C, start + count)) for start in range(0, C, count)]
         z = scratch((size, size, count, *self.y.shape[1:]), x.dtype)

@@ -24,7 +24,7 @@ class Pass:
     """
 
     def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, lists):
-        sizes, _ = parts_of(layers, shape, tuple(param.shape for param in params), np.dtype(dtype), N)
+        sizes, _ = parts_of(layers, shape, np.dtype(dtype), N)
         self.shape, self.input_grad, self.with_loss, self.programs = (N, *shape), input_grad, with_loss, []
         for size in sizes:
             with shared_scratch(lists.setdefault(size, [])):

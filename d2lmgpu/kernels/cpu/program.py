@@ -21,8 +21,9 @@ from ...layers import batch_norm
 from ...layers.functions import EACH_BY_ITSELF, function_of, output_shapes
 from ...layers.loss import right_answers
 from ..stages import Stages
-from .choose import make_stages
-from .stages import OtherLoss, SoftmaxCrossEntropy
+from .stages import OtherLoss, SoftmaxCrossEntropy, make_stages
+
+DTYPES = (np.float32, np.float64)
 
 MICRO_BATCH = 64
 """The most images that go through the network at a time.
@@ -137,15 +138,15 @@ def borrowed_programs(network, params, X, statistics=(), input_grad=False):
 
     Raises what the layers raise if the sizes do not fit together.
     """
-    key = (tuple(network), X.shape[1:], tuple(param.shape for param in params), X.dtype)
-    sizes, others = parts_of(*key, len(X))
+    network, shape = tuple(network), X.shape[1:]
+    sizes, others = parts_of(network, shape, X.dtype, len(X))
     together = batch_norm in others and not statistics
     if not together:
         sizes = [max(sizes)]
-    key = (*key, input_grad, *sizes)
+    key = (network, shape, tuple(param.shape for param in params), X.dtype, input_grad, *sizes)
     programs = _idle.take(key)
     if programs is None:
-        programs = [Program(network, params, X.shape[1:], X.dtype, n, input_grad) for n in sizes]
+        programs = [Program(network, params, shape, X.dtype, n, input_grad) for n in sizes]
     for program in programs:
         program.load(params)
         program.use_statistics(statistics=statistics)
@@ -155,23 +156,23 @@ def borrowed_programs(network, params, X, statistics=(), input_grad=False):
     _idle.give_back(key, programs)
 
 
-def parts_of(network, shape, param_shapes, dtype, N):
+def parts_of(network, shape, dtype, N):
     """How many of N images of this ``shape`` go through the network at a time: a list of numbers, as equal as possible.
 
     Also returns the functions of those layers that do not treat each image separately.
     """
-    outputs, others = _outputs_of(network, shape, param_shapes, dtype)
+    outputs, others = _outputs_of(network, shape, dtype)
     most = N if others - {batch_norm} else max(1, min(MICRO_BATCH, MAX_OUTPUTS // outputs))
     parts = -(-N // most)
     return [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))], others
 
 
 @functools.lru_cache(maxsize=64)
-def _outputs_of(network, shape, param_shapes, dtype):
+def _outputs_of(network, shape, dtype):
     """How many numbers all layers output for an image, and the functions of layers that need all images."""
-    params = [np.zeros(shape, dtype) for shape in param_shapes]
-    shapes = output_shapes(network, params, np.zeros((1, *shape), dtype))
-    return sum(map(math.prod, shapes)), {function_of(layer)[0] for layer in network} - EACH_BY_ITSELF
+    return sum(map(math.prod, output_shapes(network, shape, dtype))), {
+        function_of(layer)[0] for layer in network
+    } - EACH_BY_ITSELF
 
 
 class Program(Stages):

@@ -139,35 +139,20 @@ def gather(P, n):
     return Launch("gather.cu", "gather", macros(P=P), (n,), (256,))
 
 
-def pool(H, W, S, max_pool, planes):
-    """Arguments: x, y, mask, planes."""
+def pool(name, H, W, S, max_pool, planes):
+    """The kernel "pool" or "pool_grad". Arguments: x, y, mask, planes, and dy, mask, dx, planes."""
     options = macros(H=H, W=W, S=S, MAX_POOL=max_pool)
-    return elementwise("pool.cu", "pool", planes * (H // S) * (W // S), options)
+    return elementwise("pool.cu", name, planes * ((H // S) * (W // S) if name == "pool" else H * W), options)
 
 
-def pool_grad(H, W, S, max_pool, planes):
-    """Arguments: dy, mask, dx, planes."""
-    return elementwise("pool.cu", "pool_grad", planes * H * W, macros(H=H, W=W, S=S, MAX_POOL=max_pool))
+def frame(name, H, W, padding, planes):
+    """The kernel "frame" or "frame_grad". Arguments: x, framed, planes, and dframed, dx, planes."""
+    return elementwise("frame.cu", name, planes * H * W, macros(H=H, W=W, P=padding))
 
 
-def frame(H, W, padding, planes):
-    """Arguments: x, framed, planes."""
-    return elementwise("frame.cu", "frame", planes * H * W, macros(H=H, W=W, P=padding))
-
-
-def frame_grad(H, W, padding, planes):
-    """Arguments: dframed, dx, planes."""
-    return elementwise("frame.cu", "frame_grad", planes * H * W, macros(H=H, W=W, P=padding))
-
-
-def relu(n):
-    """Arguments: x, y, n."""
-    return streaming("relu.cu", "relu", n)
-
-
-def relu_grad(n):
-    """Arguments: dy, x, dx, n."""
-    return streaming("relu.cu", "relu_grad", n)
+def relu(name, n):
+    """The kernel "relu" or "relu_grad". Arguments: x, y, n, and dy, x, dx, n."""
+    return streaming("relu.cu", name, n)
 
 
 def sgd(n):

@@ -25,6 +25,8 @@ from .dense import Head, can_be_head
 from .launch import current_card, empty, run
 from .stages import PRECISIONS, WinogradConvolution, make_stages, rounds_output
 
+DTYPES = (np.float32,)
+
 MAX_IDLE = 4
 """The most idle programs that a thread keeps: there is one for each network and number of images."""
 
@@ -42,37 +44,22 @@ class Program(Stages):
     ``precision`` is one of `PRECISIONS`. With ``branches`` (`SideStreams`), what nothing in the program waits for
     is computed beside the main stream; the caller of `backward` then joins the branches. Without ``with_loss``,
     forward ends with the logits, and the caller writes ``dlogits`` before `backward`. ``input_grad``: whether the
-    gradient of the images is wanted. ``x``, ``labels``, ``scale``: the caller's arrays, to be used in place of new
-    ones.
+    gradient of the images is wanted. ``own``: the caller's arrays for the images, the labels and the scale of all
+    gradients, to be used in place of new ones.
     """
 
     def __init__(
-        self,
-        network,
-        params,
-        shape,
-        N,
-        precision="float32",
-        branches=None,
-        with_loss=True,
-        input_grad=False,
-        x=None,
-        labels=None,
-        scale=None,
+        self, network, params, shape, N, precision="float32", branches=None, with_loss=True, input_grad=False, own=None
     ):
         import cupy
 
-        self.N = N
-        self.x = empty((N, *shape)) if x is None else x
-        self.labels = empty(N, np.int32) if labels is None else labels
+        self.x, self.labels, self.scale = own or (empty((N, *shape)), empty(N, np.int32), cupy.ones(1, np.float32))
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
-        self.scale = cupy.ones(1, np.float32) if scale is None else scale  # of all gradients
         self.step = cupy.zeros(1, np.int32)  # how often the program went forward
         self.kind = PRECISIONS[precision]
         self.half_x = rounds_output(self.kind, network)  # x must be rounded where it is written
         make = functools.partial(make_stages, kind=self.kind, count=self.count)
-        on_host = [np.zeros(param.shape, np.float32) for param in params]  # for the layers' shapes no GPU is needed
-        super().__init__(network, on_host, self.x, shape, make, input_grad)
+        super().__init__(network, params, self.x, shape, make, input_grad)
         self.logits = self.stages[-1].y if self.stages else self.x
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = empty(N), empty(N, np.int32)

@@ -3,6 +3,19 @@
 Every stage has its output ``y``, ``forward(*params)``, and ``backward(dy, params, grads)``, which sets ``dx`` and
 writes the parameters' gradients. No stage needs these gradients as input, so they are computed within ``beside``, a
 context manager that a program may replace by one that leaves them to another stream (see streams.py).
+
+Which of the possible kernels computes a layer follows from counts of instructions and predictions for an H100:
+
+- A convolution and its gradients are computed by Winograd's method where `winograd.choose` finds that it is less work,
+  otherwise by the kernels of convolution.py. This holds for every precision: these kernels multiply in float32; in
+  mixed precision, they multiply numbers that were rounded to float16 before. Kernels on tensor cores were predicted to
+  be slower at 1, 2 and 4 times LeNet's width. The exception was LeNet's second convolution forward in float16: 12%
+  faster at twice the width, equally fast at four times. That was not worth the extra kernels.
+- A dense layer is computed on tensor cores if the precision rounds factors, otherwise in float32 (dense.py).
+
+In mixed precision (networks/mixed.py), factors are rounded where they are written: a convolution rounds its dx, and
+also its y if that is multiplied next by another convolution; a dense layer rounds its dx. Weights, and what a dense
+layer multiplies, are rounded as they are read.
 """
 
 import contextlib
@@ -13,10 +26,10 @@ from ...devices import array_module
 from ...layers import batch_norm, conv2d, dense, flatten, relu
 from ...layers.functions import POOLS, function_of, relu_and_pool
 from ..stages import ReferenceLayer
-from . import choose, convolution, launch
+from . import convolution, launch, winograd
 from .batch_norm import BatchNorm
 from .dense import Dense
-from .launch import empty, run
+from .launch import empty, rounding, run
 
 PRECISIONS = {"float32": None, "mixed": "float16"}
 """What products' factors are rounded to: in mixed precision, as networks/mixed.py says.
@@ -51,12 +64,15 @@ class Padding(OneKernel):
         self.y = empty((N, C, H + 2 * padding, W + 2 * padding))
         self.y.fill(0)
         self.dx = empty(x.shape) if input_grad else None
-        self.there = launch.frame(H, W, padding, N * C), x, self.y, np.int32(N * C)
-        self.back = launch.frame_grad(H, W, padding, N * C), self.dx, np.int32(N * C)
+        self.there = launch.frame("frame", H, W, padding, N * C), x, self.y, np.int32(N * C)
+        self.back = launch.frame("frame_grad", H, W, padding, N * C), self.dx, np.int32(N * C)
 
 
 class Convolution:
-    """Convolution, bias, and the ReLU and pooling after it: x (N, C, H, W) → y (N, O, PH, PW)."""
+    """Convolution, bias, and the ReLU and pooling after it: x (N, C, H, W) → y (N, O, PH, PW).
+
+    ``launches``: forward, of the gradient of x, and of the gradients of weight and bias.
+    """
 
     beside = contextlib.nullcontext()
 
@@ -65,12 +81,13 @@ class Convolution:
         self.y = empty((len(x), conv.O, conv.PH, conv.PW))
         self.mask = empty(self.y.shape, np.uint16)
         self.dx = empty(x.shape) if input_grad else None
-        size = launches.weight_grad.workspace
+        size = launches[2].workspace
         self.workspace = empty(size) if size else None
-        self.rows = np.int32(convolution.conv_weight_grad_rows(conv, launches.weight_grad))
+        self.rows = np.int32(convolution.conv_weight_grad_rows(conv, launches[2]))
+        self.weight_grad_sum = convolution.conv_weight_grad_sum(conv, launches[2])
 
     def forward(self, weight, bias):
-        run(self.launches.forward, self.x, weight, bias, self.y, self.mask, self.N)
+        run(self.launches[0], self.x, weight, bias, self.y, self.mask, self.N)
 
     def backward(self, dy, params, grads):
         """Compute ``dx``, if it is wanted, and the gradients of weight and bias.
@@ -81,34 +98,35 @@ class Convolution:
             self.input_grad(dy, params[0])
         with self.beside:
             if self.workspace is None:
-                run(self.launches.weight_grad, self.x, dy, self.mask, *grads, self.N)
+                run(self.launches[2], self.x, dy, self.mask, *grads, self.N)
             else:
-                run(self.launches.weight_grad, self.x, dy, self.mask, self.workspace, self.N)
-                run(self.launches.weight_grad_sum, self.workspace, *grads, self.rows)
+                run(self.launches[2], self.x, dy, self.mask, self.workspace, self.N)
+                run(self.weight_grad_sum, self.workspace, *grads, self.rows)
 
     def input_grad(self, dy, weight):
-        run(self.launches.input_grad, dy, self.mask, weight, self.dx, self.N)
+        run(self.launches[1], dy, self.mask, weight, self.dx, self.N)
 
 
 class WinogradConvolution(Convolution):
     """The same by Winograd's method.
 
-    `prepare` transforms the weights, which only this stage waits for; ``ahead``, a branch, does this beside the main
-    stream.
+    `prepare` launches ``weights``, which transforms the weights, for forward and, if ``transposed``, for the gradient
+    of x. Only this stage waits for that; ``ahead``, a branch, does it beside the main stream.
     """
 
     ahead = None
 
-    def __init__(self, x, conv, input_grad, launches):
+    def __init__(self, x, conv, input_grad, launches, weights, transposed):
         super().__init__(x, conv, input_grad, launches)
-        self.u = self.u_back = empty(launches.forward.workspace)
-        if launches.transposed:  # otherwise `u_back` is a name for any array: it is neither written nor read
-            self.u_back = empty(launches.input_grad.workspace)
+        self.weights, self.transposed = weights, transposed
+        self.u = self.u_back = empty(launches[0].workspace)
+        if transposed:  # otherwise `u_back` is a name for any array: it is neither written nor read
+            self.u_back = empty(launches[1].workspace)
 
     def prepare(self, weight, bias):
         """Transform the weights; call it before `forward`, with the same parameters."""
         with self.ahead or contextlib.nullcontext():
-            run(self.launches.weights, weight, self.u, self.u_back)
+            run(self.weights, weight, self.u, self.u_back)
 
     def forward(self, weight, bias):
         if self.ahead:
@@ -117,7 +135,7 @@ class WinogradConvolution(Convolution):
 
     def input_grad(self, dy, weight):
         """As in `Convolution`, with the weights as `prepare` has transformed them."""
-        super().input_grad(dy, self.u_back if self.launches.transposed else weight)
+        super().input_grad(dy, self.u_back if self.transposed else weight)
 
 
 class Flatten:
@@ -138,8 +156,8 @@ class Rectifier(OneKernel):
 
     def __init__(self, x, half):
         self.y, self.dx = empty(x.shape), empty(x.shape)
-        self.there = launch.rounding(launch.relu(x.size), out=half), x, self.y, np.int32(x.size)
-        self.back = launch.relu_grad(x.size), x, self.dx, np.int32(x.size)
+        self.there = rounding(launch.relu("relu", x.size), out=half), x, self.y, np.int32(x.size)
+        self.back = launch.relu("relu_grad", x.size), x, self.dx, np.int32(x.size)
 
 
 class Pooling(OneKernel):
@@ -150,8 +168,8 @@ class Pooling(OneKernel):
         self.y, self.dx = empty((N, C, H // S, W // S)), empty(x.shape)
         mask = empty(self.y.shape, np.uint16)
         sizes = H, W, S, max_pool, N * C
-        self.there = launch.rounding(launch.pool(*sizes), out=half), x, self.y, mask, np.int32(N * C)
-        self.back = launch.pool_grad(*sizes), mask, self.dx, np.int32(N * C)
+        self.there = rounding(launch.pool("pool", *sizes), out=half), x, self.y, mask, np.int32(N * C)
+        self.back = launch.pool("pool_grad", *sizes), mask, self.dx, np.int32(N * C)
 
 
 class ReferenceStage(ReferenceLayer):
@@ -204,14 +222,27 @@ def rounds_output(kind, following):
 
 
 def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half):
+    """The stage of a convolution. ``kind`` is a value of `PRECISIONS`; ``half``: whether y is rounded to float16.
+
+    Raises ValueError for shapes that no kernel takes.
+    """
     import cupy
 
-    N, C, H, W = x.shape
-    O, _, KH, KW = kernel_shape
+    (N, C, H, W), (O, _, KH, KW), mixed = x.shape, kernel_shape, kind == "float16"
     conv = convolution.Convolution(C, H, W, O, KH, KW, S, max_pool, relu)
     multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
-    launches = choose.convolution(kind, conv, N, input_grad, half, multiprocessors)
-    return (WinogradConvolution if launches.weights else Convolution)(x, conv, input_grad, launches)
+    choice = winograd.choose(conv, N, multiprocessors)
+    if choice is None:
+        forward = rounding(convolution.conv_forward(conv, N), out=half, weight=mixed)
+        back = rounding(convolution.conv_input_grad(conv, N), out=mixed, weight=mixed)
+        launches = forward, back, convolution.conv_weight_grad(conv, N, multiprocessors)
+        return Convolution(x, conv, input_grad, launches)
+    back = winograd.conv_input_grad(choice) if input_grad else None
+    weights = rounding(winograd.weights(choice, input_grad=back is not None), out=False, weight=mixed)
+    transposed, back = back is not None, back or convolution.conv_input_grad(conv, N)
+    back = rounding(back, out=mixed, weight=mixed and not transposed)
+    launches = rounding(winograd.conv_forward(choice), out=half), back, winograd.conv_weight_grad(choice)
+    return WinogradConvolution(x, conv, input_grad, launches, weights, transposed)
 
 
 def has_kernels(network):

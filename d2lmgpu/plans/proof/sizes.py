@@ -81,7 +81,7 @@ def stage_sizes(network, stages, dtype, held=None):
         layers, is_last = network[stage.first : stage.stop], s == len(stages) - 1
         number = stage.params if splits[s] is None else splits[s].size * held[s]
         params = views(np.zeros(number, dtype), splits[s], shapes_of(stage, network))
-        shapes = [x, *functions.output_shapes(layers, params, np.zeros((1, *x), dtype))]
+        shapes = [x, *functions.output_shapes(functions.with_shapes(layers, params), x, dtype)]
         given, y, whole = (Bytes(dtype.itemsize * math.prod(shape)) for shape in (x, shapes[-1], outputs[s]))
         handed_on = [Bytes(0)] * 2 if is_last else [y, whole]
         about = layers, shapes, dtype.itemsize, is_last
@@ -93,8 +93,7 @@ def stage_sizes(network, stages, dtype, held=None):
 @functools.lru_cache(maxsize=64)
 def output_shapes(network, stages):
     """The shape of each stage's y for one example, with all units."""
-    params = [np.zeros(shape, np.float32) for layer in network for shape in layer.shapes]
-    shapes = functions.output_shapes(network, params, np.zeros((1, *network.input_shape), np.float32))
+    shapes = functions.output_shapes(network, network.input_shape)
     return [shapes[stage.stop - 1] for stage in stages]
 
 
