@@ -60,10 +60,7 @@ def _read(path):
         rows = list(map(_complete, of_kind("rows", rows, list[ROW])))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"results {path}: its rows are damaged ({error}); give another file") from None
-    latest = []
-    for row in rows:
-        latest = [other for other in latest if other["settings"] != row["settings"]] + [row]
-    return about.get("data"), latest
+    return about.get("data"), list({as_json(row["settings"]): row for row in rows}.values())
 
 
 def _complete(row):
@@ -72,7 +69,7 @@ def _complete(row):
 
 
 def load_sweep(path) -> list[dict]:
-    """The rows that a sweep has kept in a file, in the order in which the trials ended.
+    """The rows that a sweep has kept in a file, in the order in which the trials first ended.
 
     Raises ValueError for a file that is not a sweep's results file, OSError if it cannot be read.
     """

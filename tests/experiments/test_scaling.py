@@ -11,16 +11,15 @@ from d2lmgpu.base import measuring
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.experiments import (
     ComputeTimes,
-    candidates as turns,
     fit_messages,
     measure_scaling,
     plot_phases,
     plot_scaling,
     predict_scaling,
     predicted_scaling as predict,
+    scaling as turns,
 )
-from d2lmgpu.experiments.candidates import Candidate, Sample, make_rows
-from d2lmgpu.experiments.scaling import check_step_count, count_places
+from d2lmgpu.experiments.scaling import Candidate, Sample, check_step_count, count_places, make_rows
 
 QUICK = {"steps": 2, "repeats": 3, "batch_size": 6}
 
@@ -45,10 +44,10 @@ class FakeRunner:
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_turn_is_timed_from_idle_devices_to_idle_devices(k, monkeypatch, small):
     clock, devices, idle = {"now": 100.0}, [d2l.cpu(i) for i in range(k)], []
-    monkeypatch.setattr(turns, "_runner", lambda group, *settings: FakeRunner(clock))
+    monkeypatch.setattr(turns, "make_runner", lambda *given: FakeRunner(clock))
     monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock["now"])
     monkeypatch.setattr(turns, "synchronize", lambda devices: idle.append((list(devices), clock["now"])))
-    contender = Candidate([[device] for device in devices], None, 5, 4, small)
+    contender = Candidate([[device] for device in devices], d2l.networks.LENET, 5, 4, small)
     assert contender().seconds == k * (4 * 2 + 5)  # and not the half seconds before
     assert idle == [(devices, 100 + 0.5 * k), (devices, 100 + 0.5 * k + 13 * k)]
 
@@ -92,7 +91,7 @@ def test_weak_scaling_by_hand():
 def test_compute_is_straight_between_what_was_measured():
     compute = ComputeTimes([10, 20, 40], [1.0, 3.0, 4.0])
     assert [compute(n) for n in (10, 15, 20, 30, 40)] == [1, 2, 3, 3.5, 4]
-    assert compute(60) == 5 and compute(8) == pytest.approx(0.6) and compute(0) == 0  # not below
+    assert compute(60) == 6 and compute(8) == pytest.approx(0.8) and compute(0) == 0
     assert ComputeTimes([10], [5.0])(4) == 2
 
 

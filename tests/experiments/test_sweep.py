@@ -20,7 +20,7 @@ import pytest
 from conftest import long
 
 import d2lmgpu as d2l
-from d2lmgpu.experiments import executors as workers, plot_curves, sweeps as run
+from d2lmgpu.experiments import plot_curves, sweeps as run
 from d2lmgpu.experiments.scaling_plots import plot_sweep
 from d2lmgpu.experiments.trials import complete_trials, make_row
 from d2lmgpu.networks import BatchNorm, Dense, Flatten, sequential
@@ -142,8 +142,8 @@ def test_a_process_that_dies(monkeypatch, tmp_path):
 @pytest.mark.long
 def test_a_worker_has_a_gpu_of_its_own(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5ab,7")
-    for cards in (workers.visible_cards(2)[1:], [None]):
-        with workers.processes(cards) as (pool, _):
+    for cards in (run.visible_cards(2)[1:], [None]):
+        with run.processes(cards) as pool:
             seen = pool.submit(os.getenv, "CUDA_VISIBLE_DEVICES").result()
         assert seen == (cards[0] or "2,GPU-5ab,7")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,GPU-5ab,7"
@@ -152,14 +152,14 @@ def test_a_worker_has_a_gpu_of_its_own(monkeypatch):
 def test_how_many_workers(monkeypatch, standin):
     trials = complete_trials(d2l.grid(seed=range(9)))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5ab,7")
-    assert workers.visible_cards(2) == ["2", "GPU-5ab"]
+    assert run.visible_cards(2) == ["2", "GPU-5ab"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert workers.visible_cards(3) == ["0", "1", "2"]
-    assert workers.cards_of_workers(None, trials) == ["0", "1"]  # the stand-in's cards
-    assert workers.cards_of_workers(5, trials) == ["0", "1", "0", "1", "0"]
-    assert workers.cards_of_workers(5, trials[:3]) == ["0", "1", "0"]
-    monkeypatch.setattr(workers, "count_cores", lambda: 7)
-    assert workers.cards_of_workers(None, complete_trials(d2l.grid(seed=range(9), environment="cpu"))) == [None] * 7
+    assert run.visible_cards(3) == ["0", "1", "2"]
+    assert run.cards_of_workers(None, trials) == ["0", "1"]  # the stand-in's cards
+    assert run.cards_of_workers(5, trials) == ["0", "1", "0", "1", "0"]
+    assert run.cards_of_workers(5, trials[:3]) == ["0", "1", "0"]
+    monkeypatch.setattr(run, "count_cores", lambda: 7)
+    assert run.cards_of_workers(None, complete_trials(d2l.grid(seed=range(9), environment="cpu"))) == [None] * 7
 
 
 def test_a_sweep_goes_on_where_it_was_left(monkeypatch, tmp_path, capsys):
@@ -221,15 +221,10 @@ def test_models_that_are_kept(tmp_path):
             d2l.sweep(trials, **keep | {"data": other})
 
 
-@pytest.mark.parametrize("mode", ["sequential", *long("simultaneous")])
-def test_curves_of_trials_that_run(mode):
-    seen, trials = [], d2l.grid(lr=[0.01, 0.02], **QUICK | {"num_epochs": 3})
-    rows = d2l.sweep(trials, watch=lambda rows: seen.append(json.loads(json.dumps(rows))), **ALONE | {"mode": mode})
-    assert seen[-1] == rows and len(seen) == 8
-    for row in rows:
-        found = [each for part in seen for each in part if each["settings"] == row["settings"]]
-        losses = [each["history"]["train_loss"] for each in found if each["status"] == "running"]
-        assert sorted({*map(tuple, losses)}, key=len) == [tuple(row["history"]["train_loss"][:n]) for n in (1, 2, 3)]
+def test_rows_are_shown_as_trials_end():
+    seen = []
+    rows = d2l.sweep(d2l.grid(lr=[0.01, 0.02], **QUICK), watch=seen.append, **ALONE)
+    assert seen == [rows[:1], rows]
 
 
 def test_a_file_of_something_else_stays_as_it_is(tmp_path):
