@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from ..base.arguments import check_name, plain, shown
+from ..devices import DeviceError
+from ..kernels.cuda import TENSOR_CORES
 from ..networks import CROSS_ENTROPY, FASHION_MNIST, INITS, NETWORKS, Network, channels, known_network
 from ..networks.checks import check_images, check_network, check_trainable
+from ..parallel.computation import PRECISIONS
 
 SUM_TOLERANCE = 1e-3
 """How much the sum of an image's soft labels may differ from 1."""
@@ -122,3 +125,14 @@ def check_image_data(X, network):
     if X.dtype not in (np.uint8, np.float32):
         advice = "; give X.astype(np.float32)" if X.dtype.kind == "f" else ""
         raise ValueError(f"images of type {X.dtype}; they should be uint8, 0 to 255, or float32, 0 to 1{advice}")
+
+
+def check_precision(precision, devices):
+    """Raise ValueError for an unknown precision, and DeviceError if ``devices`` do not support it."""
+    check_name("precision", precision, PRECISIONS)
+    for device in devices if precision == "mixed" else ():
+        if device.kind == "gpu" and device.compute_capability < TENSOR_CORES:
+            raise DeviceError(
+                f"precision {precision!r} needs compute capability {TENSOR_CORES / 10}; {device} has "
+                f"{device.compute_capability / 10}"
+            )

@@ -15,8 +15,7 @@ from ..devices.timeline import Timeline
 from ..networks import Network
 from ..networks.losses import Loss
 from .accuracy import TestSet
-from .checkpoints import Checkpoint
-from .history import History, why_diverged, why_slow
+from .history import History, why_diverged
 from .model import Model
 from .monitor import Progress, stop_on_interrupt
 from .resume import Position, save
@@ -28,7 +27,10 @@ SETTLE_EVERY = 2**12
 
 @dataclass
 class Run:
-    """A run that is prepared: its data, network and devices, and what its steps are done by."""
+    """A run that is prepared: its data, network and devices, what its steps are done by, and the loop over them.
+
+    The loop writes a checkpoint after every epoch, every ``checkpoint_steps`` steps, and when training is stopped.
+    """
 
     options: SimpleNamespace  # the arguments of `train`, of which settings and devices are not used
     group: Cluster
@@ -36,37 +38,23 @@ class Run:
     network: Network
     loss: Loss
     params: list  # that training starts from
-    saved: Checkpoint | None  # from which it goes on
     bar: Progress
     runner: Runner
     history: History
-    checksum: str | None = None  # of the training set, if it is needed
+    test_set: TestSet
+    timeline: Timeline
+    checksum: str | None  # of the training set, if it is needed
+    evaluating: float = 0.0  # seconds, in all
+
+    def __post_init__(self):
+        self.settings, self.stop, self.callbacks = self.runner.settings, self.runner.stop, [*self.options.callbacks]
+        self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.data[1]), self.settings.seed))
 
     def model(self):
         """The current `Model`; all processes of a cluster call it."""
         params, _ = self.runner.copies()[0]
-        about = self.history.classes, self.history.invert, self.runner.settings.loss
+        about = self.history.classes, self.history.invert, self.settings.loss
         return Model(self.network, list(map(to_host, params)), self.runner.statistics()[0], *about)
-
-
-@dataclass
-class Loop:
-    """The loop of a `Run`, and what it uses besides.
-
-    It writes a checkpoint after every epoch, every ``checkpoint_steps`` steps, and when training is stopped.
-    """
-
-    of: Run
-    test_set: TestSet
-    timeline: Timeline
-    callbacks: list
-    evaluating: float = 0.0  # seconds, in all
-
-    def __post_init__(self):
-        self.runner, self.history, self.bar = self.of.runner, self.of.history, self.of.bar
-        self.settings, self.stop = self.runner.settings, self.runner.stop
-        self.save_steps = self.of.options.checkpoint_steps
-        self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.of.data[1]), self.settings.seed))
 
     def run(self, position):
         """Train from ``position`` on until all epochs are done, a stop is requested, or nothing more can be learned."""
@@ -96,12 +84,14 @@ class Loop:
         complete = position.steps == self.runner.steps
         if complete:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
-            about = self.of.network, self.settings.loss, self.of.data
+            about = self.network, self.settings.loss, self.data
             self.history.diverged = why_diverged(self.history.train_loss, *about)
         after = Position(position.epoch + 1) if complete else position
-        save(self.of, after, complete)  # before printing anything, which may fail
+        save(self, after, complete)  # before printing anything, which may fail
         if complete:
-            self._say_epoch(reached, position.seconds)
+            speed = f"{format_seconds(position.seconds)} s, {self.bar.num_examples / position.seconds:,.0f} examples/s"
+            self.bar.report(f"{format_metrics(reached)}, {speed}")
+            self.tell("on_epoch", self.history)
         self.stop.settle()
         if self.stop.requested and after.epoch < self.history.epochs:
             self.history.interrupted = {"epoch": position.epoch + 1, "steps": position.steps} | reached
@@ -109,7 +99,7 @@ class Loop:
         elif self.history.diverged:
             self.bar.report(self.history.diverged)
         elif not math.isfinite(reached.get("test_loss", 0)):
-            odd = oddities(self.of.data) or "nothing is odd"
+            odd = oddities(self.data) or "nothing is odd"
             self.bar.report(f"the test loss is not finite; look at the data: {odd}")
         return after, position.seconds - before.seconds
 
@@ -129,6 +119,7 @@ class Loop:
         begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
         before, check_every = epoch * self.runner.steps, self.settings.check_every
+        save_every = self.options.checkpoint_steps
         self.bar.start_epoch(epoch, min(steps * batch_size, self.bar.num_examples))
         counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are not classes
         rates = self.settings.learning_rates(epoch, self.runner.steps)
@@ -151,8 +142,8 @@ class Loop:
             if check_every and (before + steps) % check_every == 0:
                 self.runner.pause()
                 self.runner.check_copies(epoch + 1, steps)
-            if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
-                save(self.of, reached())
+            if save_every and steps % save_every == 0 and steps < self.runner.steps:
+                save(self, reached())
         self.order_of(epoch + 1)  # while the devices do their last steps
         return reached()
 
@@ -163,17 +154,12 @@ class Loop:
         """
         if self.callbacks:
             return 1
-        counts = (self.save_steps, steps), (SETTLE_EVERY, steps), (self.settings.check_every, before + steps)
+        counts = (
+            (self.options.checkpoint_steps, steps),
+            (SETTLE_EVERY, steps),
+            (self.settings.check_every, before + steps),
+        )
         return min([self.runner.steps - steps, *(every - done % every for every, done in counts if every)])
-
-    def _say_epoch(self, reached, seconds):
-        """Print how a complete epoch went."""
-        speed = f"{format_seconds(seconds)} s, {self.bar.num_examples / seconds:,.0f} examples/s"
-        self.bar.report(f"{format_metrics(reached)}, {speed}")
-        hint = why_slow(self.history, self.of.network)
-        if hint:
-            self.bar.report(hint)
-        self.tell("on_epoch", self.history)
 
     def tell(self, what, *arguments):
         """Call the method named ``what`` of all callbacks; if one returns True, request a stop."""

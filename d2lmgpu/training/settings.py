@@ -23,9 +23,8 @@ from ..networks.optimizers import OPTIMIZERS
 from ..parallel import check_loads
 from ..parallel.computation import BATCH_STATISTICS, PRECISIONS
 from ..plans import MAX_MICRO_BATCHES, Plan
-from .checks import as_init, check_init, find_network
+from .checks import as_init, check_init, check_precision, find_network
 from .fields import cli_name, described, flag, number, setting, whole
-from .graph_limits import check_precision
 from .splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, check_number_of_devices, check_split, check_together
 
 MAX_EPOCHS = 10**6
@@ -111,10 +110,7 @@ class Settings:
         _check_loads,
     )
     batch_statistics: str = setting(
-        "local",
-        "the images of which batch norm's running statistics are",
-        BATCH_STATISTICS,
-        same=True,
+        "local", "the images of which batch norm's running statistics are", BATCH_STATISTICS, same=True
     )
     scale_batch: bool = flag("multiply batch size and learning rate by the number of devices", recorded=False)
     preprocess: str | Callable | None = setting(
@@ -134,9 +130,7 @@ class Settings:
         same=True,
     )
     flat: bool = flag(
-        "exchange all gradients as one message",
-        without="exchange each parameter's gradient on its own",
-        recorded=False,
+        "exchange all gradients as one message", without="exchange each parameter's gradient on its own", recorded=False
     )
     overlap: bool = flag("exchange gradients in buckets while others are still being computed", recorded=False)
     prefetch: bool = flag(
@@ -150,10 +144,7 @@ class Settings:
         recorded=False,
     )
     precision: str = setting(
-        "float32",
-        "the precision of factors in products: mixed rounds them to float16",
-        tuple(PRECISIONS),
-        same=True,
+        "float32", "the precision of factors in products: mixed rounds them to float16", tuple(PRECISIONS), same=True
     )
     sums: str = setting(
         "float",

@@ -28,8 +28,9 @@ import d2lmgpu as d2l
 from d2lmgpu.cluster import as_cluster
 from d2lmgpu.networks import LENET, AvgPool2d, Conv2d, Dense, Dropout, Flatten, ReLU, init_params, sequential
 from d2lmgpu.parallel.step import Replica
-from d2lmgpu.training.graph_limits import can_be_graph, check_precision, why_not_one_graph
+from d2lmgpu.training.checks import check_precision
 from d2lmgpu.training.graph_step import GraphStep, _changing
+from d2lmgpu.training.make_runner import can_be_graph, why_not_one_graph
 
 pytestmark = pytest.mark.threads
 

@@ -4,7 +4,6 @@ import re
 import types
 from pathlib import Path
 
-import numpy as np
 import pytest
 from clusters_in_threads import in_each
 from conftest import long
@@ -16,8 +15,7 @@ import d2lmgpu as d2l
 from d2lmgpu.cli import main
 from d2lmgpu.parallel.step import Replica
 from d2lmgpu.training import DriftError
-from d2lmgpu.training.across_processes import check_copies
-from d2lmgpu.training.loop import Loop
+from d2lmgpu.training.loop import Run
 
 
 @pytest.fixture
@@ -110,32 +108,15 @@ def test_all_processes_know_who_differs(split, rank, device, flip):
 def test_steps_that_are_launched_together_are_cut_where_somebody_looks():
     def unwatched(before, steps, save_steps=0, check_steps=0, callbacks=()):
         loop = types.SimpleNamespace(runner=types.SimpleNamespace(steps=20), callbacks=callbacks)
-        loop.save_steps, loop.settings = save_steps, types.SimpleNamespace(check_every=check_steps)
-        return Loop._unwatched(loop, before, steps)
+        loop.settings = types.SimpleNamespace(check_every=check_steps)
+        loop.options = types.SimpleNamespace(checkpoint_steps=save_steps)
+        return Run._unwatched(loop, before, steps)
 
     assert unwatched(20, 3) == 17
     assert unwatched(20, 3, check_steps=7) == 5  # 23 steps of the run were done
     assert unwatched(20, 3, check_steps=7, save_steps=5) == 2
     assert unwatched(20, 18, check_steps=7) == 2
     assert unwatched(0, 0, check_steps=7, callbacks=[None]) == 1
-
-
-def test_every_bit_counts(rng):
-    params = rng.normal(size=100).astype("f4")
-
-    def replicas(change):
-        found = [params.copy() for _ in range(4)]
-        change(found)
-        return [([d2l.put(own, d2l.cpu(i))], []) for i, own in enumerate(found)]
-
-    check_copies(replicas(lambda found: None), d2l.cluster(4), False, 1, 1)
-    for number, bit in ((0, 0), (14, 31), (99, 22)):
-
-        def change(found, number=number, bit=bit):
-            found[3].view("u4")[number] ^= np.uint32(1 << bit)
-
-        with pytest.raises(DriftError, match=r"the parameters on cpu\(3\) differ from"):
-            check_copies(replicas(change), d2l.cluster(4), False, 1, 1)
 
 
 def test_the_command_ends_with_1(flip, capsys):

@@ -9,7 +9,7 @@ import d2lmgpu as d2l
 from d2lmgpu.networks import LENET
 from d2lmgpu.training import why_diverged
 from d2lmgpu.training.checkpoints import CheckpointError
-from d2lmgpu.training.history import PATIENCE, why_slow
+from d2lmgpu.training.history import PATIENCE
 
 
 @LONG_ON_STANDIN
@@ -91,16 +91,3 @@ def test_a_run_that_was_given_up_does_not_go_on(tmp_path):
 def test_what_divergence_is(losses, expected):
     said = why_diverged(losses, LENET)
     assert said is None if expected is None else said.startswith(expected)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("settings, times", [({"init": "normal", "lr": 1e-4}, 1), ({"lr": 1e-6}, 0), ({"lr": 50}, 0)])
-def test_a_first_epoch_that_learned_nothing_is_explained(capsys, settings, times):
-    """The textbook's weights; of a run that goes on, once. Not where they are He's, or where something was learned."""
-    history, _ = brief(cpus(1), network=PLAIN, progress=True, **settings)
-    out = capsys.readouterr().out
-    assert out.count("epoch 1/2: nothing is learned yet") == out.count("--init he") == times
-    history.init, history.train_loss = "normal", [1.0]
-    assert why_slow(history, PLAIN) is None
-    history.train_loss = [np.log(4)]
-    assert 'init="he"' in why_slow(history, PLAIN)
