@@ -18,11 +18,13 @@ from ..base.arguments import check_name, check_path, check_whole
 from ..base.files import as_json, check_folder, target
 from ..base.text import one_line, several
 from ..devices import choose_indices, count_cores, find_gpus
+from ..networks import find_loss
 from ..training import History
+from ..training.checks import network_for
 from ..training.monitor import say, stop_on_interrupt
 from ..training.resume import data_checksum
 from .sweep_files import add_row, open_results
-from .trials import complete_trials, describe, make_row, parts_of, run_trial, varying
+from .trials import complete_trials, describe, make_row, network_of, parts_of, run_trial, varying
 
 MODES = ("simultaneous", "sequential")
 CONTEXT = multiprocessing.get_context("spawn")
@@ -75,8 +77,10 @@ def sweep(
     if (executor is not None) + (workers is not None) + (mode == "sequential") > 1:
         raise ValueError("executor, workers, mode 'sequential': give one of them, which says what trains")
     trials = complete_trials(trials)
-    parts = None if data is None else parts_of(data)
-    checksums = parts and [data_checksum(*parts[:2]), data_checksum(*parts[2:4])]
+    parts = parts_of(data)
+    for settings in trials:
+        network_for(parts, network_of(settings["network"]), settings["width"], find_loss(settings["loss"]))
+    checksums = None if data is None else [data_checksum(*parts[:2]), data_checksum(*parts[2:4])]
     if keep_models is not None:
         check_path("keep_models", keep_models)
         check_folder(keep_models)

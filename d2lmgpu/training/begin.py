@@ -57,7 +57,6 @@ def train(
     split: str | Plan | None = USUAL["split"],
     pipeline: str | None = USUAL["pipeline"],
     micro_batches: int = USUAL["micro_batches"],
-    check_every: int = USUAL["check_every"],
     *,
     data: Sequence[Any] | None = None,
     checkpoint: str | PathLike[str] | None = None,
@@ -118,8 +117,8 @@ def train(
 
     Raises TypeError for an unknown argument, ValueError for settings that make no sense, DataError if the data set
     cannot be loaded, CheckpointError for a file that is not a complete checkpoint of this run, or whose run was given
-    up, OSError for a file that cannot be read or written, DriftError if ``check_every`` finds devices with different
-    parameters.
+    up
+    up, or OSError for a file that cannot be read or written.
     """
     given = locals()  # all arguments, by name
     check_arguments("train", given.pop("unknown"), given)

@@ -1,14 +1,13 @@
 """A run, and the training loop: epochs of steps, with an evaluation after each epoch."""
 
 import functools
-import math
 import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 from ..base.text import format_metrics, format_seconds, one_line, several
 from ..cluster import Cluster
-from ..data.minibatches import epoch_order, oddities
+from ..data.minibatches import epoch_order
 from ..devices import to_host
 from ..devices.probes import warn as tell_user
 from ..devices.timeline import Timeline
@@ -98,9 +97,6 @@ class Run:
             self.bar.report(f"stopped after {several(position.steps, 'step')}: {format_metrics(reached)}")
         elif self.history.diverged:
             self.bar.report(self.history.diverged)
-        elif not math.isfinite(reached.get("test_loss", 0)):
-            odd = oddities(self.data) or "nothing is odd"
-            self.bar.report(f"the test loss is not finite; look at the data: {odd}")
         return after, position.seconds - before.seconds
 
     def _evaluate(self):
@@ -118,7 +114,6 @@ class Run:
         """Do steps until the end of the epoch, or until a stop; return the new position."""
         begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
-        before, check_every = epoch * self.runner.steps, self.settings.check_every
         save_every = self.options.checkpoint_steps
         self.bar.start_epoch(epoch, min(steps * batch_size, self.bar.num_examples))
         counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are not classes
@@ -130,7 +125,7 @@ class Run:
             return Position(epoch, steps, losses, time.perf_counter() - begin, correct if counted else None)
 
         while steps < self.runner.steps and not self.stop.requested:
-            for examples in self.runner.launch(self._unwatched(before, steps)):
+            for examples in self.runner.launch(self._unwatched(steps)):
                 self.history.learning_rate = float(rates[steps])
                 loss, accuracy = self.runner.so_far()
                 self.bar.step(examples, loss, accuracy if counted else None)
@@ -139,27 +134,17 @@ class Run:
             if steps % SETTLE_EVERY == 0:
                 self.runner.pause()
                 self.timeline.settle()
-            if check_every and (before + steps) % check_every == 0:
-                self.runner.pause()
-                self.runner.check_copies(epoch + 1, steps)
             if save_every and steps % save_every == 0 and steps < self.runner.steps:
                 save(self, reached())
         self.order_of(epoch + 1)  # while the devices do their last steps
         return reached()
 
-    def _unwatched(self, before, steps):
-        """How many of an epoch's steps may be launched before the next callback, checkpoint or check.
-
-        ``before``: how many steps the run did before this epoch.
-        """
+    def _unwatched(self, steps):
+        """How many of an epoch's steps may be launched before the next callback or checkpoint."""
         if self.callbacks:
             return 1
-        counts = (
-            (self.options.checkpoint_steps, steps),
-            (SETTLE_EVERY, steps),
-            (self.settings.check_every, before + steps),
-        )
-        return min([self.runner.steps - steps, *(every - done % every for every, done in counts if every)])
+        every = filter(None, (self.runner.steps, SETTLE_EVERY, self.options.checkpoint_steps))
+        return min(some - steps % some for some in every)
 
     def tell(self, what, *arguments):
         """Call the method named ``what`` of all callbacks; if one returns True, request a stop."""

@@ -12,16 +12,13 @@ from typing import Protocol
 
 import numpy as np
 
-from ..base.text import listed
-from ..cluster import as_cluster, gather
-from ..cluster.rendezvous import usual_of
-from ..devices import synchronize, to_host
+from ..cluster import as_cluster
+from ..devices import synchronize
 from ..networks import LENET, find_loss
 from ..networks.checks import is_random
 from ..networks.losses import as_targets
 from ..parallel import MinibatchQueue
 from .accuracy import TestSet
-from .history import sha256
 from .monitor import Stop
 from .plan_accuracy import SplitTestSet
 from .resume import START
@@ -30,9 +27,6 @@ from .splits import limits_of, plan_of
 
 AHEAD = 8
 """How many steps may be under way at once if a device is a GPU."""
-
-DIGITS = 12
-"""How many hexadecimal digits of a checksum are compared; a float can hold this many exactly."""
 
 
 class Runner(Protocol):
@@ -88,15 +82,8 @@ class Runner(Protocol):
     def make_test_set(self, X, y, metrics) -> TestSet:
         """The test set, on the devices on which the run leaves room for it."""
 
-    def check_copies(self, epoch, step):
-        """Raise DriftError, in all processes, unless all devices have the same parameters after this step."""
-
     def close(self):
         """The run is over; whatever the devices are given from now on comes after its steps."""
-
-
-class DriftError(RuntimeError):
-    """Copies of the parameters differ, although they should be the same: a memory, a cable or a program is faulty."""
 
 
 class StepsAhead:
@@ -173,22 +160,6 @@ class StepsAhead:
         if self.limited or not self.is_data:
             return SplitTestSet(X, y, self.plan, self.group, self.settings.batch_size, *about)
         return TestSet(X, y, self.group, self.network, *about)
-
-    def check_copies(self, epoch, step):
-        """As in `Runner`; batch norm's statistics are compared, too, if they should be alike."""
-        all_alike = self.settings.batch_statistics != "local"
-        arrays = [[*params, *(statistics if all_alike else ())] for params, statistics in self.copies()]
-        checksums = gather(self.group, [[int(sha256(map(to_host, own))[:DIGITS], 16)] for own in arrays])[:, 0].tolist()
-        usual, same, others = usual_of(checksums), [], []
-        for name, checksum in zip(self.group.names, checksums, strict=True):
-            (same if checksum == usual else others).append(name)
-        if others:
-            what = "parameters or statistics" if all_alike else "parameters"
-            known = "" if len(same) > 1 else " (which of them is right is not known)"
-            raise DriftError(
-                f"after step {step} of epoch {epoch} the {what} on {listed(others)} differ from those on "
-                f"{listed(same)}{known}; no checkpoint of them was written"
-            )
 
     def close(self):
         """As in `Runner`: each device does its steps' work in its own queue."""

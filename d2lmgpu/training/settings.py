@@ -170,12 +170,6 @@ class Settings:
         "parts of a minibatch that a split computes one after another (per device, unless it splits layers)",
         most=MAX_MICRO_BATCHES,
     )
-    check_every: int = whole(
-        0,
-        "compare the parameters on all devices after every so many steps, and stop if they differ; 0: never",
-        least=0,
-        recorded=False,
-    )
 
     def __post_init__(self):
         for about in fields(self):

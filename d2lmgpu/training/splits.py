@@ -30,7 +30,7 @@ SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
 USUAL_PIPELINE = "1f1b"
 EXAMPLE = "data=2,layers=2"
 
-WITHOUT_A_SPLIT = {"sums": "float", "batch_statistics": "local", "check_every": 0, "flat": True}
+WITHOUT_A_SPLIT = {"sums": "float", "batch_statistics": "local", "flat": True}
 """The settings that must have these values with a split."""
 
 WITHOUT_SCHEDULE = ("mpi", *LIBRARIES)

@@ -327,7 +327,6 @@ def test_the_mpiexec_commands_of_the_page(tmp_path):
     "name, values, said",
     [
         ("seed", (0, 1), "seed is 1 on rank 1, but 0 on rank 0; the checksum of the initial parameters is "),
-        ("check_every", (5, 0), "check_every is 0 on rank 1, but 5 on rank 0$"),
         ("metrics", (None, {"top 3": top_3}), "metrics is "),
         ("data", (200, 199), "the checksum of the training set is "),
         ("tested", (20, 21), "the number of test images is 21 on rank 1, but 20 on rank 0$"),

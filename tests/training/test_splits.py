@@ -197,7 +197,6 @@ def test_what_the_guide_says_of_a_limit(capsys):
         ({"split": "data", "loads": [1, 2]}, "loads .*3"),
         ({"split": "zero3", "overlap": True}, "overlap is True, which cannot be combined with split 'zero3'"),
         ({"split": "zero1", "flat": False}, "flat is False, which cannot be combined with a split"),
-        ({"split": "data", "check_every": 2}, "check_every is 2, which cannot be combined with a split"),
         ({"overlap": True, "flat": False}, "flat is False, which cannot be combined with overlap"),
         ({"batch_statistics": "aggregated", "network": SMOOTH}, "has no batch norm"),
         ({"split": "data", "batch_statistics": "aggregated"}, "is 'aggregated', which cannot be combined with a split"),

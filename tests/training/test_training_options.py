@@ -54,14 +54,6 @@ def test_a_run_that_diverges_looks_at_its_data(part, other, settings, said):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_test_set_that_is_not_finite_is_told(capsys):
-    data = X, EYE[Y], with_numbers(X_TEST, np.nan, 5), EYE[Y_TEST]
-    history, _ = brief(1, data, loss="squared_error", lr=0.01, num_epochs=1, progress=True)
-    said = capsys.readouterr().out
-    assert not history.diverged and "X_test has numbers that are not finite in 5 of 20 examples" in said
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_run_that_was_given_up_does_not_go_on(tmp_path):
     """Not to more epochs, and not to those that were asked for, with any learning rate; its checkpoint stays."""
     file = tmp_path / "file"
