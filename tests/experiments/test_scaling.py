@@ -19,7 +19,7 @@ from d2lmgpu.experiments import (
     predicted_scaling as predict,
     scaling as turns,
 )
-from d2lmgpu.experiments.scaling import Candidate, Sample, check_step_count, count_places, make_rows
+from d2lmgpu.experiments.scaling import Candidate, Sample, count_places, make_rows
 
 QUICK = {"steps": 2, "repeats": 3, "batch_size": 6}
 
@@ -180,11 +180,6 @@ def test_an_experiment_with_weak_scaling_and_one_on_gpus(small, standin, monkeyp
     check_experiment(scaling, devices, [(1, 6), (3, 6)])
 
 
-def test_as_many_steps_as_there_are_minibatches():
-    assert check_step_count(20, 5, {1: 100, 2: 200}, 600) == 3
-    assert check_step_count(2, 5, {1: 100, 2: 200}, 600) == 2
-
-
 def test_the_command(tmp_path, capsys, monkeypatch, small):
     monkeypatch.setattr("d2lmgpu.experiments.scaling.load_fashion_mnist", lambda: small)
     file, plot = tmp_path / "rows.json", tmp_path / "plot.png"
@@ -203,35 +198,6 @@ def test_the_command(tmp_path, capsys, monkeypatch, small):
     assert len(out.splitlines()) == 4 and out.splitlines()[1].split()[-1] == "predicted"
     assert err == ""
     assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ("--mode both", "mode 'both' is unknown; choose from strong, weak"),
-        ("--devices 2,4", "1 should be among them"),
-        ("--devices 0,1", "different whole numbers"),
-        ("--devices 1;2", "devices '1;2': give how many, such as 2"),
-        ("--batch-size 0", "batch_size is 0"),
-        ("--mode weak --devices 1,4 --batch-size 20000", "80000 examples is more than"),
-        ("--steps 0", "steps is 0"),
-        ("--allreduce none", "replicas drift apart"),
-        ("--allreduce nccl --predict", "allreduce to predict from 'nccl' is unknown; choose from naive, "),
-        ("--width 0", "at least 0.05"),
-    ],
-)
-def test_bad_input(arguments, message, capsys):
-    try:
-        code = cli.main(["scaling", "--environment", "cpu", *arguments.split()])
-    except SystemExit as stop:  # argparse's
-        code = stop.code
-    out, err = capsys.readouterr()
-    assert code == 2 and out == "" and err.count("\n") == 1 and message in err
-
-
-def test_more_devices_than_were_given(small):
-    with pytest.raises(ValueError, match="only 1 were given"):
-        measure_scaling([d2l.cpu(0)], [1, 2], data=small)
 
 
 def test_figures(strong):
@@ -253,14 +219,3 @@ def test_the_bars_add_up_to_the_step():
     assert sum(height for x, height in bars if x == pytest.approx(0)) == pytest.approx(2000)
     assert sum(height for x, height in bars if x == pytest.approx(1)) == pytest.approx(1500)
     assert [height for x, height in bars if x == pytest.approx(0.37)] == pytest.approx([250])
-
-
-@pytest.mark.long
-def test_on_gpus_steps_are_graphs(standin, small):
-    devices = [d2l.gpu(i) for i in range(2)]
-    scaling = measure_scaling(devices, [1, 2], batch_size=2, steps=1, repeats=1, data=small)
-    assert scaling.places == 2 and scaling.of_places() == "2 GPUs"
-    for row in scaling.rows:
-        assert row.phases["step"] > 0 and row.phases["forward"] == 0
-    axes = plot_scaling(scaling).axes[-1]
-    assert axes.get_legend_handles_labels()[1][0] == "step"

@@ -38,7 +38,7 @@ loops("change parameters or the network", by=SWEEP + "however_it_is_done_a_histo
 loops("all trained networks", by=SWEEP + "models_that_are_kept")
 loops("an experiment whose trials", by=SWEEP + "however_it_is_done_a_history_is_that_of_train")
 loops("a single trial", by=SWEEP + "however_it_is_done_a_history_is_that_of_train")
-loops("a training plot of each trial", by=SWEEP + "curves_of_trials_that_run")
+loops("a training plot of each trial", by=SWEEP + "rows_are_shown_as_trials_end")
 
 article("install it with pip", by="test_packages.py::test_an_installed_wheel_works_without_network")
 article("a data set that comes with", by="test_fashion_mnist.py::test_the_data_set")

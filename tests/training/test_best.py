@@ -123,18 +123,6 @@ def test_what_is_not_finite_is_never_right_and_never_the_best(small, tmp_path, n
     assert result.model.evaluate(X_test, y_test) == 0 or loss != "cross_entropy"
 
 
-def test_files_that_cannot_be(tmp_path):
-    (tmp_path / "there").write_text("")
-    for given, message in (
-        ({"keep_best": tmp_path / "there"}, "exists, and may hold another run's model"),
-        ({"keep_best": tmp_path / "one", "checkpoint": tmp_path / "one"}, "would be written over checkpoint"),
-        ({"keep_best": 3}, "keep_best is 3; it should be the name of a file"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            quick(cpus(1), DATA, num_epochs=1, network=NORMED, **given)
-    assert (tmp_path / "there").read_text() == ""
-
-
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_learning_rates(prefetch):
     """Of each step, as callbacks see them, and of each epoch's last."""

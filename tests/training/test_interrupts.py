@@ -187,16 +187,6 @@ def test_signals_of_batch_systems_stop_after_the_step(signum, sigint):
     assert signal.getsignal(signum) is signal.SIG_DFL
 
 
-def test_whoever_handles_such_a_signal_goes_on_to():
-    came, before = [], signal.signal(signal.SIGTERM, lambda *_: came.append(1))
-    try:
-        with signals.listening():
-            history, _ = brief(2, callbacks=[Ask(3, signal.SIGTERM, signal.SIGTERM)])
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert not history.interrupted and len(came) == 2
-
-
 @pytest.mark.parametrize("signum", SIGNALS)
 def test_before_training_they_end_the_command(signum, monkeypatch, capsys):
     monkeypatch.setattr("d2lmgpu.cli.train.find_data", lambda *_: signal.raise_signal(signum))

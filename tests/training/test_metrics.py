@@ -66,13 +66,6 @@ def test_with_batch_norm_and_on_a_model():
     assert found["confidence"] == pytest.approx(run.history.metrics["confidence"][0], rel=1e-5)
 
 
-def test_on_gpus(standin, monkeypatch):
-    monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
-    given, gpus = (PARAMS, X[:7], Y[:7]), [d2l.gpu(0), d2l.gpu(1)]
-    found, expected = (d2l.evaluate(*given, devices, PLAIN, metrics=OWN) for devices in (gpus, cpus(1)))
-    assert found == pytest.approx(expected, rel=1e-6)
-
-
 def test_where_they_are_told(tmp_path, capsys):
     history = brief(2, metrics=OWN, callbacks=[d2l.TensorBoard(tmp_path)], progress=True).history
     first, second = zip(*history.metrics.values(), strict=True)

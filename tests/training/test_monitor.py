@@ -1,7 +1,5 @@
 """Callbacks, event files, and how busy the devices were."""
 
-import sys
-
 import numpy as np
 import pytest
 from conftest import LONG_ON_STANDIN
@@ -162,14 +160,6 @@ def test_what_is_told_where_there_is_no_terminal(twelve_at_once, capsys, monkeyp
     assert capsys.readouterr().err == ""
 
 
-def test_a_bar_tells_of_the_evaluation(twelve_at_once, monkeypatch, capsys):
-    monkeypatch.setattr(monitor, "SILENCE", -1)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    brief(cpus(1), num_epochs=1, progress=True)
-    shown = capsys.readouterr().err
-    assert all(f"epoch 1/1, evaluating {n}/20" in shown for n in (0, 12, 20)) and "of 60 examples" not in shown
-
-
 class Busy(d2l.Callback):
     """Lets devices work between the epochs, which is no training."""
 
@@ -213,9 +203,3 @@ def test_what_is_measured_of_long_epochs_takes_no_memory(monkeypatch, every, mos
     phases = {name: seconds for name, seconds in history.phases.items() if name not in ("data", "evaluate")}
     assert sum(phases.values()) == pytest.approx(sum(history.seconds_per_epoch))
     assert min(phases["forward"], phases["backward"], phases["allreduce"], phases["update"]) > 0
-
-
-def test_how_busy_the_devices_were():
-    history = d2l.History(["cpu(0)", "cpu(1)"], "cpu", d2l.Settings().recorded())
-    history.utilisation = {"cpu(0)": 0.9, "cpu(1)": 0.6}
-    assert history.balance() == "devices worked 90%, 60% of the time, the busiest 20% more than the mean"

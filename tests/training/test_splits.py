@@ -173,53 +173,6 @@ def test_what_the_guide_says_of_a_limit(capsys):
 
 
 @pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"split": "zero"}, "split 'zero' is unknown; choose from data, layers, .* did you mean zero3"),
-        ({"split": 3}, "split 3 is unknown"),
-        ({"split": "gpipe"}, "split 'gpipe' is unknown"),
-        ({"split": "data=2"}, "not a product of data and another split, such as data=2,layers=2"),
-        ({"split": "data=2,layers=2,zero3=2"}, "is not a product"),
-        ({"split": "layers=2,zero1=2"}, "is not a product"),
-        ({"split": "data=0,layers=2"}, "is not a product"),
-        ({"split": "data=2,layers=2"}, "is for 4 devices; there are 3"),
-        ({"split": "data=3,layers=1", "pipeline": "pipe"}, "pipeline 'pipe' is unknown"),
-        ({"split": "zero1", "pipeline": "gpipe"}, "is for a split over layers, and not for split 'zero1'"),
-        ({"pipeline": "gpipe"}, "pipeline is 'gpipe', which cannot be combined with training without a split"),
-        ({"micro_batches": 2}, "micro_batches is 2, which cannot be combined with training without a split"),
-        ({"split": "data", "micro_batches": 0}, "micro_batches is 0"),
-        ({"split": "data", "micro_batches": 10**6}, "at most 4,096"),
-        (
-            {"split": "layers", "loads": [1, 2, 3]},
-            r"loads is \[1, 2, 3\], which cannot be combined with a split other than data",
-        ),
-        ({"split": "data", "loads": "auto"}, "loads 'auto' work only without a split; give numbers"),
-        ({"split": "data", "loads": [1, 2]}, "loads .*3"),
-        ({"split": "zero3", "overlap": True}, "overlap is True, which cannot be combined with split 'zero3'"),
-        ({"split": "zero1", "flat": False}, "flat is False, which cannot be combined with a split"),
-        ({"overlap": True, "flat": False}, "flat is False, which cannot be combined with overlap"),
-        ({"batch_statistics": "aggregated", "network": SMOOTH}, "has no batch norm"),
-        ({"split": "data", "batch_statistics": "aggregated"}, "is 'aggregated', which cannot be combined with a split"),
-        (
-            {"batch_statistics": "synchronised"},
-            "batch_statistics 'synchronised' is unknown; choose from local",
-        ),
-        ({"split": "zero3", "algorithm": "tree"}, "'zero3' has its own collectives"),
-        (
-            {"split": "layers", "network": sequential((2, 7, 6), Flatten(), Dense(4))},
-            "3 stages for a network with 1",
-        ),
-        ({"width": 2, "network": NORMED}, "width is 2, but the network is your own"),
-        ({"width": 0}, "width is 0; it should be a finite number, at least 0.05"),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_what_is_refused(data, settings, message):
-    with pytest.raises(ValueError, match=message):
-        quick(cpus(3), data, **{"network": SMOOTH, **settings})
-
-
-@pytest.mark.parametrize(
     "split",
     ["data", "zero2", "layers", *long("zero1", "zero3", "channels", "data=2,layers=2")],
 )
@@ -281,18 +234,8 @@ def test_a_plan_of_ones_own(data, tmp_path):
     assert history.train_loss == pytest.approx(alone.train_loss)
     for one, other in zip(found, params, strict=True):
         assert_close(one, other, 1e-2)  # as above
-    for wrong, said in (
-        ({"split": plan._replace(steps=plan.steps[1:])}, "step 1: "),
-        ({"network": OTHER}, "the plan mine is for another network"),
-        ({"micro_batches": 2}, "micro_batches is 2, which cannot be combined with a plan of your own"),
-        ({"pipeline": "gpipe"}, "pipeline is 'gpipe', which cannot"),
-        ({"algorithm": "tree"}, "algorithm is 'tree', which cannot"),
-        ({"precision": "mixed"}, "precision is 'mixed', which cannot"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            quick(cpus(4), some, **settings | {"split": plan} | wrong)
-    with pytest.raises(ValueError, match="split mine is for 4 devices; there are 3"):
-        quick(cpus(3), some, split=plan, **settings)
+    with pytest.raises(ValueError, match="step 1: "):
+        quick(cpus(4), some, **settings | {"split": plan._replace(steps=plan.steps[1:])})
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
@@ -336,25 +279,12 @@ def test_every_plan_can_be_chosen():
     assert splits_for(4) == [*SPLITS, "data=2,layers=2"] and splits_for(1) == [*SPLITS]
 
 
-@pytest.mark.parametrize("split", [None, "data"])
-def test_a_library_that_cannot_sum_here(data, split):
-    with pytest.raises(d2l.DeviceError, match="'nccl' needs at least two GPUs, not .cpu.0., cpu.1.."):
-        quick(cpus(2), data, split=split, algorithm="nccl", network=SMOOTH)
-
-
 def test_an_allreduce_of_ones_own_in_a_product(data):
     named, own = (
         quick(cpus(4), data, split="data=2,layers=2", algorithm=algorithm, network=SMOOTH)
         for algorithm in ("tree", lambda k, n: ALGORITHMS["tree"](k, n))
     )
     assert named.history.final_parameters_sha256 == own.history.final_parameters_sha256
-
-
-@pytest.mark.parametrize("algorithm", ["nccl", "mpi"])
-def test_a_library_sums_all_gradients_at_once(data, algorithm):
-    said = f"split is 'zero2', which cannot be combined with allreduce '{algorithm}'; leave one out"
-    with pytest.raises(ValueError, match=f"^{said}$"):
-        quick(cpus(2), data, algorithm=algorithm, network=SMOOTH, split="zero2")
 
 
 def test_what_stages_are_estimated_to_cost():
@@ -374,20 +304,3 @@ def test_networks_by_name(name):
         assert topology(name, k).k >= k
         exchanged = simulate(PLANS["data"](k), topology(name, k)).seconds - 3  # F and B
         assert (exchanged > 0) == (k > 1) and exchanged < 0.01
-
-
-@pytest.mark.parametrize("prefetch", [False, True])
-def test_the_mean_loss_so_far_is_told_after_each_step(data, prefetch):
-    """Of the steps that were waited for: with prefetching a step is under way."""
-    told = []
-
-    class Listen(d2l.Callback):
-        def on_step(self, epoch, step, loss):
-            told.append(loss)
-
-    settings = {"network": SMOOTH, "batch_size": 40, "num_epochs": 1, "lr": 0.02, "prefetch": prefetch}
-    history = quick(cpus(2), data, split="layers", callbacks=[Listen()], **settings).history
-    assert len(told) == 4 and (told[0] is None) == prefetch
-    assert told[prefetch] == pytest.approx(np.log(4), rel=0.9)
-    if not prefetch:
-        assert told[-1] == pytest.approx(history.train_loss[0])
