@@ -44,38 +44,6 @@ def test_interrupts_at_random_moments(count, seed):
     assert "all well" in done.stdout
 
 
-def test_a_signal_handler_may_use_the_devices():
-    """Between any two instructions of a loop that uses them, too; and it may wait for results."""
-    devices = cpus(3)
-    data = [d2l.put(np.zeros(100), device) for device in devices]
-    results, wanted, inside = [], 200, []
-
-    def handler(signum, frame):
-        i = len(results) % 3
-        inside.append(i)
-        if len(inside) < 5:  # deeper there would be no end where signals come faster than they are handled
-            signal.setitimer(signal.ITIMER_REAL, 0.001)
-        mine = [d2l.put(np.full(7, i + 1.0), device) for device in devices]
-        d2l.allreduce(mine, "ring")
-        results.append((i, devices[i].run(lambda: i).result(timeout=60), d2l.to_host(mine[i]).tolist()))
-        inside.pop()
-        signal.setitimer(signal.ITIMER_REAL, 0.001 if len(results) < wanted else 0)
-
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.001)
-    try:
-        while len(results) < wanted:
-            for array, device in zip(data, devices, strict=True):
-                device.run(np.add, array, 1)
-            d2l.allreduce(data, "ring")
-            d2l.to_host(d2l.put(data[0], devices[1]))
-            d2l.cpu(2)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert all(seen == i and total == [3 * (i + 1.0)] * 7 for i, seen, total in results)
-
-
 def test_an_interrupt_of_train_batch_leaves_a_whole_step_or_none(monkeypatch):
     """It comes after the first, second ... piece of work that is submitted."""
     X, y, devices = d2l.to_float(DATA[0][:30]), DATA[1][:30], cpus(3)

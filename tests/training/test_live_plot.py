@@ -10,8 +10,6 @@ from runs import brief, cpus
 
 import d2lmgpu as d2l
 from d2lmgpu.base import measuring
-from d2lmgpu.pictures.plots import plot_history
-from d2lmgpu.training import live_plot
 
 THREE_STEPS = {"batch_size": 25, "lr": 0.01}
 """An epoch."""
@@ -128,22 +126,6 @@ def test_what_is_seen_while_training_runs(shown, monkeypatch):
     figures = f"loss {history.train_loss[1]:.3f}, train acc {history.train_accuracy[1]:.3f}, "
     figures += f"test acc {history.test_accuracy[1]:.3f}, {history.examples_per_second:,.0f} examples/s"
     assert told(shown) == f"2 epochs: {figures}"
-
-
-def test_no_step_draws_before_it_is_time(shown, monkeypatch):
-    drawn = []
-
-    def draw(*given):
-        drawn.append(given)
-        return plot_history(*given)
-
-    monkeypatch.setattr(live_plot, "plot_history", draw)
-    monkeypatch.setattr(measuring, "_PAUSE", 1e6)
-    brief(cpus(1), batch_size=6, callbacks=[d2l.LivePlot()])
-    assert len(drawn) == 2  # in the beginning and in the end
-    epochs, within = (line.get_xydata() for line in plot_history(*drawn[-1]).axes[1].lines)
-    assert epochs[:, 0].tolist() == [1, 2] and len(within) == 2 * 10 and np.isnan(within[[9, 19], 1]).all()
-    assert within[8, 0] == 1 and within[8, 1] == pytest.approx(epochs[0, 1], rel=0.2)
 
 
 def test_an_error_ends_the_live_plot_too(shown):
