@@ -7,7 +7,7 @@ import numpy as np
 from ..base.arguments import as_array, as_numpy, check_list, check_whole
 from ..cluster import as_cluster, gather
 from ..data.minibatches import to_float
-from ..devices import array_module, put, to_host
+from ..devices import array_module, isolated_errors, put, to_host
 from ..devices.spans import span
 from ..layers import check_labels
 from ..layers.exact import ExactSums, slices_of_granules
@@ -69,7 +69,9 @@ def evaluate(
     """
     X, y, loss, metrics = as_numpy("X", X), as_array("labels", y), find_loss(loss), check_metrics(metrics)
     check_data(X, y, network, loss)
-    tested = TestSet(X, y, devices, network, loss, metrics, sums).evaluate(params_or_device_params, statistics)
+    group = as_cluster(devices)
+    with isolated_errors(group.mine):
+        tested = TestSet(X, y, group, network, loss, metrics, sums).evaluate(params_or_device_params, statistics)
     if not metrics:
         return next(iter(tested.values()))
     own = tested.pop("metrics")
@@ -101,21 +103,15 @@ class TestSet:
         parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(X), EVALUATION_BATCH)]
         self.shards = [split_batch(X[part], y[part], self.group, sums=self.sums) for part in parts]
 
-    def evaluate(self, params_or_device_params, statistics=(), tell=None):
-        """A dict of ``test_accuracy``, or ``test_loss`` if targets are not classes, and ``metrics`` if there are any.
-
-        ``tell(done)`` is called with the number of images evaluated so far.
-        """
+    def evaluate(self, params_or_device_params, statistics=()):
+        """A dict of ``test_accuracy``, or of ``test_loss`` without classes, and of ``metrics`` if there are any."""
         device_params, device_statistics = _on_each(params_or_device_params, statistics, self.devices, self.network)
-        tasks, found = [], []
+        tasks = []
         for shards in self.shards:
             each_device = zip(self.devices, *shards, device_params, device_statistics, strict=True)
             options = self.network, self.loss, self.metrics, self.exact
             tasks.append([device.run(_sums, *arrays, *options) for device, *arrays in each_device])
-        for number, of_each in enumerate(tasks, 1):
-            found.append([task.result() for task in of_each])
-            if tell:
-                tell(min(self.size, number * EVALUATION_BATCH))
+        found = [[task.result() for task in of_each] for of_each in tasks]
         return self._reached(sum(gather(self.group, sum(np.array(found)))))
 
     def _reached(self, sums):

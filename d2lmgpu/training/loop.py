@@ -102,11 +102,9 @@ class Run:
     def _evaluate(self):
         """A dict of the current results on the test set, such as the accuracy (or loss)."""
         self.tell("on_evaluate", self.history)
-        self.bar.evaluate(0, self.test_set.size)
         begin = time.perf_counter()
         params, statistics = zip(*self.runner.copies(), strict=True)
-        tell = functools.partial(self.bar.evaluate, size=self.test_set.size)
-        tested = self.test_set.evaluate(list(params), list(statistics), tell)
+        tested = self.test_set.evaluate(list(params), list(statistics))
         self.evaluating += time.perf_counter() - begin
         return tested
 

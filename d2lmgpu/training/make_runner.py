@@ -52,7 +52,7 @@ def find_loads(X, y, params, network, group, settings, saved, note):
         found = listed(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True))
         equal = len(set(loads)) == 1
         note("loads: equal parts; no others that were tried make a step shorter" if equal else f"loads: {found}")
-    idle = [device for device, load in zip(devices, loads or [1] * len(devices), strict=True) if load == 0]
+    idle = [device for device, load in zip(devices, loads or [], strict=False) if load == 0]
     if idle:
         note(f"{listed(idle)} " + ("has load 0 and stays idle" if len(idle) == 1 else "have load 0 and stay idle"))
     return replace(settings, loads=loads)

@@ -48,7 +48,7 @@ class SplitTestSet(TestSet):
             for s in range(len(plan.stages))
         ]
 
-    def evaluate(self, device_params, statistics=(), tell=None):
+    def evaluate(self, device_params, statistics=()):
         """Like `TestSet.evaluate`, but with only the first list of parameters and the first list of statistics."""
         own, rest, fixed = [], iter(map(to_host, device_params[0])), iter([*map(to_host, next(iter(statistics), ()))])
         for stage in self.plan.stages:
@@ -61,8 +61,6 @@ class SplitTestSet(TestSet):
         for start in range(0, len(mine), together):
             some = mine[start : start + together]
             found[some] = self._evaluate([parts[i] for i in some], own)
-            if tell:
-                tell(min(self.size, parts[some[-1]].stop * size))
         sum_disjoint(self.group, found.reshape(-1))
         return self._reached(sum(found))
 

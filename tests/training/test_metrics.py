@@ -114,3 +114,13 @@ def test_metrics_are_tried_before_anything_is_trained(metric, message):
         brief(1, metrics={"a": metric}, network=TINY, callbacks=[Never()])
     with pytest.raises(ValueError, match=message):
         d2l.evaluate(PARAMS, X, Y, cpus(2), PLAIN, metrics={"a": metric})
+
+
+def test_an_error_on_all_devices_is_raised_once():
+    def fails(logits, labels):
+        assert len(labels) == 7  # as when it is tried
+        return 0.0
+
+    with pytest.raises(ValueError, match="metric a failed"):
+        d2l.evaluate(PARAMS, X, Y, cpus(2), PLAIN, metrics={"a": fails})
+    assert d2l.cpu(1).run(lambda: 1).result() == 1
