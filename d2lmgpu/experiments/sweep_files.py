@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..base.arguments import check_path
 from ..base.files import as_json, check_writable, is_stream, naming, read_json, write_file
-from ..training.fields import of_kind
+from ..training.checks import of_kind
 from ..training.history import HISTORY
 from .trials import complete_trial
 

@@ -104,7 +104,7 @@ def train(
     when they were read; the history and the checkpoint keep this, so that ``d2lmgpu predict`` treats other pictures the
     same way. ``progress``: whether to show a progress bar and one line per epoch or, in a notebook with ipywidgets, a
     `LivePlot` with a Stop button. ``metrics``: a dict of functions of outputs and labels, which are evaluated on the
-    test set after each epoch and recorded in ``history.metrics``; they return sums over images (see metrics.py).
+    test set after each epoch and recorded in ``history.metrics``; they return sums over images (see evaluation.py).
 
     Ctrl-C ends training after the current step; what was learned is returned, and ``history.interrupted`` says how far
     the run got. A run that diverges ends after that epoch, and ``history.diverged`` says so.

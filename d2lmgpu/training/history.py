@@ -10,7 +10,7 @@ import numpy as np
 from ..base.text import FEW, REACHED, format_seconds, listed, several
 from ..data.minibatches import oddities
 from ..networks import CROSS_ENTROPY, find_loss
-from .fields import cli_name, kind_in_files, of_kind
+from .checks import cli_name, kind_in_files, of_kind
 from .settings import RECORDED
 
 PATIENCE = 3

@@ -13,7 +13,7 @@ from ..devices.probes import warn as tell_user
 from ..devices.timeline import Timeline
 from ..networks import Network
 from ..networks.losses import Loss
-from .accuracy import TestSet
+from .evaluation import TestSet
 from .history import History, why_diverged
 from .model import Model
 from .monitor import Progress, stop_on_interrupt

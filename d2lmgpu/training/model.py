@@ -18,7 +18,7 @@ from ..networks.describe import described, layer_table, restored
 from ..networks.losses import LOSSES, find_loss, missing_loss
 from .accuracy import evaluate, predict
 from .checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from .fields import of_kind
+from .checks import of_kind
 from .history import History
 
 

@@ -12,7 +12,7 @@ from ..base.text import REACHED
 from ..networks.describe import described, restored
 from ..networks.mixed import are_finite
 from .checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from .fields import kind_in_files, of_kind
+from .checks import kind_in_files, of_kind
 from .history import HISTORY, History, sha256
 from .model import MODEL, model_state
 from .settings import SAME

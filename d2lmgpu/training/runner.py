@@ -18,9 +18,8 @@ from ..networks import LENET, find_loss
 from ..networks.checks import is_random
 from ..networks.losses import as_targets
 from ..parallel import MinibatchQueue
-from .accuracy import TestSet
+from .evaluation import SplitTestSet, TestSet
 from .monitor import Stop
-from .plan_accuracy import SplitTestSet
 from .resume import START
 from .settings import Settings
 from .splits import limits_of, plan_of

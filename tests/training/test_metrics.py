@@ -36,7 +36,7 @@ OWN = {"top 2": top_2, "confidence": confidence}
 
 @pytest.mark.parametrize("n", [2, 13, 20])  # fewer than devices, ragged, and more than a device takes at a time
 def test_k_devices_equal_one_and_a_loop(monkeypatch, n):
-    monkeypatch.setattr("d2lmgpu.training.accuracy.EVALUATION_BATCH", 4)
+    monkeypatch.setattr("d2lmgpu.training.evaluation.EVALUATION_BATCH", 4)
     scores = logits_as_written(d2l.to_float(X[:n]), PARAMS, PLAIN)
     places = [sorted(row, reverse=True).index(row[label]) for row, label in zip(scores, Y[:n], strict=True)]
     for k in (1, 2, 3, 5, 8):

@@ -20,7 +20,7 @@ from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.networks import Dense, Flatten, init_params, sequential
 from d2lmgpu.plans import PLANS, copies_of, estimate_costs, prove, simulate
 from d2lmgpu.training import load_run
-from d2lmgpu.training.plan_accuracy import SplitTestSet
+from d2lmgpu.training.evaluation import SplitTestSet
 from d2lmgpu.training.plan_step import PlanStep
 from d2lmgpu.training.splits import PIPELINES, SPLITS, plan_of, splits_for
 
