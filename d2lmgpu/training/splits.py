@@ -166,14 +166,13 @@ def check_memory(plan, group, settings, batch_size, y, dtype, sizes=None):
     most = max(lacking)
     if most <= 0:
         return peaks
-    i = lacking.index(most)
+    i, name = lacking.index(most), getattr(settings.split, "name", settings.split or "data")
     fits = _that_fit(plan.network, limits, settings, batch_size, target_bytes)
     advice = "no split would fit; more devices or micro-batches may help"
     if fits or not settings.split:
         advice = f"{listed(fits)} would fit" if fits else "more devices help, a higher limit, smaller minibatches"
     raise DeviceMemoryError(
-        f"split {getattr(settings.split, 'name', settings.split or 'data')} needs {peaks[i]:,} bytes on {group.names[i]}, {most:,} "
-        f"more than its limit; {advice}"
+        f"split {name} needs {peaks[i]:,} bytes on {group.names[i]}, {most:,} more than its limit; {advice}"
     )
 
 
