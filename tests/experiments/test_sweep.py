@@ -169,7 +169,7 @@ def test_a_sweep_goes_on_where_it_was_left(monkeypatch, tmp_path, capsys):
         done.append(settings["seed"])
         if settings["seed"] in broken:
             return make_row(settings, "failed", "OSError: no space")
-        return pretend(settings)
+        return pretend(settings) | ({"status": "diverged"} if settings["seed"] == 5 else {})
 
     monkeypatch.setattr(run, "run_trial", count)
 
@@ -183,7 +183,9 @@ def test_a_sweep_goes_on_where_it_was_left(monkeypatch, tmp_path, capsys):
     broken.clear()
     with open(file, "a") as torn:
         torn.write('{"settings": {"devi')  # by a program that was killed
-    assert again(seed=[5, 4, 2, 0]) == ([5, 2], ["done"] * 4)  # the grid may grow, and be in another order
+    # the grid may grow, and be in another order
+    assert again(seed=[5, 4, 2, 0]) == ([5, 2], ["diverged", "done", "done", "done"])
+    assert again(seed=[5]) == ([], ["diverged"])
     capsys.readouterr()
     assert again(seed=[0, 2, 4]) == ([], ["done"] * 3)
     assert capsys.readouterr().out == "3 trials, 3 of them done before\n3 done\n"
@@ -274,7 +276,7 @@ def test_a_plot_of_rows_and_of_curves():
 def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, mode, code):
     """The first trial ends soon, the others would take minutes. As in a terminal, all processes hear of it."""
     file = tmp_path / "rows.jsonl"
-    words = f"--environment cpu --limit 200 --batch-size 50 --epochs 1,5000 --init he --results {file} --mode {mode}"
+    words = f"--environment cpu --limit 200 --batch-size 50 --epochs 1,5000,6000 --init he --results {file} --mode {mode}"
     command, pipe = [sys.executable, "-m", "d2lmgpu", "sweep", *words.split()], subprocess.PIPE
     process = subprocess.Popen(command, start_new_session=True, stdout=pipe, stderr=pipe, text=True)
     while process.poll() is None and not (file.exists() and d2l.load_sweep(file)):
@@ -286,7 +288,7 @@ def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, mode, code):
     out, err = process.communicate(timeout=120)
     assert process.returncode == code and psutil.wait_procs(children, timeout=20)[1] == [], err
     assert [row["settings"]["num_epochs"] for row in d2l.load_sweep(file)] == [1]
-    assert code == -9 or (err == "" and "1 done, 1 interrupted" in out)
+    assert code == -9 or (err == "" and "1 done, 2 interrupted" in out)
 
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")

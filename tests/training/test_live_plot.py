@@ -1,4 +1,4 @@
-"""The live plot, without a page; test_stop_button.py has a real kernel."""
+"""The live plot, without a page."""
 
 import re
 import sys

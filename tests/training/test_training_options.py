@@ -71,6 +71,7 @@ def test_a_run_that_was_given_up_does_not_go_on(tmp_path):
     "losses, expected",
     [
         ([2.302, 1.5], None),  # the textbook's plateau
+        ([1.5, 2.0, 2.302], None),  # it had learned
         ([2.42], None),  # a rough start after which it learns
         ([9.9], None),  # of a single step, say, with initial weights that are sure of what is wrong
         ([9.9, 9.9], "diverged in epoch 2: the training loss is 9.9"),
