@@ -276,8 +276,8 @@ def test_a_plot_of_rows_and_of_curves():
 def test_ctrl_c_keeps_rows_and_leaves_no_process(tmp_path, mode, code):
     """The first trial ends soon, the others would take minutes. As in a terminal, all processes hear of it."""
     file = tmp_path / "rows.jsonl"
-    words = f"--environment cpu --limit 200 --batch-size 50 --epochs 1,5000,6000 --results {file} --mode {mode}"
-    command, pipe = [sys.executable, "-m", "d2lmgpu", "sweep", *words.split()], subprocess.PIPE
+    words = f"--environment cpu --limit 200 --batch-size 50 --epochs 1,5000,6000 --init he --results {file}"
+    command, pipe = [sys.executable, "-m", "d2lmgpu", "sweep", "--mode", mode, *words.split()], subprocess.PIPE
     process = subprocess.Popen(command, start_new_session=True, stdout=pipe, stderr=pipe, text=True)
     while process.poll() is None and not (file.exists() and d2l.load_sweep(file)):
         time.sleep(0.1)
