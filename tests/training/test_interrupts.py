@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from runs import DATA, PLAIN, brief, cpus
 
@@ -17,7 +16,6 @@ from d2lmgpu.base import signals
 from d2lmgpu.cli import main
 from d2lmgpu.parallel.step import Step
 from d2lmgpu.training.checkpoints import load_checkpoint
-from d2lmgpu.training.textbook_steps import TextbookSteps
 
 pytestmark = pytest.mark.threads
 SIGNALS = signals.SIGNALS
@@ -68,17 +66,6 @@ def test_an_interrupt_of_train_batch_leaves_a_whole_step_or_none(monkeypatch):
         first, *others = [[d2l.to_host(param).tobytes() for param in params] for params in device_params]
         assert all(other == first for other in others), number
     assert 5 < interrupted < 40
-
-
-def test_a_stop_is_wanted_as_a_step_is_submitted():
-    """Ctrl-C between the loop's look and the step."""
-    X, y, *_ = DATA
-    runner = TextbookSteps.of(X, y, d2l.init_params(network=PLAIN), cpus(2), batch_size=10, network=PLAIN)
-    runner.start_epoch(np.arange(60), 0.01)
-    runner.stop.wanted = True
-    runner.launch(1)
-    assert sum(runner.pause()[0]) > 0 and runner.stop.requested and runner.known[0] == 1
-    runner.close()
 
 
 def test_a_second_ctrl_c_interrupts_at_once(sigint, monkeypatch):

@@ -59,13 +59,6 @@ def test_of_numbers_and_soft_labels():
     assert found["squares"] == pytest.approx(((expected - soft) ** 2).mean(), rel=1e-5)
 
 
-def test_with_batch_norm_and_on_a_model():
-    run = brief(cpus(2), batch_statistics="aggregated", num_epochs=1, metrics=OWN)
-    found = run.model.evaluate(X, Y, cpus(3), metrics=OWN)
-    assert found["accuracy"] == run.history.test_accuracy[0] and found["top 2"] == run.history.metrics["top 2"][0]
-    assert found["confidence"] == pytest.approx(run.history.metrics["confidence"][0], rel=1e-5)
-
-
 def test_where_they_are_told(tmp_path, capsys):
     history = brief(2, metrics=OWN, callbacks=[d2l.TensorBoard(tmp_path)], progress=True).history
     first, second = zip(*history.metrics.values(), strict=True)

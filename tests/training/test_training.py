@@ -22,13 +22,6 @@ def test_the_size_of_an_epoch():
         epoch_size(10, 11, drop_last=True)
 
 
-def test_images_become_floats():
-    images = np.array([[0, 51, 255]], np.uint8)
-    np.testing.assert_array_equal(d2l.to_float(images), np.array([[0, 0.2, 1]], np.float32))
-    assert d2l.to_float(images).dtype == np.float32
-    assert d2l.to_float(images / 2.0).dtype == np.float64
-
-
 @LONG_ON_STANDIN
 def test_training_learns(make_devices, small):
     history, params = quick(make_devices(2), small, num_epochs=4, batch_size=40, graphs=False)
