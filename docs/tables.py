@@ -89,7 +89,7 @@ def imports_of_rooms():
 
 def settings():
     """The fields of `Settings`."""
-    from d2lmgpu.training.fields import meaning
+    from d2lmgpu.training.checks import meaning
 
     actions = {action.dest: action for action in _parsers()["train"]._actions}
     rows = []

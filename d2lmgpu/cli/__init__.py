@@ -1,8 +1,8 @@
 """The command ``d2lmgpu``: each subcommand parses its options, calls one public function, and prints the results.
 
-The exit code is 0 only on success. It is 2, with one line on standard error, for bad input; 1 if training diverged,
-devices' parameters differ, a trial of a sweep failed, or an answer is wrong; and 130 if the command was interrupted
-(results are still reported), or for training 143 if SIGTERM and 138 if SIGUSR1 interrupted it.
+The exit code is 0 only on success. It is 2, with one line on standard error, for bad input; 1 if training diverged, a
+trial of a sweep failed, or an answer is wrong; and 130 if the command was interrupted (results are still reported), or
+for training 143 if SIGTERM and 138 if SIGUSR1 interrupted it.
 """
 
 import io
@@ -11,7 +11,6 @@ import sys
 
 from ..base import signals
 from ..base.text import legible, message_of
-from ..training import DriftError
 from ..training.monitor import say
 from . import allreduce, check, course, devices, grade, plan, predict, scaling, sweep, train
 from .options import check_files
@@ -50,7 +49,7 @@ def _run(arguments):
         return options.command(options) or 0
     except errors_told() as error:
         say(legible(f"{name}: error: {_one_line(error)}"), file=sys.stderr)
-        return 1 if isinstance(error, DriftError) else 2
+        return 2
     except KeyboardInterrupt:  # before or after training, or a second time during it
         say(f"{name}: interrupted, no result was written", file=sys.stderr)
         return signals.exit_code()

@@ -18,7 +18,7 @@ from ..data.images import image_shape, load_image_data
 from ..data.minibatches import first_examples
 from ..networks import FASHION_MNIST
 from ..networks.checks import check_network
-from ..training.metrics import check_metrics
+from ..training.evaluation import check_metrics
 from .options import add_input
 
 

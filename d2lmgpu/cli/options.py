@@ -9,7 +9,7 @@ from ..base.arguments import check_path
 from ..base.files import check_writable, same_file, save_figure, write_json
 from ..collectives.benchmark import parse_size
 from ..devices import ENVIRONMENTS, choose_devices
-from ..training.fields import cli_name, kind_of, meaning
+from ..training.checks import cli_name, kind_of, meaning
 from ..training.settings import Settings
 
 _ALL = [about.name for about in fields(Settings)]

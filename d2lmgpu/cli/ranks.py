@@ -12,7 +12,6 @@ from ..cluster import PATIENCE, NoDeviceError, begin_together, cluster
 from ..data.fashion_mnist import DataError
 from ..devices import DeviceError, parse_devices
 from ..devices.errors import errors_of_cuda
-from ..training import DriftError
 from ..training.monitor import Callback
 from .options import add_output, check_files, find_devices, limit_memory
 
@@ -30,7 +29,7 @@ def add_ranks(command):
 
 def errors_told():
     """The classes of errors whose message a command prints, in one line."""
-    return DriftError, ValueError, DeviceError, DataError, OSError, MemoryError, *errors_of_cuda()
+    return ValueError, DeviceError, DataError, OSError, MemoryError, *errors_of_cuda()
 
 
 def are_together(options):
@@ -66,8 +65,6 @@ def run_together(options):
         group.failed(error)
         if speaks:
             raise
-        if isinstance(error, DriftError):  # raised in all processes
-            return 1
         return signals.exit_code() if isinstance(error, KeyboardInterrupt) else 2
 
 

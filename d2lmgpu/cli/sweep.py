@@ -31,7 +31,9 @@ def add_to(command):
     add_output(command, "--json", "write this sweep's rows as JSON, in order")
     plot = "plot --y against --x, with a line for each --by (.png, .svg or .pdf); redrawn after each trial"
     add_output(command, "--plot", plot, check=check_plot)
-    curves = "plot accuracy and loss by epoch, with a line for each trial (.png, .svg or .pdf); redrawn during trials"
+    curves = (
+        "plot accuracy and loss by epoch, with a line for each trial (.png, .svg or .pdf); redrawn after each trial"
+    )
     add_output(command, "--curves", curves, check=check_plot)
     add_option(command, "--x", str, "lr", "setting on the plot's horizontal axis, by its name in the settings")
     add_option(command, "--y", str, "best accuracy", f"result on its vertical axis: {', '.join(MEASURES)}")

@@ -5,11 +5,7 @@ from .predicted_scaling import (
     fit_messages as fit_messages,
     predict_scaling as predict_scaling,
 )
-from .scaling import (
-    check_counts as check_counts,
-    count_places as count_places,
-    measure_scaling as measure_scaling,
-)
+from .scaling import check_counts as check_counts, count_places as count_places, measure_scaling as measure_scaling
 from .scaling_plots import (
     check_axes as check_axes,
     plot_curves as plot_curves,

@@ -17,7 +17,7 @@ from ..devices.gpu import GPU
 from ..devices.probes import probe, probes, reprobe
 from ..kernels.cuda import PRECISIONS, TENSOR_CORES, graphs_work
 from ..networks import kernels_work
-from ..training.graph_limits import why_not_one_graph
+from ..training.make_runner import why_not_one_graph
 
 _LENGTH = 1003
 """The number of elements of the arrays that are summed."""

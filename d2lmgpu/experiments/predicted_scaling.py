@@ -30,8 +30,8 @@ _MESSAGES = (2**12, 2**16, 2**20, 2**23)
 class ComputeTimes:
     """``seconds`` of a step without an exchange, for ascending ``sizes`` of a device's part.
 
-    Called with n, it returns the seconds for n examples: linearly interpolated or extrapolated from the sizes, or, with
-    only one size, in proportion to n.
+    Called with n, it returns the seconds for n examples: linear from 0 through the sizes, and from the last size on in
+    proportion to n.
     """
 
     sizes: list
@@ -40,11 +40,7 @@ class ComputeTimes:
     def __call__(self, n):
         """Seconds for n examples."""
         n, sizes, seconds = plain((n, self.sizes, self.seconds))
-        if len(sizes) == 1:
-            return seconds[0] * n / sizes[0]
-        i = min(max(int(np.searchsorted(sizes, n)), 1), len(sizes) - 1)
-        (n0, n1), (t0, t1) = sizes[i - 1 : i + 1], seconds[i - 1 : i + 1]
-        return max(0.0, t0 + (t1 - t0) * (n - n0) / (n1 - n0))
+        return float(np.interp(n, [0, *sizes], [0, *seconds])) * max(1, n / sizes[-1])
 
 
 @dataclass

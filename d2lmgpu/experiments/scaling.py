@@ -3,26 +3,146 @@
     strong   the minibatch stays the same, and each of k devices gets a k-th of it
     weak     each device's part stays the same, and the minibatch is k times as large
 
+Training runs take turns. A contender trains for some whole steps in its turn, while the others are idle; see
+base/measuring.py. Their times give
+
+    speed-up     S(k) = seconds of one device / seconds of k devices, for the same number of examples
+    efficiency   E(k) = S(k) / k, the fraction of the k devices' time that is well spent
+
+In weak scaling, k devices do k times the work in a step, so for the same number of examples S(k) = k · step time of
+one / step time of k, and E(k) is the ratio of the step times.
+
 Sources: Amdahl 1967 for the limits of strong scaling, Gustafson 1988 for weak scaling.
 """
 
 import math
 import platform
 import statistics
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, field
 from datetime import date
+from typing import NamedTuple
+
+import numpy as np
 
 from ..base.arguments import as_whole, check_list, check_name, check_whole, plain, shown
-from ..base.measuring import take_rounds
+from ..base.measuring import seconds_of, take_rounds
 from ..base.text import several
+from ..cluster import as_cluster
 from ..collectives import ALGORITHMS, check_algorithm
 from ..data.fashion_mnist import load_fashion_mnist
 from ..data.minibatches import check_parts
-from ..devices import check_devices, count_cores, device_table
+from ..devices import check_devices, count_cores, device_table, synchronize
+from ..devices.timeline import Timeline
 from ..networks import init_params
+from ..training import Settings
 from ..training.checks import network_for
-from .candidates import Candidate, make_rows
+from ..training.make_runner import make_runner
 from .predicted_scaling import ComputeTimes, batch_sizes, fit_messages, predict_scaling
+
+_LR = 0.01
+"""The learning rate: so small that no run diverges, whatever its minibatch size. It affects nothing else."""
+
+
+class Sample(NamedTuple):
+    """``seconds`` of a turn, and how they divide into phases (see `Timeline.phases`).
+
+    ``cores``: how many cores this program had, on average; fewer than the devices could use if other programs were
+    running at the same time.
+    """
+
+    seconds: float
+    phases: dict
+    cores: float = 0.0
+
+
+class Candidate:
+    """Trains on all ``groups`` of devices at the same time. Each call continues training and returns a `Sample`.
+
+    One group of k devices is data-parallel training as in `train`. Groups of one device each are independent training
+    runs on the same machine that exchange nothing. ``batch_size``: the batch size of each group. All devices are
+    synchronised before and after the steps.
+    """
+
+    def __init__(self, groups, network, batch_size, steps, data, algorithm="ring"):
+        self.devices = [device for group in groups for device in group]
+        self.examples = steps * batch_size
+        X, y = (array[: self.examples] for array in data[:2])
+        params, settings = init_params(0, init="he", network=network), Settings(batch_size, _LR, algorithm=algorithm)
+        self.runners = [make_runner(X, y, params, as_cluster(group), network, settings) for group in groups]
+        self.steps, self.rng = steps, np.random.default_rng(0)
+
+    def __call__(self):
+        for runner in self.runners:
+            runner.start_epoch(self.rng.permutation(self.examples), _LR)
+        with Timeline(self.devices) as timeline:
+            begin = time.process_time()
+            seconds = seconds_of(self._train, lambda: synchronize(self.devices))
+            cores = (time.process_time() - begin) / seconds
+            return Sample(seconds, timeline.phases(seconds), cores)
+
+    def _train(self):
+        for _ in range(self.steps):
+            for runner in self.runners:
+                runner.launch(1)
+        for runner in self.runners:
+            runner.pause()
+
+
+@dataclass
+class Row:
+    """Training on ``devices`` devices. Seconds are per epoch unless their name says otherwise.
+
+    Each round has a time, and its ratio to the same round's time on one device; the row gives the median, the minimum
+    and the maximum of each. ``phases``: the epoch's seconds in each phase, in the median round. ``cores``: the median
+    number of cores that the program had. ``predicted_seconds_per_epoch``: see `predict_scaling`.
+    """
+
+    devices: int
+    batch_size: int
+    seconds_per_epoch: float
+    seconds_per_epoch_min: float
+    seconds_per_epoch_max: float
+    seconds_per_step: float
+    speedup: float
+    speedup_min: float
+    speedup_max: float
+    efficiency: float
+    efficiency_min: float
+    efficiency_max: float
+    cores: float = 0.0
+    phases: dict = field(default_factory=dict)
+    predicted_seconds_per_epoch: float = None
+
+
+def make_rows(turns, batch_sizes, steps, epoch):
+    """A `Row` for each number of devices.
+
+    ``turns``: {devices: a `Sample` for each round}, with 1 among the keys; each turn has ``steps`` steps of
+    ``batch_sizes[devices]`` examples. ``epoch``: the number of examples in an epoch.
+    """
+    rows = []
+    alone = _seconds_per_epoch(turns[1], steps * batch_sizes[1] / epoch)
+    for k, mine in turns.items():
+        seconds = _seconds_per_epoch(mine, steps * batch_sizes[k] / epoch)
+        ratios = [one / own for one, own in zip(alone, seconds, strict=True)]
+        spreads = _spread("seconds_per_epoch", seconds) | _spread("speedup", ratios)
+        spreads |= _spread("efficiency", [ratio / k for ratio in ratios])
+        middle = sorted(mine, key=lambda turn: turn.seconds)[len(mine) // 2]
+        per_step, scale = (spreads["seconds_per_epoch"] / own for own in (epoch / batch_sizes[k], middle.seconds))
+        phases = {name: scale * value for name, value in middle.phases.items()}
+        cores = statistics.median(turn.cores for turn in mine)
+        rows.append(Row(k, batch_sizes[k], **spreads, seconds_per_step=per_step, cores=cores, phases=phases))
+    return rows
+
+
+def _seconds_per_epoch(turns, part):
+    return [turn.seconds / part for turn in turns]
+
+
+def _spread(name, values):
+    """The median, the minimum and the maximum of the rounds' values, by their names in a `Row`."""
+    return {name: statistics.median(values), f"{name}_min": min(values), f"{name}_max": max(values)}
 
 
 @dataclass

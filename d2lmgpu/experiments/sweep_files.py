@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..base.arguments import check_path
 from ..base.files import as_json, check_writable, is_stream, naming, read_json, write_file
-from ..training.fields import of_kind
+from ..training.checks import of_kind
 from ..training.history import HISTORY
 from .trials import complete_trial
 
@@ -60,10 +60,7 @@ def _read(path):
         rows = list(map(_complete, of_kind("rows", rows, list[ROW])))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"results {path}: its rows are damaged ({error}); give another file") from None
-    latest = []
-    for row in rows:
-        latest = [other for other in latest if other["settings"] != row["settings"]] + [row]
-    return about.get("data"), latest
+    return about.get("data"), list({as_json(row["settings"]): row for row in rows}.values())
 
 
 def _complete(row):
@@ -72,7 +69,7 @@ def _complete(row):
 
 
 def load_sweep(path) -> list[dict]:
-    """The rows that a sweep has kept in a file, in the order in which the trials ended.
+    """The rows that a sweep has kept in a file, in the order in which the trials first ended.
 
     Raises ValueError for a file that is not a sweep's results file, OSError if it cannot be read.
     """

@@ -1,24 +1,37 @@
-"""Train many networks: send trials to executors, and keep each resulting row as soon as it arrives."""
+"""Train many networks: send trials to processes, or to any executor, and keep each resulting row as soon as it arrives.
 
+A sweep that is given no executor has a process for each core or GPU. They are started from scratch ("spawn"), because a
+copy of a process with threads ("fork") may hang.
+"""
+
+import _thread
 import contextlib
-import functools
 import hashlib
+import multiprocessing
 import os
+import signal
+import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 
 from ..base.arguments import check_name, check_path, check_whole
 from ..base.files import as_json, check_folder, target
 from ..base.text import one_line, several
+from ..devices import choose_indices, count_cores, find_gpus
 from ..networks import find_loss
 from ..training import History
 from ..training.checks import network_for
 from ..training.monitor import say, stop_on_interrupt
 from ..training.resume import data_checksum
-from .executors import cards_of_workers, processes, send_history
 from .sweep_files import add_row, open_results
 from .trials import complete_trials, describe, make_row, network_of, parts_of, run_trial, varying
 
 MODES = ("simultaneous", "sequential")
+CONTEXT = multiprocessing.get_context("spawn")
+
+_PATIENCE = 5.0
+"""Seconds after which a process that should end is ended within a step."""
+
 _LOOK = 0.05
 """Seconds after which a waiting sweep checks whether a trial has ended or Ctrl-C was pressed."""
 
@@ -45,14 +58,13 @@ def sweep(
     `train`, bit for bit (except for the seconds).
 
     ``results``: a file to which each row is added when its trial ends. A trial with a result in it is not repeated; one
-    that failed or was interrupted is. While a sweep uses the file, other sweeps are refused. ``keep_models``: a folder
+    that failed or was interrupted is. ``keep_models``: a folder
     in which each trial that is done leaves its model for `load_model`; its row says under "model" where it is. (All
     workers of an ``executor`` must find the folder under the same name.)
 
     ``data``: as in `train`; they are sent with every trial (workers find Fashion-MNIST by themselves). ``invert``: as
-    in `train`. ``progress``: print a line for each trial. ``watch``: a function that is called after each epoch and
-    each trial with the rows so far, in the form that `plot_curves` takes: running trials have the status "running" and
-    their curves in ``history``. (Trials of an ``executor`` are reported only when they end.)
+    in `train`. ``progress``: print a line for each trial. ``watch``: a function that is called after each trial with
+    the rows of all trials that have ended, in the form that `plot_curves` takes.
 
     If a trial fails, its row says so, and the others go on. If a process dies, as by lack of memory, all trials that
     have not ended fail. After Ctrl-C, trials that have not ended are "interrupted".
@@ -65,7 +77,10 @@ def sweep(
     if (executor is not None) + (workers is not None) + (mode == "sequential") > 1:
         raise ValueError("executor, workers, mode 'sequential': give one of them, which says what trains")
     trials = complete_trials(trials)
-    checksums = _check_data(data, trials)
+    parts = parts_of(data)
+    for settings in trials:
+        network_for(parts, network_of(settings["network"]), settings["width"], find_loss(settings["loss"]))
+    checksums = None if data is None else [data_checksum(*parts[:2]), data_checksum(*parts[2:4])]
     if keep_models is not None:
         check_path("keep_models", keep_models)
         check_folder(keep_models)
@@ -73,26 +88,16 @@ def sweep(
         check_path("results", results)
     models = [_model(keep_models, settings, checksums) for settings in trials]
     known = [] if results is None else open_results(results, checksums)
-    rows = [_finished(settings, known, keep_models) for settings in trials]
-    to_do = {i: (trials[i], data, invert, models[i]) for i, row in enumerate(rows) if row is None}
-    record = Record(trials, rows, results, progress, watch)
-    if executor is not None:
-        _through(executor, to_do, record)
-    elif mode == "sequential":
-        _in_turn(to_do, record)
-    elif to_do:
-        to_do = {i: (*given, functools.partial(send_history, i)) for i, given in to_do.items()}
-        with processes(cards_of_workers(workers, [trials[i] for i in to_do])) as (pool, reports):
-            _through(pool, to_do, record, reports)
+    record = Record(trials, [_finished(settings, known, keep_models) for settings in trials], results, progress, watch)
+    to_do = {i: (trials[i], data, invert, models[i]) for i, row in enumerate(record.rows) if row is None}
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(stop_on_interrupt())
+        if mode == "sequential":
+            _in_turn(to_do, record, stop)
+        elif to_do:
+            cards = cards_of_workers(workers, [trials[i] for i in to_do]) if executor is None else []
+            _through(executor or stack.enter_context(processes(cards)), to_do, record, stop)
     return record.complete()
-
-
-def _check_data(data, trials):
-    """Checksums of the data, None for Fashion-MNIST. Raises ValueError unless the data fit the trials' networks."""
-    parts = parts_of(data)
-    for settings in trials:
-        network_for(parts, network_of(settings["network"]), settings["width"], find_loss(settings["loss"]))
-    return None if data is None else [data_checksum(*parts[:2]), data_checksum(*parts[2:4])]
 
 
 def _model(folder, settings, checksums):
@@ -108,28 +113,23 @@ def _finished(settings, known, folder):
     return row if row["status"] == "diverged" or (row["status"] == "done" and has_model) else None
 
 
-def _in_turn(to_do, record):
+def _in_turn(to_do, record, stop):
     """Do the trials here, one after another. ``to_do``: the arguments of `run_trial` by the trials' numbers."""
-    with contextlib.suppress(KeyboardInterrupt):  # between trials; in one, `train` ends after its step
-        for i, given in to_do.items():
-            record.end(i, run_trial(*given, functools.partial(record.runs, i)))
-            if record.rows[i]["status"] == "interrupted":
-                break
+    for i, given in to_do.items():
+        if not stop.requested:
+            record.end(i, run_trial(*given))
+            stop.wanted |= record.rows[i]["status"] == "interrupted"  # `train` heard of Ctrl-C
 
 
-def _through(executor, to_do, record, reports=None):
-    """Let an executor do the trials. ``reports``: a queue of the numbers and histories of those that run."""
+def _through(executor, to_do, record, stop):
+    """Let an executor do the trials."""
     futures = {executor.submit(run_trial, *given): i for i, given in to_do.items()}
     try:
-        with stop_on_interrupt() as stop:
-            while futures and not stop.requested:
-                time.sleep(_LOOK)
-                ended = [future for future in futures if future.done()]
-                while reports is not None and not reports.empty():
-                    record.runs(*reports.get())
-                for future in ended:
-                    i = futures.pop(future)
-                    record.end(i, _row(future, record.trials[i]))
+        while futures and not stop.requested:
+            time.sleep(_LOOK)
+            for future in [future for future in futures if future.done()]:
+                i = futures.pop(future)
+                record.end(i, _row(future, record.trials[i]))
     finally:
         for future in futures:
             future.cancel()
@@ -144,45 +144,88 @@ def _row(future, settings):
 
 
 class Record:
-    """A row for each of the trials in ``rows``, or None before it begins; ``rows`` may have some from earlier.
+    """A row for each of the trials in ``rows``, or None before it ends; ``rows`` may have some from earlier.
 
     When a trial ends, its row is added to the file ``results``, unless that is None; if ``visible``, a line says how it
-    ended. After each epoch and each trial, ``watch(rows)`` is called with the rows of all trials that have begun, in
-    order; the status of those that have not ended is "running".
+    ended; and ``watch(rows)`` is called with the rows so far, in order.
     """
 
     def __init__(self, trials, rows, results, visible, watch):
         self.trials, self.rows, self._results, self._watch = trials, rows, results, watch
         self._say = say if visible else lambda text: None
         self._names = varying(trials) or ["devices", "lr"]
-        self._say(several(len(rows), "trial") + (f", {self._ended()} of them done before" if any(rows) else ""))
-
-    def runs(self, number, history):
-        """Note that a trial is running, with this history so far."""
-        self._enter(number, make_row(self.trials[number], "running", history=history))
+        self._say(several(len(rows), "trial") + (f", {len(self._ended())} of them done before" if any(rows) else ""))
 
     def end(self, number, row):
         """Note that a trial ended with this row."""
         if self._results is not None and row["status"] != "interrupted":
             add_row(self._results, row)
-        self._enter(number, row)
+        self.rows[number] = row
         outcome = row["message"] or History.from_dict(row["history"]).summary()
-        outcome = outcome if row["status"] in ("done", outcome[: len(row["status"])]) else f"{row['status']}: {outcome}"
-        self._say(f"{self._ended()}/{len(self.rows)}: {describe(row['settings'], self._names)}: {outcome}")
+        status = "" if row["status"] in ("done", "diverged") else f"{row['status']}: "
+        self._say(f"{len(self._ended())}/{len(self.rows)}: {describe(row['settings'], self._names)}: {status}{outcome}")
+        if self._watch is not None:
+            self._watch(self._ended())
 
     def complete(self):
         """Return the rows when no more trials will run. Print counts of the outcomes."""
-        for i, row in enumerate(self.rows):
-            if row is None or row["status"] == "running":
-                self.rows[i] = make_row(self.trials[i], "interrupted")
-        statuses = [row["status"] for row in self.rows]
+        rows = [row or make_row(own, "interrupted") for own, row in zip(self.trials, self.rows, strict=True)]
+        statuses = [row["status"] for row in rows]
         self._say(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
-        return self.rows
+        return rows
 
     def _ended(self):
-        return sum(row is not None and row["status"] != "running" for row in self.rows)
+        return [row for row in self.rows if row is not None]
 
-    def _enter(self, number, row):
-        self.rows[number] = row
-        if self._watch is not None:
-            self._watch([row for row in self.rows if row is not None])
+
+@contextlib.contextmanager
+def processes(cards):
+    """Yield an executor with a process for each of the ``cards``: the only GPU that it sees, or None.
+
+    At the end of the block, trials end after their current step.
+    """
+    free = CONTEXT.SimpleQueue()
+    for card in cards:
+        free.put(card)
+    line, ours = CONTEXT.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(len(cards), CONTEXT, _begin, (free, line))
+    try:
+        pool.submit(os.getpid).result()  # an error now if no process can start
+        yield pool
+    finally:
+        ours.close()
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(free, line):
+    """Begin a process: it ends when the other end of the ``line`` is closed, or lost with the program."""
+    signal.signal(signal.SIGINT, lambda *_: None)  # between trials; in a trial, `train` listens to it
+    card = free.get()
+    if card is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = card  # read when CuPy is first used
+    threading.Thread(target=_end_with, args=(line,), daemon=True).start()
+
+
+def _end_with(line):
+    with contextlib.suppress(EOFError, OSError):
+        line.recv()
+    _thread.interrupt_main()  # as by Ctrl-C
+    time.sleep(_PATIENCE)
+    os._exit(1)
+
+
+def cards_of_workers(count, trials):
+    """The GPU, by name or None, that each process for the trials sees: a list, of length ``count`` if that is given.
+
+    By default there is a process for each GPU if a trial uses GPUs, otherwise for each core, but no more processes than
+    trials.
+    """
+    uses_gpus = any(choose_indices(settings["environment"])[0] != "cpu" for settings in trials)
+    cards = visible_cards(find_gpus()[0]) if uses_gpus else []
+    count = min(len(trials), count or len(cards) or count_cores())
+    return [cards[i % len(cards)] if cards else None for i in range(count)]
+
+
+def visible_cards(count):
+    """The names of this process's ``count`` GPUs for CUDA_VISIBLE_DEVICES."""
+    return (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))).split(",")[:count]

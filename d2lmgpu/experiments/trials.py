@@ -24,7 +24,6 @@ from ..devices import choose_indices
 from ..networks import Network, described, restored
 from ..training import Settings, train
 from ..training.checks import find_network
-from ..training.monitor import Callback
 
 DEFAULTS = {"devices": None, "environment": "auto", "limit": None}
 DEFAULTS |= {about.name: about.default for about in fields(Settings)}
@@ -49,18 +48,15 @@ def grid(**values) -> list[dict]:
     Raises ValueError for an empty list, and for networks whose layers are your own functions.
     """
     lists = {name: _values(name, value) for name, value in values.items()}
-    for name, value in lists.items():
-        if not value:
-            raise ValueError(f"grid: the list of {name} is empty")
     return [dict(zip(lists, chosen, strict=True)) for chosen in itertools.product(*lists.values())]
 
 
 def _values(name, value):
     if name == "network" and isinstance(value, dict) and "layers" not in value:
-        return [_as_data(network, called) for called, network in value.items()]
-    if isinstance(value, Network):  # a tuple of layers
-        return [value]
-    value = plain(value)
+        value = [_as_data(network, called) for called, network in value.items()]
+    value = value if isinstance(value, Network) else plain(value)  # a network is a tuple of layers
+    if value == []:
+        raise ValueError(f"grid: the list of {name} is empty")
     return value if isinstance(value, list) else [value]
 
 
@@ -145,7 +141,7 @@ def show(value):
     return legible(value["name"] if isinstance(value, dict) else str(value))
 
 
-def run_trial(settings, data=None, invert=False, model=None, report=None) -> dict:
+def run_trial(settings, data=None, invert=False, model=None) -> dict:
     """Train with these ``settings``, a trial of `grid`; return a row, a dict that JSON can represent.
 
     The row has the complete ``settings``, with defaults for those that were not given, a ``status``, a ``message``
@@ -154,8 +150,7 @@ def run_trial(settings, data=None, invert=False, model=None, report=None) -> dic
     "failed" (an error, without a history).
 
     ``data``: as in `train`; by default Fashion-MNIST, read once in each process. ``invert``: as in `train`. ``model``:
-    a file in which the model is saved if the trial is done. ``report(history)`` is called after each epoch with the
-    history so far, as a dict.
+    a file in which the model is saved if the trial is done.
 
     It raises no errors: the row reports them.
     """
@@ -166,7 +161,7 @@ def run_trial(settings, data=None, invert=False, model=None, report=None) -> dic
             row["settings"] = complete_trial(settings)
             given = row["settings"] | {"network": network_of(row["settings"]["network"])}
             data = first_examples(parts_of(data), given.pop("limit"))
-            result = train(data=data, callbacks=_Watch(report), invert=invert, progress=False, **given)
+            result = train(data=data, invert=invert, progress=False, **given)
             history = result.history
             status = next((name for name in ("diverged", "interrupted") if getattr(history, name)), "done")
             if status == "done" and model is not None:
@@ -185,12 +180,3 @@ def parts_of(data):
 def make_row(settings, status, message=None, history=None):
     """A row as `run_trial` describes it."""
     return {"settings": settings, "status": status, "message": message, "history": history, "model": None}
-
-
-class _Watch(Callback):
-    def __init__(self, report):
-        self._report = report
-
-    def on_epoch(self, history):
-        if self._report is not None:
-            self._report(history.as_dict())

@@ -1,12 +1,14 @@
 """Train a network on any number of devices: check the settings, prepare everything, run the loop."""
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from os import PathLike
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from ..base.arguments import check_arguments
-from ..cluster import Across, Cluster
+from ..cluster import Across, Cluster, check_same_on_all_ranks, gather
 from ..data.fashion_mnist import load_fashion_mnist
 from ..data.minibatches import check_parts, epoch_size
 from ..devices import Device, isolated_errors, put
@@ -14,11 +16,10 @@ from ..devices.timeline import Timeline
 from ..networks import Network, find_loss, try_loss
 from ..networks.losses import EXAMPLES
 from ..plans.plan import Plan
-from .across_processes import compare_processes, share_times
 from .checks import classes_of, network_for
 from .history import History, sha256
 from .live_plot import LivePlot, in_notebook
-from .loop import Loop, Run
+from .loop import Run
 from .make_runner import make_runner
 from .model import Model, Result
 from .monitor import Callback, Progress
@@ -56,7 +57,6 @@ def train(
     split: str | Plan | None = USUAL["split"],
     pipeline: str | None = USUAL["pipeline"],
     micro_batches: int = USUAL["micro_batches"],
-    check_every: int = USUAL["check_every"],
     *,
     data: Sequence[Any] | None = None,
     checkpoint: str | PathLike[str] | None = None,
@@ -104,7 +104,7 @@ def train(
     when they were read; the history and the checkpoint keep this, so that ``d2lmgpu predict`` treats other pictures the
     same way. ``progress``: whether to show a progress bar and one line per epoch or, in a notebook with ipywidgets, a
     `LivePlot` with a Stop button. ``metrics``: a dict of functions of outputs and labels, which are evaluated on the
-    test set after each epoch and recorded in ``history.metrics``; they return sums over images (see metrics.py).
+    test set after each epoch and recorded in ``history.metrics``; they return sums over images (see evaluation.py).
 
     Ctrl-C ends training after the current step; what was learned is returned, and ``history.interrupted`` says how far
     the run got. A run that diverges ends after that epoch, and ``history.diverged`` says so.
@@ -117,8 +117,8 @@ def train(
 
     Raises TypeError for an unknown argument, ValueError for settings that make no sense, DataError if the data set
     cannot be loaded, CheckpointError for a file that is not a complete checkpoint of this run, or whose run was given
-    up, OSError for a file that cannot be read or written, DriftError if ``check_every`` finds devices with different
-    parameters.
+    up
+    up, or OSError for a file that cannot be read or written.
     """
     given = locals()  # all arguments, by name
     check_arguments("train", given.pop("unknown"), given)
@@ -128,16 +128,15 @@ def train(
     with isolated_errors(group.mine):
         if group.rank == 0:
             check_files_of_run(options)
-        run = prepare(settings.on(group), options, group, environment)
-        loop, position = make_loop(run)
-        return run_to_end(run, loop, position)
+        return run_to_end(*prepare(settings.on(group), options, group, environment))
 
 
 def prepare(settings, options, group, environment):
-    """Load and check what a `Run` is given, and put it on the devices."""
+    """Load and check what a `Run` is given, and put it on the devices; return it and the `Position` to go on from."""
     saved = None if options.resume is None else load_run(options.resume)
     data = load_fashion_mnist() if options.data is None else check_parts(options.data)
-    X, y, first, loss = *data[:2], group.mine[0], find_loss(settings.loss)
+    X, y, X_test, y_test, *_ = data
+    first, loss = group.mine[0], find_loss(settings.loss)
     given, note, settings = start_from(settings, data)
     _, network = network_for(data, settings.network, settings.width, loss, settings.batch_statistics)
     if loss.is_own:
@@ -161,38 +160,62 @@ def prepare(settings, options, group, environment):
         metrics={name: [] for name in options.metrics},
         peak_memory=runner.peak_memory,
     )
-    return Run(options, group, data, network, loss, params, saved, bar, runner, history)
-
-
-def make_loop(run):
-    """The `Loop` of a run, and the `Position` from which it goes on."""
-    options, group = run.options, run.group
-    X_train, y_train, X_test, y_test, *_ = run.data
-    test_set = run.runner.make_test_set(X_test, y_test, options.metrics)
-    if options.checkpoint or options.resume or group.size > 1:
-        run.checksum = data_checksum(X_train, y_train)
-    position = restore(run) if run.saved else Position()
-    compare_processes(group, run.runner.settings, options, test_set, run.params, run.checksum, position)
+    test_set = runner.make_test_set(X_test, y_test, options.metrics)
+    checksum = data_checksum(X, y) if options.checkpoint or options.resume or group.size > 1 else None
     if options.progress and in_notebook():
-        run.bar.visible = False  # the live plot shows everything
+        bar.visible = False  # the live plot shows everything
         if not any(isinstance(callback, LivePlot) for callback in options.callbacks):
             options.callbacks.append(LivePlot())
-    for callback in options.callbacks:
-        callback.model = run.model
     timeline = options.timeline or Timeline(group.mine)
-    return Loop(run, test_set, timeline, list(options.callbacks)), position
+    run = Run(options, group, data, network, loss, params, bar, runner, history, test_set, timeline, checksum)
+    position = restore(run, saved) if saved else Position()
+    compare_processes(run, position)
+    return run, position
 
 
-def run_to_end(run, loop, position):
+def run_to_end(run, position):
     """Train, from a `Position` on, and return the `Result`."""
     try:
-        loop.run(position)
+        for callback in run.callbacks:
+            callback.model = run.model
+        run.run(position)
         share_times(run.group, run.history)
         trained = run.model()
         run.history.final_parameters_sha256 = sha256([*trained.params, *trained.statistics])
     finally:
         run.runner.close()
-        loop.tell("on_end", run.history)
+        run.tell("on_end", run.history)
         for callback in run.options.callbacks:
             vars(callback).pop("model", None)
     return Result(run.history, trained)
+
+
+def compare_processes(run, position):
+    """Raise ValueError in all processes of a `Cluster` if they begin with different settings, data or parameters."""
+    group, settings, options = run.group, run.settings, run.options
+    if group.world is None:
+        return
+    what = settings.recorded(fields(settings))
+    what |= {"the number of test images": run.test_set.size, "metrics": sorted(options.metrics), "position": position}
+    what |= {"checkpoint_steps": options.checkpoint_steps}
+    what |= {name: getattr(options, name) is not None for name in ("checkpoint", "keep_best")}
+    what["the checksum of the training set"] = run.checksum[:16]
+    what["the checksum of the initial parameters"] = sha256(run.params)[:16]
+    check_same_on_all_ranks(group.world, what, group.patience, "the comparison of what they train")
+
+
+def share_times(group, history):
+    """Make ``history`` the same in all processes of a `Cluster`: rank 0's seconds, and how busy all devices were.
+
+    The seconds of ``phases`` are means over all devices.
+    """
+    if group.size == 1:
+        return
+    speed = history.examples_per_second
+    own = [*history.seconds_per_epoch, math.nan if speed is None else speed, *history.phases.values()]
+    rows = gather(group, [[*own, worked] for worked in history.utilisation.values()])
+    epochs = len(history.seconds_per_epoch)
+    history.seconds_per_epoch = rows[0, :epochs].tolist()
+    history.examples_per_second = None if speed is None else float(rows[0, epochs])
+    history.phases = dict(zip(history.phases, rows[:, epochs + 1 : -1].mean(axis=0).tolist(), strict=True))
+    history.utilisation = dict(zip(group.names, rows[:, -1].tolist(), strict=True))

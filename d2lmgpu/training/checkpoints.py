@@ -46,7 +46,12 @@ def save_checkpoint(path, checkpoint):
     buffer = io.BytesIO()
     np.savez(buffer, state=np.frombuffer(as_json(checkpoint.state).encode(), np.uint8), **named)
     content = buffer.getvalue()
-    header = {"format": _FORMAT, "version": VERSION, "bytes": len(content), "sha256": _sha256(content)}
+    header = {
+        "format": _FORMAT,
+        "version": VERSION,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
     write_file(path, lambda file: file.write(as_json(header).encode() + b"\n" + content))
 
 
@@ -62,20 +67,16 @@ def load_checkpoint(path):
         content = file.read()
     if len(content) < header["bytes"]:
         raise CheckpointError(f"{path} is cut short: {len(content):,} of {header['bytes']:,} bytes; use an older one")
-    if len(content) > header["bytes"] or _sha256(content) != header["sha256"]:
+    if len(content) > header["bytes"] or hashlib.sha256(content).hexdigest() != header["sha256"]:
         raise CheckpointError(f"{path} was altered: its checksum is not what it should be; use an older one")
+    arrays = {}
     try:
-        return _unpack(content)
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            named = dict(file)
+        state = json.loads(named.pop("state").tobytes())
     except Exception as error:  # NumPy, zipfile and json raise many kinds of errors
         why = " ".join(str(error).split())[:200]
         raise CheckpointError(f"{path} is no checkpoint that this version can read: {why}") from error
-
-
-def _unpack(content):
-    """The `Checkpoint` in a file's content, as `save_checkpoint` made it."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        named = dict(file)
-    state, arrays = json.loads(named.pop("state").tobytes()), {}
     for key, array in named.items():
         arrays.setdefault(key.rpartition(".")[0], []).append(array)
     return Checkpoint(state, arrays)
@@ -90,7 +91,3 @@ def _read_header(path, line):
     if header["version"] != VERSION:
         raise CheckpointError(f"{path} is of version {header['version']}; this program reads version {VERSION}")
     return header
-
-
-def _sha256(content):
-    return hashlib.sha256(content).hexdigest()

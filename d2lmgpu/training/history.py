@@ -10,7 +10,7 @@ import numpy as np
 from ..base.text import FEW, REACHED, format_seconds, listed, several
 from ..data.minibatches import oddities
 from ..networks import CROSS_ENTROPY, find_loss
-from .fields import cli_name, kind_in_files, of_kind
+from .checks import cli_name, kind_in_files, of_kind
 from .settings import RECORDED
 
 PATIENCE = 3
@@ -181,18 +181,6 @@ def why_diverged(losses, network, loss="cross_entropy", data=()):
         return None
     odd = oddities(data)
     return f"{what}: the training loss is {losses[-1]:.3g}{known}; {f'look at the data first: {odd}' if odd else TRY}"
-
-
-def why_slow(history, network):
-    """A line of advice if nothing was learned in the first epoch because of the initial weights; otherwise None."""
-    guessing = math.log(network.classes)
-    is_first = history.init == "normal" and history.loss == CROSS_ENTROPY.name and len(history.train_loss) == 1
-    if not is_first or not 0.99 * guessing < history.train_loss[0] < 1.01 * guessing:
-        return None
-    return (
-        "nothing is learned yet: with the textbook's small initial weights that may take an epoch or two; "
-        'with --init he (init="he") learning begins at once'
-    )
 
 
 def sha256(arrays):

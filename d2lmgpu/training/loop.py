@@ -1,22 +1,20 @@
 """A run, and the training loop: epochs of steps, with an evaluation after each epoch."""
 
 import functools
-import math
 import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 from ..base.text import format_metrics, format_seconds, one_line, several
 from ..cluster import Cluster
-from ..data.minibatches import epoch_order, oddities
+from ..data.minibatches import epoch_order
 from ..devices import to_host
 from ..devices.probes import warn as tell_user
 from ..devices.timeline import Timeline
 from ..networks import Network
 from ..networks.losses import Loss
-from .accuracy import TestSet
-from .checkpoints import Checkpoint
-from .history import History, why_diverged, why_slow
+from .evaluation import TestSet
+from .history import History, why_diverged
 from .model import Model
 from .monitor import Progress, stop_on_interrupt
 from .resume import Position, save
@@ -28,7 +26,10 @@ SETTLE_EVERY = 2**12
 
 @dataclass
 class Run:
-    """A run that is prepared: its data, network and devices, and what its steps are done by."""
+    """A run that is prepared: its data, network and devices, what its steps are done by, and the loop over them.
+
+    The loop writes a checkpoint after every epoch, every ``checkpoint_steps`` steps, and when training is stopped.
+    """
 
     options: SimpleNamespace  # the arguments of `train`, of which settings and devices are not used
     group: Cluster
@@ -36,37 +37,23 @@ class Run:
     network: Network
     loss: Loss
     params: list  # that training starts from
-    saved: Checkpoint | None  # from which it goes on
     bar: Progress
     runner: Runner
     history: History
-    checksum: str | None = None  # of the training set, if it is needed
+    test_set: TestSet
+    timeline: Timeline
+    checksum: str | None  # of the training set, if it is needed
+    evaluating: float = 0.0  # seconds, in all
+
+    def __post_init__(self):
+        self.settings, self.stop, self.callbacks = self.runner.settings, self.runner.stop, [*self.options.callbacks]
+        self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.data[1]), self.settings.seed))
 
     def model(self):
         """The current `Model`; all processes of a cluster call it."""
         params, _ = self.runner.copies()[0]
-        about = self.history.classes, self.history.invert, self.runner.settings.loss
+        about = self.history.classes, self.history.invert, self.settings.loss
         return Model(self.network, list(map(to_host, params)), self.runner.statistics()[0], *about)
-
-
-@dataclass
-class Loop:
-    """The loop of a `Run`, and what it uses besides.
-
-    It writes a checkpoint after every epoch, every ``checkpoint_steps`` steps, and when training is stopped.
-    """
-
-    of: Run
-    test_set: TestSet
-    timeline: Timeline
-    callbacks: list
-    evaluating: float = 0.0  # seconds, in all
-
-    def __post_init__(self):
-        self.runner, self.history, self.bar = self.of.runner, self.of.history, self.of.bar
-        self.settings, self.stop = self.runner.settings, self.runner.stop
-        self.save_steps = self.of.options.checkpoint_steps
-        self.order_of = functools.lru_cache(2)(functools.partial(epoch_order, len(self.of.data[1]), self.settings.seed))
 
     def run(self, position):
         """Train from ``position`` on until all epochs are done, a stop is requested, or nothing more can be learned."""
@@ -96,31 +83,28 @@ class Loop:
         complete = position.steps == self.runner.steps
         if complete:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
-            about = self.of.network, self.settings.loss, self.of.data
+            about = self.network, self.settings.loss, self.data
             self.history.diverged = why_diverged(self.history.train_loss, *about)
         after = Position(position.epoch + 1) if complete else position
-        save(self.of, after, complete)  # before printing anything, which may fail
+        save(self, after, complete)  # before printing anything, which may fail
         if complete:
-            self._say_epoch(reached, position.seconds)
+            speed = f"{format_seconds(position.seconds)} s, {self.bar.num_examples / position.seconds:,.0f} examples/s"
+            self.bar.report(f"{format_metrics(reached)}, {speed}")
+            self.tell("on_epoch", self.history)
         self.stop.settle()
         if self.stop.requested and after.epoch < self.history.epochs:
             self.history.interrupted = {"epoch": position.epoch + 1, "steps": position.steps} | reached
             self.bar.report(f"stopped after {several(position.steps, 'step')}: {format_metrics(reached)}")
         elif self.history.diverged:
             self.bar.report(self.history.diverged)
-        elif not math.isfinite(reached.get("test_loss", 0)):
-            odd = oddities(self.of.data) or "nothing is odd"
-            self.bar.report(f"the test loss is not finite; look at the data: {odd}")
         return after, position.seconds - before.seconds
 
     def _evaluate(self):
         """A dict of the current results on the test set, such as the accuracy (or loss)."""
         self.tell("on_evaluate", self.history)
-        self.bar.evaluate(0, self.test_set.size)
         begin = time.perf_counter()
         params, statistics = zip(*self.runner.copies(), strict=True)
-        tell = functools.partial(self.bar.evaluate, size=self.test_set.size)
-        tested = self.test_set.evaluate(list(params), list(statistics), tell)
+        tested = self.test_set.evaluate(list(params), list(statistics))
         self.evaluating += time.perf_counter() - begin
         return tested
 
@@ -128,7 +112,7 @@ class Loop:
         """Do steps until the end of the epoch, or until a stop; return the new position."""
         begin = time.perf_counter() - position.seconds
         epoch, steps, batch_size = position.epoch, position.steps, self.history.batch_size
-        before, check_every = epoch * self.runner.steps, self.settings.check_every
+        save_every = self.options.checkpoint_steps
         self.bar.start_epoch(epoch, min(steps * batch_size, self.bar.num_examples))
         counted = position.correct is not None and self.test_set.loss is None  # otherwise labels are not classes
         rates = self.settings.learning_rates(epoch, self.runner.steps)
@@ -139,7 +123,7 @@ class Loop:
             return Position(epoch, steps, losses, time.perf_counter() - begin, correct if counted else None)
 
         while steps < self.runner.steps and not self.stop.requested:
-            for examples in self.runner.launch(self._unwatched(before, steps)):
+            for examples in self.runner.launch(self._unwatched(steps)):
                 self.history.learning_rate = float(rates[steps])
                 loss, accuracy = self.runner.so_far()
                 self.bar.step(examples, loss, accuracy if counted else None)
@@ -148,32 +132,17 @@ class Loop:
             if steps % SETTLE_EVERY == 0:
                 self.runner.pause()
                 self.timeline.settle()
-            if check_every and (before + steps) % check_every == 0:
-                self.runner.pause()
-                self.runner.check_copies(epoch + 1, steps)
-            if self.save_steps and steps % self.save_steps == 0 and steps < self.runner.steps:
-                save(self.of, reached())
+            if save_every and steps % save_every == 0 and steps < self.runner.steps:
+                save(self, reached())
         self.order_of(epoch + 1)  # while the devices do their last steps
         return reached()
 
-    def _unwatched(self, before, steps):
-        """How many of an epoch's steps may be launched before the next callback, checkpoint or check.
-
-        ``before``: how many steps the run did before this epoch.
-        """
+    def _unwatched(self, steps):
+        """How many of an epoch's steps may be launched before the next callback or checkpoint."""
         if self.callbacks:
             return 1
-        counts = (self.save_steps, steps), (SETTLE_EVERY, steps), (self.settings.check_every, before + steps)
-        return min([self.runner.steps - steps, *(every - done % every for every, done in counts if every)])
-
-    def _say_epoch(self, reached, seconds):
-        """Print how a complete epoch went."""
-        speed = f"{format_seconds(seconds)} s, {self.bar.num_examples / seconds:,.0f} examples/s"
-        self.bar.report(f"{format_metrics(reached)}, {speed}")
-        hint = why_slow(self.history, self.of.network)
-        if hint:
-            self.bar.report(hint)
-        self.tell("on_epoch", self.history)
+        every = filter(None, (self.runner.steps, SETTLE_EVERY, self.options.checkpoint_steps))
+        return min(some - steps % some for some in every)
 
     def tell(self, what, *arguments):
         """Call the method named ``what`` of all callbacks; if one returns True, request a stop."""

@@ -2,13 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from ..base.text import listed
+from ..collectives import LIBRARIES
+from ..collectives.execute import are_connected
 from ..devices import DeviceError
 from ..devices.probes import warn
-from ..networks import CROSS_ENTROPY, find_loss
+from ..kernels.cuda import graphs_span, graphs_work, has_kernels
+from ..networks import CROSS_ENTROPY, LENET, compute, find_loss, kernels_work
 from ..networks.optimizers import make_optimizer
 from ..parallel import measure_loads
-from .graph_limits import can_be_graph, why_not_one_graph
 from .graph_step import GraphStep
 from .plan_step import PlanStep
 from .runner import Runner
@@ -47,7 +51,7 @@ def find_loads(X, y, params, network, group, settings, saved, note):
         found = listed(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True))
         equal = len(set(loads)) == 1
         note("loads: equal parts; no others that were tried make a step shorter" if equal else f"loads: {found}")
-    idle = [device for device, load in zip(devices, loads or [1] * len(devices), strict=True) if load == 0]
+    idle = [device for device, load in zip(devices, loads or [], strict=False) if load == 0]
     if idle:
         note(f"{listed(idle)} " + ("has load 0 and stays idle" if len(idle) == 1 else "have load 0 and stay idle"))
     return replace(settings, loads=loads)
@@ -68,3 +72,45 @@ def can_use_graphs(X, y, group, network, settings):
     if why and group.rank == 0:
         warn(f"the step cannot be a CUDA graph ({why}); {INSTEAD}")
     return why is None
+
+
+def can_be_graph(X, y, devices, network=LENET, precision="float32"):
+    """Whether training steps with these data, devices and network can be CUDA graphs.
+
+    This needs GPUs without a memory limit, uint8 images, labels below 256, and a kernel for every layer. The kernels
+    and graphs must work on these GPUs, which is tested once.
+    """
+    return (
+        compute.USE_CUDA_KERNELS
+        and all(device.kind == "gpu" and not device.is_limited for device in devices)
+        and X.dtype == np.uint8
+        and are_bytes(y)
+        and has_kernels(network)
+        and all(device.submit(_all_works, precision).result() for device in devices)
+    )
+
+
+def why_not_one_graph(group, algorithm="ring"):
+    """In words, why a whole step on the GPUs of this `Cluster` cannot be one graph; None if it can be.
+
+    Messages, library calls and copies through the host cannot be recorded. Whether a graph can span the cards is
+    tested once.
+    """
+    cards = {device.card for device in group.mine}
+    if group.size > 1:
+        return "its devices belong to several processes"
+    if algorithm in LIBRARIES:
+        return f"allreduce {algorithm!r} cannot be recorded; 'ring' can"
+    if not are_connected(cards):
+        return "its cards cannot use each other's memory"
+    return None if graphs_span(cards) else "no graph spans its cards"
+
+
+def are_bytes(y):
+    """Whether labels are whole numbers that fit into a byte, whatever their type."""
+    return y.dtype.kind in "iu" and y.ndim == 1 and 0 <= y.min(initial=0) and y.max(initial=0) < 256
+
+
+def _all_works(precision):
+    """Whether the device's kernels, also with this precision, and graphs work; runs on the device."""
+    return kernels_work("gpu") and kernels_work("gpu", precision) and graphs_work()

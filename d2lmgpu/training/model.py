@@ -13,12 +13,12 @@ from ..base.packages import needed
 from ..base.text import several
 from ..data.images import read_images
 from ..networks import Dense, Network, init_params, sequential
-from ..networks.checks import check_network, check_params
+from ..networks.checks import check_network, check_params, check_running
 from ..networks.known import described, layer_table, restored
 from ..networks.losses import LOSSES, find_loss, missing_loss
 from .accuracy import evaluate, predict
 from .checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from .fields import of_kind
+from .checks import of_kind
 from .history import History
 
 
@@ -28,7 +28,7 @@ class Model:
 
     ``classes``: the names of the classes, or None if the data had none. ``invert``: whether pictures are inverted when
     they are read, as the training pictures were. ``loss``: the loss used in training, a name or a pair of functions.
-    Raises ValueError unless ``network`` is a `Network`.
+    Raises ValueError unless ``network`` is a `Network` with these parameters and as many classes.
     """
 
     network: Network
@@ -40,7 +40,9 @@ class Model:
 
     def __post_init__(self):
         check_network(self.network)
-        self.classes = None if self.classes is None else check_names("classes", self.classes)
+        check_params("params", self.params, self.network)
+        if self.classes is not None:
+            self.classes = check_names("classes", self.classes, self.network.classes)
         self.invert = check_flag("invert", self.invert)
 
     def __repr__(self):
@@ -98,7 +100,7 @@ class Model:
     def save(self, path):
         """Write the model to a file, for `load_model`.
 
-        Raises OSError if it cannot be written, ValueError if there is not a name for each class.
+        Raises OSError if it cannot be written.
         """
         arrays = {"params": self.params, "statistics of 0": self.statistics}
         model = model_state(self.network, self.classes, self.invert, self.loss)
@@ -109,8 +111,9 @@ class Model:
 
         Names and shapes are those of a ``torch.nn.Sequential`` with the same layers: "0.weight" and "0.bias", and for
         batch norm also "1.running_mean" and "1.running_var"; a dense layer's weight has the shape (outputs, inputs).
-        Raises ValueError for any other ending, and for layers with parameters other than a weight and a bias;
-        PackageError if safetensors is needed but missing; OSError if the file cannot be written.
+        Raises ValueError for any other ending, for layers with parameters other than a weight and a bias, and for batch
+        norm without statistics; PackageError if safetensors is needed but missing; OSError if the file cannot be
+        written.
         """
         check_path("export: path", path)
         ending = Path(path).suffix
@@ -125,6 +128,7 @@ class Model:
 
     def _exported(self):
         """A dict of the arrays that `export` writes, by name."""
+        check_running("export: statistics", self.statistics, self.network)
         params, running, arrays = iter(self.params), iter(self.statistics), {}
         for i, layer in enumerate(self.network):
             if len(layer.shapes) not in (0, 2):
@@ -166,9 +170,7 @@ class Result(tuple[History, list[np.ndarray]]):
 
 
 def model_state(network, classes, invert, loss):
-    """What a checkpoint stores about a model besides its arrays. Raises ValueError for wrong ``classes``."""
-    if classes is not None:
-        classes = check_names("classes", classes, network.classes)
+    """What a checkpoint stores about a model besides its arrays."""
     return {"network": described(network), "classes": classes, "invert": invert, "loss": find_loss(loss).name}
 
 
@@ -185,32 +187,22 @@ def load_model(path, network=None, loss=None) -> Model:
     Raises CheckpointError for a file without a model, OSError if it cannot be read, ValueError for a ``network`` or
     ``loss`` that does not match the model.
     """
-    checkpoint = load_checkpoint(path)
+    state, arrays = load_checkpoint(path)
     if network is not None:
         check_network(network)
-    if loss is not None:
-        loss = find_loss(loss)
+    loss = None if loss is None else find_loss(loss)
     try:
-        return _model(checkpoint, network, loss)
+        model = of_kind("state", state, {"model": MODEL})["model"]
+        if network is None and model["network"] is None:
+            raise ValueError(
+                "its network has layers that are functions of your own: call load_model(FILE, network=...) with what "
+                "networks.sequential made of them"
+            )
+        name = model["loss"]
+        if loss is not None and loss.name != name:
+            raise ValueError(f"it was trained with the loss {name}, not {loss.name}; give that loss, or leave it out")
+        model["loss"] = name if name in LOSSES else loss or missing_loss(name)
+        model["network"] = network or restored(model["network"])
+        return Model(params=arrays.get("params", []), statistics=arrays.get("statistics of 0", []), **model)
     except ValueError as error:
         raise CheckpointError(f"{path}: no model that this version can read: {error}") from None
-
-
-def _model(checkpoint, network, loss):
-    model, arrays = of_kind("state", checkpoint.state, {"model": MODEL})["model"], checkpoint.arrays
-    params, statistics = arrays.get("params", []), arrays.get("statistics of 0", [])
-    if network is None and model["network"] is None:
-        raise ValueError(
-            "its network has layers that are functions of your own: call load_model(FILE, network=...) with what "
-            "networks.sequential made of them"
-        )
-    if network is None:
-        network = restored(model["network"])
-    check_params("params", params, network)
-    classes, name = model["classes"], model["loss"]
-    if classes is not None:
-        check_names("classes", classes, length=network.classes)
-    if loss is not None and loss.name != name:
-        raise ValueError(f"it was trained with the loss {name}, not {loss.name}; give that loss, or leave it out")
-    loss = name if name in LOSSES else loss or missing_loss(name)
-    return Model(network, params, statistics, classes, model["invert"], loss)

@@ -202,21 +202,10 @@ class Progress:
             self._bar.set_postfix_str(known, refresh=False)
         self._bar.update(num_examples)
         if time.monotonic() - self._told > SILENCE:
-            done = f"{self._examples:,} of {several(self.num_examples, 'example')}"
-            self._tell(f"{done}, {known}" if known else done)
-
-    def evaluate(self, done, size):
-        """``done`` of the test set's ``size`` images have been evaluated."""
-        with contextlib.suppress(OSError, ValueError):  # see `say`
-            self._bar.set_description(f"{self._epoch}, evaluating {done:,}/{size:,}")
-        if time.monotonic() - self._told > SILENCE:
-            self._tell(f"evaluating, {done:,} of {several(size, 'image')}")
-
-    def _tell(self, text):
-        """Print how far the epoch has got, if no bar shows it."""
-        self._told = time.monotonic()
-        if self.visible and self._bar.disable:
-            say(f"{self._epoch}: {text}", file=sys.stderr)
+            self._told = time.monotonic()
+            if self.visible and self._bar.disable:
+                done = f"{self._examples:,} of {several(self.num_examples, 'example')}"
+                say(f"{self._epoch}: {done}, {known}" if known else f"{self._epoch}: {done}", file=sys.stderr)
 
     def end_epoch(self):
         """Remove the bar; return the number of examples that were trained on."""

@@ -14,7 +14,7 @@ from ..devices.timeline import Timeline
 from ..networks import INITS, NETWORKS, described, init_params
 from ..networks.checks import check_params
 from .checks import FixedParameters, classes_of, find_network, number_of_outputs, shape_of_images
-from .metrics import check_metrics
+from .evaluation import check_metrics
 from .model import Model, load_model
 from .monitor import Callback
 from .settings import Settings

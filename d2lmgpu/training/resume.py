@@ -4,16 +4,15 @@ A run is the same run if its settings, its data and its network's layers are. Yo
 names. The file may come from an earlier version: what this version does not know of it is ignored.
 """
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from ..base.text import REACHED, several
-from ..devices.probes import warn
+from ..base.text import REACHED
 from ..networks.known import described, restored
 from ..networks.mixed import are_finite
 from .checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from .fields import kind_in_files, of_kind
+from .checks import kind_in_files, of_kind
 from .history import HISTORY, History, sha256
 from .model import MODEL, model_state
 from .settings import SAME
@@ -62,13 +61,13 @@ def data_checksum(X, y):
     return sha256([np.frombuffer(form, np.uint8), X, y])
 
 
-def restore(run):
+def restore(run, checkpoint):
     """Restore a `Run` from its checkpoint: return its `Position`, and enter the results so far in its history.
 
     Raises CheckpointError if the run's settings, data or layers differ from the checkpoint's, or if the saved run was
     given up.
     """
-    checkpoint, history, runner = run.saved, run.history, run.runner
+    history, runner = run.history, run.runner
     saved = History.from_dict(checkpoint.state["history"])
     if saved.diverged:
         raise CheckpointError(f"resume: the run was given up: {saved.diverged}; start again without resume")
@@ -78,29 +77,10 @@ def restore(run):
         raise CheckpointError(f"resume: the checkpoint is beyond epoch {history.epochs}; ask for more epochs")
     runner.set_state(checkpoint.arrays, checkpoint.state["optimizer_steps"])
     run.params = checkpoint.arrays["params"]
-    other = _other_rates(saved, runner.settings, runner.steps, position)
-    if other and run.group.rank == 0:
-        warn(f"resume: {other}")
     seconds = "seconds_per_epoch", "examples_per_second"
     for name in (*REACHED, "metrics", "learning_rates", "learning_rate", *seconds):
         setattr(history, name, getattr(saved, name))
     return position
-
-
-def _other_rates(saved, settings, steps, position):
-    """A line on why the steps so far had other learning rates than in a run of as many epochs as now, or None."""
-    if settings.num_epochs in (saved.epochs, position.epoch):
-        return None
-    done = [(epoch, steps) for epoch in range(position.epoch)] + [(position.epoch, position.steps)]
-    both = settings, replace(settings, num_epochs=saved.epochs)
-    here, there = ([own.learning_rates(epoch, steps)[:n].tolist() for epoch, n in done if n] for own in both)
-    if here == there:
-        return None
-    rate = settings.learning_rates(position.epoch, steps)[position.steps]
-    return (
-        f"the learning rate's schedule is over {several(settings.num_epochs, 'epoch')}, not {saved.epochs}: it goes on "
-        f"at {rate:.3g} after {saved.learning_rate:.3g}, and the results are not those of an unbroken run"
-    )
 
 
 def _check_same_run(checkpoint, saved, history, network, checksum):

@@ -18,10 +18,8 @@ from ..networks import LENET, find_loss
 from ..networks.checks import is_random
 from ..networks.losses import as_targets
 from ..parallel import MinibatchQueue
-from .accuracy import TestSet
-from .across_processes import check_copies
+from .evaluation import SplitTestSet, TestSet
 from .monitor import Stop
-from .plan_accuracy import SplitTestSet
 from .resume import START
 from .settings import Settings
 from .splits import limits_of, plan_of
@@ -82,9 +80,6 @@ class Runner(Protocol):
 
     def make_test_set(self, X, y, metrics) -> TestSet:
         """The test set, on the devices on which the run leaves room for it."""
-
-    def check_copies(self, epoch, step):
-        """Raise DriftError, in all processes, unless all devices have the same parameters after this step."""
 
     def close(self):
         """The run is over; whatever the devices are given from now on comes after its steps."""
@@ -164,10 +159,6 @@ class StepsAhead:
         if self.limited or not self.is_data:
             return SplitTestSet(X, y, self.plan, self.group, self.settings.batch_size, *about)
         return TestSet(X, y, self.group, self.network, *about)
-
-    def check_copies(self, epoch, step):
-        """As in `Runner`."""
-        check_copies(self.copies(), self.group, self.settings.batch_statistics != "local", epoch, step)
 
     def close(self):
         """As in `Runner`: each device does its steps' work in its own queue."""

@@ -22,9 +22,7 @@ from ..networks.optimizers import OPTIMIZERS, SCHEDULES, learning_rates
 from ..parallel import check_loads
 from ..parallel.computation import BATCH_STATISTICS, PRECISIONS
 from ..plans import MAX_MICRO_BATCHES, Plan
-from .checks import as_init, check_init, find_network
-from .fields import cli_name, described, flag, number, setting, whole
-from .graph_limits import check_precision
+from .checks import as_init, check_init, check_precision, cli_name, find_network, flag, meaning, number, setting, whole
 from .splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, check_number_of_devices, check_split, check_together
 
 MAX_EPOCHS = 10**6
@@ -110,10 +108,7 @@ class Settings:
         _check_loads,
     )
     batch_statistics: str = setting(
-        "local",
-        "the images of which batch norm's running statistics are",
-        BATCH_STATISTICS,
-        same=True,
+        "local", "the images of which batch norm's running statistics are", BATCH_STATISTICS, same=True
     )
     scale_batch: bool = flag("multiply batch size and learning rate by the number of devices", recorded=False)
     preprocess: str | Callable | None = setting(
@@ -133,9 +128,7 @@ class Settings:
         same=True,
     )
     flat: bool = flag(
-        "exchange all gradients as one message",
-        without="exchange each parameter's gradient on its own",
-        recorded=False,
+        "exchange all gradients as one message", without="exchange each parameter's gradient on its own", recorded=False
     )
     overlap: bool = flag("exchange gradients in buckets while others are still being computed", recorded=False)
     prefetch: bool = flag(
@@ -149,10 +142,7 @@ class Settings:
         recorded=False,
     )
     precision: str = setting(
-        "float32",
-        "the precision of factors in products: mixed rounds them to float16",
-        tuple(PRECISIONS),
-        same=True,
+        "float32", "the precision of factors in products: mixed rounds them to float16", tuple(PRECISIONS), same=True
     )
     sums: str = setting(
         "float",
@@ -177,12 +167,6 @@ class Settings:
         1,
         "parts of a minibatch that a split computes one after another (per device, unless it splits layers)",
         most=MAX_MICRO_BATCHES,
-    )
-    check_every: int = whole(
-        0,
-        "compare the parameters on all devices after every so many steps, and stop if they differ; 0: never",
-        least=0,
-        recorded=False,
     )
 
     def __post_init__(self):
@@ -236,7 +220,7 @@ class Settings:
 
 
 if Settings.__doc__:  # there is none with -OO
-    Settings.__doc__ += "\n" + "\n".join(map(described, fields(Settings)))
+    Settings.__doc__ += "".join(f"\n    {one.name} = {one.default!r}: {meaning(one)}" for one in fields(Settings))
 
 
 _NAMES = tuple(about.name for about in fields(Settings))

@@ -30,7 +30,7 @@ SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
 USUAL_PIPELINE = "1f1b"
 EXAMPLE = "data=2,layers=2"
 
-WITHOUT_A_SPLIT = {"sums": "float", "batch_statistics": "local", "check_every": 0, "flat": True}
+WITHOUT_A_SPLIT = {"sums": "float", "batch_statistics": "local", "flat": True}
 """The settings that must have these values with a split."""
 
 WITHOUT_SCHEDULE = ("mpi", *LIBRARIES)
@@ -87,12 +87,7 @@ def check_number_of_devices(split, k):
     factors = _factors(split or "")
     wanted = split.k if isinstance(split, Plan) else math.prod(factors.values()) if factors else k
     if wanted != k:
-        raise ValueError(f"split {name_of_split(split)} is for {several(wanted, 'device')}; there are {k}")
-
-
-def name_of_split(split):
-    """The split's name, as a history records it."""
-    return split.name if isinstance(split, Plan) else split
+        raise ValueError(f"split {getattr(split, 'name', split)} is for {several(wanted, 'device')}; there are {k}")
 
 
 def plan_of(settings, k, network, group=None):
@@ -171,14 +166,13 @@ def check_memory(plan, group, settings, batch_size, y, dtype, sizes=None):
     most = max(lacking)
     if most <= 0:
         return peaks
-    i = lacking.index(most)
+    i, name = lacking.index(most), getattr(settings.split, "name", settings.split or "data")
     fits = _that_fit(plan.network, limits, settings, batch_size, target_bytes)
     advice = "no split would fit; more devices or micro-batches may help"
     if fits or not settings.split:
         advice = f"{listed(fits)} would fit" if fits else "more devices help, a higher limit, smaller minibatches"
     raise DeviceMemoryError(
-        f"split {name_of_split(settings.split or 'data')} needs {peaks[i]:,} bytes on {group.names[i]}, {most:,} "
-        f"more than its limit; {advice}"
+        f"split {name} needs {peaks[i]:,} bytes on {group.names[i]}, {most:,} more than its limit; {advice}"
     )
 
 

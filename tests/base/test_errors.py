@@ -143,12 +143,16 @@ sequential((1, 4, 4), Foreign()) | sequential((1, 4, 4), [ReLU(), Flatten()]) | 
     => ValueError: layer 1 is … of type … give recipes, one by one, such as Dense(10)
 sequential((1, 4, 4), lambda x: x) => ValueError: layer 1 is <lambda> … it makes (1, 4, 4), not a Layer
 MODEL.with_classes("ab") => ValueError: 'ab' should be a list of names
-d2l.Model(ENDS_IN_RELU, []).with_classes(4) => ValueError: last layer is ReLU(); only a Dense layer can be replaced
+d2l.Model(ENDS_IN_RELU, d2l.init_params(network=ENDS_IN_RELU)).with_classes(4)
+    => ValueError: last layer is ReLU(); only a Dense layer can be replaced
 MODEL.read(None) | MODEL.read(X) => ValueError: should be a list of names of pictures
 MODEL.read([]) => ValueError: the list of paths is empty; give at least one picture
 MODEL.read(".") => ValueError: . is a folder; give the names of the pictures in it
 MODEL.export("a.pt") => ValueError: 'a.pt' should end with .npz or .safetensors
-d2l.Model(NO_BACKWARD, []).export("a.npz") => ValueError: layer 1 has 1 parameters
+d2l.Model(NO_BACKWARD, d2l.init_params(network=NO_BACKWARD)).export("a.npz") => ValueError: layer 1 has 1 parameters
+d2l.Model(TINY, params[:1]) => ValueError: params: … there should be a list of 2 arrays, as from init_params
+d2l.Model(NORM, norm_params).export("a.npz")
+    => ValueError: statistics: () … there should be a list of 2 arrays, as from init_statistics
 d2l.load_model("file") => CheckpointError: is no checkpoint of d2lmgpu
 d2l.load_model("model", network=NORM) => CheckpointError: params: … there should be a list of 4 arrays
 d2l.load_model("model", network=5) => ValueError: network is 5
@@ -230,7 +234,7 @@ d2l.Settings(split="zero1", pipeline="gpipe") => ValueError: is for a split over
 d2l.Settings(split="zero3", algorithm="tree") => ValueError: 'tree', but split 'zero3' has its own collectives
 d2l.Settings(pipeline="gpipe") | d2l.Settings(micro_batches=2) | d2l.Settings(split="layers", loads=[1, 2])
     | d2l.Settings(split="zero3", overlap=True) | d2l.Settings(split="zero1", flat=False)
-    | d2l.Settings(split="data", check_every=2) | d2l.Settings(split="data", batch_statistics="aggregated")
+    | d2l.Settings(split="data", batch_statistics="aggregated")
     | d2l.Settings(split="zero2", sums="exact") | d2l.Settings(split="zero2", algorithm="nccl")
     | d2l.Settings(overlap=True, flat=False) | d2l.Settings(sums="exact", overlap=True)
     | d2l.Settings(sums="exact", precision="mixed") => ValueError: is … which cannot be combined with … ; leave one out
@@ -251,7 +255,6 @@ train(metrics={"a": lambda outputs, y: 1 / 0}) => ValueError: metric a failed: �
 d2l.evaluate(on_two(params), X, y, d2l.cpu(0), TINY) => ValueError: 2 copies of the parameters for 1 devices
 d2l.evaluate(norm_params, X, y, two, NORM) => ValueError: batch norm: give its running means and variances, such as
 d2l.evaluate(norm_params, X, y, two, NORM, [1]) => ValueError: statistics: [1]; there should be a list of 2 arrays
-d2l.Timer().avg() => ValueError: there are no times yet; call stop()
 d2l.History(["cpu(0)"], "cpu", d2l.Settings().recorded()).momentum => AttributeError: a history has no momentum
 d2l.Callback().model() => ValueError: has the model only while train calls it
 """,

@@ -62,6 +62,10 @@ sweep --keep-models text => is not a folder; give another name
 scaling --devices 2,4 => 1 should be among them
 scaling --devices 1,0 => different whole numbers
 scaling --devices 1;2 => devices '1;2': give how many, such as 2
+scaling --mode both => mode 'both' is unknown; choose from strong, weak
+scaling --steps 0 => steps is 0
+scaling --allreduce none => replicas drift apart
+scaling --allreduce nccl --predict => allreduce to predict from 'nccl' is unknown; choose from naive
 scaling --mode weak --devices 1,4 --batch-size 20000 => 80000 examples is more than
 """,
     "others": """

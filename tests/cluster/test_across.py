@@ -71,7 +71,7 @@ def alone(processes, data, **settings):
 @pytest.mark.parametrize("processes, network, settings", ROWS)
 def test_processes_learn_what_one_learns(processes, network, settings, monkeypatch):
     """Ragged minibatches and test sets, of several parts, with fewer examples in the last than there are devices."""
-    monkeypatch.setattr("d2lmgpu.training.plan_accuracy.PREDICTION_BATCH", 9)
+    monkeypatch.setattr("d2lmgpu.training.evaluation.PREDICTION_BATCH", 9)
     data = random_data(network, 52, 11)
     settings = {"network": network, "batch_size": 25, "lr": 0.02, **settings}
     results = in_each(processes, lambda cluster: quick(cluster, data, **settings))
@@ -327,7 +327,6 @@ def test_the_mpiexec_commands_of_the_page(tmp_path):
     "name, values, said",
     [
         ("seed", (0, 1), "seed is 1 on rank 1, but 0 on rank 0; the checksum of the initial parameters is "),
-        ("check_every", (5, 0), "check_every is 0 on rank 1, but 5 on rank 0$"),
         ("metrics", (None, {"top 3": top_3}), "metrics is "),
         ("data", (200, 199), "the checksum of the training set is "),
         ("tested", (20, 21), "the number of test images is 21 on rank 1, but 20 on rank 0$"),

@@ -14,8 +14,8 @@ from d2lmgpu.data.minibatches import epoch_order
 from d2lmgpu.devices.peers import connect
 from d2lmgpu.devices.probes import probes
 from d2lmgpu.kernels.cuda.streams import add
-from d2lmgpu.training.graph_limits import why_not_one_graph
 from d2lmgpu.training.graph_step import GraphStep
+from d2lmgpu.training.make_runner import why_not_one_graph
 from d2lmgpu.training.plan_step import PlanStep
 from d2lmgpu.training.runner import AHEAD
 

@@ -110,7 +110,7 @@ def names():
     rooms = collectives, layers, networks, optimizers, plans
     known = {room.__name__.removeprefix("d2lmgpu."): room for room in rooms}
     known |= {"d2l": d2l, "concurrent": concurrent, "copy": copy, "pickle": pickle, **networks.build.RECIPES}
-    history, model = d2l.History(["cpu(0)"], "cpu", d2l.Settings().recorded()), d2l.Model(LENET, [])
+    history, model = d2l.History(["cpu(0)"], "cpu", d2l.Settings().recorded()), d2l.Model(LENET, d2l.init_params())
     return known | {
         "animator": d2l.Animator(),
         "cluster": d2l.cluster(),

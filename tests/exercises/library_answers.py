@@ -25,7 +25,7 @@ from d2lmgpu.collectives import (
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.collectives.wirings.wires import nvlink_ring, rewired, torus
 from d2lmgpu.exercises import framework
-from d2lmgpu.experiments.candidates import Sample, make_rows
+from d2lmgpu.experiments.scaling import Sample, make_rows
 from d2lmgpu.layers.exact import as_integers
 from d2lmgpu.networks.mixed import LossScale, are_finite
 from d2lmgpu.networks.optimizers import learning_rates

@@ -5,8 +5,6 @@ And training then goes another way, which a note names, to the same end.
 
 import json
 import sys
-import threading
-import time
 
 import pytest
 import standin_cupy
@@ -14,10 +12,9 @@ from conftest import few, forget_gpus
 from gpus import alone, assert_as, gpus, train  # noqa: F401
 from standin_nccl import install_nccl
 
-import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.devices import find_gpus
-from d2lmgpu.devices.probes import forget_probes, probe
+from d2lmgpu.devices.probes import forget_probes
 
 KERNELS, GRAPH = {"the kernels", "kernels with precision mixed"}, {"a CUDA graph"}
 SINGLE = {"a stream of its own", *KERNELS, *GRAPH}
@@ -158,52 +155,3 @@ def test_three_cards_of_which_two_reach_each_other(machine, check):
     assert failures == {("gpu(0) and gpu(1)", "peer access"), ("gpu(1) and gpu(2)", "peer access")}
     assert ("gpu(0) and gpu(2)", "adding across") in found
     assert {row for row in found if row[1] == SPAN[1]} == {("gpu(0), gpu(2)", SPAN[1])}
-
-
-@pytest.mark.long
-def test_cards_that_cannot_exchange_anything(machine, check):
-    """Each by itself is as good as ever, in the check and afterwards."""
-    broken = ["memcpyAsync device to device", "memcpyAsync through the host"]
-    machine(2, has_nccl=False, broken=broken)
-    found = check()
-    staged = on_both("peer access", "copies through the host", "a sum over both")
-    assert {row for row, why in found.items() if why is not None} == staged | {NCCL}
-    assert found[BOTH, "a sum over both"].startswith(f"DeviceError: {BOTH} cannot exchange data")
-    for one, other in ((0, 1), (1, 0)):
-        machine(2, broken=broken)
-        d2l.gpu(one)
-        for _ in range(2):
-            with pytest.raises(d2l.DeviceError, match="gpu.0. and gpu.1. cannot exchange data"):
-                d2l.gpu(other)
-        assert d2l.to_host(d2l.put([1.0, 2.0], d2l.gpu(one))).tolist() == [1, 2]
-
-
-def test_trials_wait_for_each_other_where_they_must():
-    """A trial may wait for another; what several threads ask at once is tried once."""
-    forget_probes()
-    other = threading.Thread(target=lambda: probe("other", "something", "", lambda: None), daemon=True)
-
-    def attempt():
-        other.start()
-        other.join(20)
-        assert not other.is_alive(), "it waits for this trial's end"
-
-    assert probe("one", "something", "", attempt)
-    forget_probes()
-    asking, tries, answers = threading.Barrier(3), [], []
-
-    def slowly():
-        tries.append(1)
-        time.sleep(0.05)  # the others are asking by then
-
-    def ask():
-        asking.wait()
-        answers.append(probe("one", "something", "", slowly))
-
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert tries == [1] and answers == [True] * 3
-    forget_probes()

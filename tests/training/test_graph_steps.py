@@ -26,10 +26,11 @@ from standin_nccl import install_nccl
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import as_cluster
-from d2lmgpu.networks import LENET, AvgPool2d, Conv2d, Dense, Dropout, Flatten, ReLU, init_params, sequential
+from d2lmgpu.networks import LENET, AvgPool2d, Dense, Dropout, Flatten, init_params, sequential
 from d2lmgpu.parallel.step import Replica
-from d2lmgpu.training.graph_limits import can_be_graph, check_precision, why_not_one_graph
+from d2lmgpu.training.checks import check_precision
 from d2lmgpu.training.graph_step import GraphStep, _changing
+from d2lmgpu.training.make_runner import can_be_graph, why_not_one_graph
 
 pytestmark = pytest.mark.threads
 
@@ -319,37 +320,18 @@ def test_precisions_that_cannot_be(standin, monkeypatch):
         check_precision("mixed", gpus(1))
 
 
-# Exact sums: any number of GPUs gives the same bits.
-
-
-def squares(z, y):
-    return ((z - 1) ** 2).sum() / 2, z
-
-
-DROPPING = sequential((1, 9, 8), Conv2d(3, 3), ReLU(), Dropout(0.3), Flatten(), Dense(5), ReLU(), Dense(4))
-EXACT = {
-    "SGD": {"num_epochs": 1},
-    "momentum": {"optimizer": "momentum"},
-    "Adam": {"optimizer": "adam", "lr": 0.01},
-    "dropout": {"network": DROPPING},
-    "another loss": {"loss": (squares, lambda z: z - 1)},
-}
-WAYS = [(2, {"algorithm": "nccl"}), (3, {"loads": [2, 0, 1]}), (2, {"flat": False, "algorithm": "tree"}), (3, {})]
-
-
-@pytest.mark.parametrize("run", few(EXACT, "SGD", parts=4))
-def test_exact_sums(machine, rng, monkeypatch, run):  # noqa: F811
-    """Through the host, too, and in processes; NCCL adds integers."""
+@pytest.mark.long
+def test_exact_sums(machine, rng, monkeypatch):  # noqa: F811
+    """Any number of GPUs gives the same bits, through the host, too, and in processes; NCCL adds integers."""
     use_tiny_granules(monkeypatch)
     machine(3, peers=[(1, 2)])
     calls, data = install_nccl(monkeypatch), small_data(rng)
 
     def learned_by(devices, **way):
-        return learned(train(devices, data, sums="exact", **EXACT[run], **way))
+        return learned(train(devices, data, sums="exact", optimizer="adam", lr=0.01, **way))
 
     one = learned_by(gpus(1))
-    for k, way in WAYS[:1] if run == "SGD" else WAYS:
+    for k, way in (2, {"algorithm": "nccl"}), (3, {"loads": [2, 0, 1], "flat": False, "algorithm": "tree"}):
         assert learned_by(gpus(k), **way) == one
     assert {call.kind for call in calls} == {"int64"}
-    if run != "SGD":
-        assert {*map(repr, in_each((2, 1), learned_by, kinds=["gpu", "gpu"]))} == {repr(one)}
+    assert {*map(repr, in_each((2, 1), learned_by, kinds=["gpu", "gpu"]))} == {repr(one)}

@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from runs import DATA, PLAIN, brief, cpus
 
@@ -17,7 +16,6 @@ from d2lmgpu.base import signals
 from d2lmgpu.cli import main
 from d2lmgpu.parallel.step import Step
 from d2lmgpu.training.checkpoints import load_checkpoint
-from d2lmgpu.training.textbook_steps import TextbookSteps
 
 pytestmark = pytest.mark.threads
 SIGNALS = signals.SIGNALS
@@ -44,38 +42,6 @@ def test_interrupts_at_random_moments(count, seed):
     assert "all well" in done.stdout
 
 
-def test_a_signal_handler_may_use_the_devices():
-    """Between any two instructions of a loop that uses them, too; and it may wait for results."""
-    devices = cpus(3)
-    data = [d2l.put(np.zeros(100), device) for device in devices]
-    results, wanted, inside = [], 200, []
-
-    def handler(signum, frame):
-        i = len(results) % 3
-        inside.append(i)
-        if len(inside) < 5:  # deeper there would be no end where signals come faster than they are handled
-            signal.setitimer(signal.ITIMER_REAL, 0.001)
-        mine = [d2l.put(np.full(7, i + 1.0), device) for device in devices]
-        d2l.allreduce(mine, "ring")
-        results.append((i, devices[i].run(lambda: i).result(timeout=60), d2l.to_host(mine[i]).tolist()))
-        inside.pop()
-        signal.setitimer(signal.ITIMER_REAL, 0.001 if len(results) < wanted else 0)
-
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.001)
-    try:
-        while len(results) < wanted:
-            for array, device in zip(data, devices, strict=True):
-                device.run(np.add, array, 1)
-            d2l.allreduce(data, "ring")
-            d2l.to_host(d2l.put(data[0], devices[1]))
-            d2l.cpu(2)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert all(seen == i and total == [3 * (i + 1.0)] * 7 for i, seen, total in results)
-
-
 def test_an_interrupt_of_train_batch_leaves_a_whole_step_or_none(monkeypatch):
     """It comes after the first, second ... piece of work that is submitted."""
     X, y, devices = d2l.to_float(DATA[0][:30]), DATA[1][:30], cpus(3)
@@ -100,17 +66,6 @@ def test_an_interrupt_of_train_batch_leaves_a_whole_step_or_none(monkeypatch):
         first, *others = [[d2l.to_host(param).tobytes() for param in params] for params in device_params]
         assert all(other == first for other in others), number
     assert 5 < interrupted < 40
-
-
-def test_a_stop_is_wanted_as_a_step_is_submitted():
-    """Ctrl-C between the loop's look and the step."""
-    X, y, *_ = DATA
-    runner = TextbookSteps.of(X, y, d2l.init_params(network=PLAIN), cpus(2), batch_size=10, network=PLAIN)
-    runner.start_epoch(np.arange(60), 0.01)
-    runner.stop.wanted = True
-    runner.launch(1)
-    assert sum(runner.pause()[0]) > 0 and runner.stop.requested and runner.known[0] == 1
-    runner.close()
 
 
 def test_a_second_ctrl_c_interrupts_at_once(sigint, monkeypatch):
@@ -185,16 +140,6 @@ def test_signals_of_batch_systems_stop_after_the_step(signum, sigint):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signum)
     assert signal.getsignal(signum) is signal.SIG_DFL
-
-
-def test_whoever_handles_such_a_signal_goes_on_to():
-    came, before = [], signal.signal(signal.SIGTERM, lambda *_: came.append(1))
-    try:
-        with signals.listening():
-            history, _ = brief(2, callbacks=[Ask(3, signal.SIGTERM, signal.SIGTERM)])
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert not history.interrupted and len(came) == 2
 
 
 @pytest.mark.parametrize("signum", SIGNALS)

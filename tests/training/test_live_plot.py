@@ -1,4 +1,4 @@
-"""The live plot, without a page; test_stop_button.py has a real kernel."""
+"""The live plot, without a page."""
 
 import re
 import sys
@@ -10,8 +10,6 @@ from runs import brief, cpus
 
 import d2lmgpu as d2l
 from d2lmgpu.base import measuring
-from d2lmgpu.pictures.plots import plot_history
-from d2lmgpu.training import live_plot
 
 THREE_STEPS = {"batch_size": 25, "lr": 0.01}
 """An epoch."""
@@ -130,22 +128,6 @@ def test_what_is_seen_while_training_runs(shown, monkeypatch):
     assert told(shown) == f"2 epochs: {figures}"
 
 
-def test_no_step_draws_before_it_is_time(shown, monkeypatch):
-    drawn = []
-
-    def draw(*given):
-        drawn.append(given)
-        return plot_history(*given)
-
-    monkeypatch.setattr(live_plot, "plot_history", draw)
-    monkeypatch.setattr(measuring, "_PAUSE", 1e6)
-    brief(cpus(1), batch_size=6, callbacks=[d2l.LivePlot()])
-    assert len(drawn) == 2  # in the beginning and in the end
-    epochs, within = (line.get_xydata() for line in plot_history(*drawn[-1]).axes[1].lines)
-    assert epochs[:, 0].tolist() == [1, 2] and len(within) == 2 * 10 and np.isnan(within[[9, 19], 1]).all()
-    assert within[8, 0] == 1 and within[8, 1] == pytest.approx(epochs[0, 1], rel=0.2)
-
-
 def test_an_error_ends_the_live_plot_too(shown):
     with pytest.raises(ZeroDivisionError):
         brief(cpus(1), progress=True, preprocess=lambda X, y, rng: 1 / 0)
@@ -153,12 +135,11 @@ def test_an_error_ends_the_live_plot_too(shown):
 
 
 def test_notes_are_printed_and_without_progress_nothing_is_shown(shown, capsys):
-    settings = {"num_epochs": 1, "loads": [1, 0]}
-    brief(cpus(2), progress=True, **settings)
+    brief(cpus(2), progress=True, num_epochs=1, loads=[1, 0])
     assert capsys.readouterr().out == "cpu(1) has load 0 and stays idle\n"
-    assert told(shown).startswith("1 epoch: ")
-    brief(cpus(2), progress=False, **settings)
-    assert capsys.readouterr().out == "" and len(shown) == 2
+    shown.clear()
+    brief(cpus(2), num_epochs=1)
+    assert capsys.readouterr().out == "" and not shown
 
 
 def test_without_widgets_or_a_notebook_there_are_lines(shown, monkeypatch, capsys):

@@ -36,7 +36,7 @@ OWN = {"top 2": top_2, "confidence": confidence}
 
 @pytest.mark.parametrize("n", [2, 13, 20])  # fewer than devices, ragged, and more than a device takes at a time
 def test_k_devices_equal_one_and_a_loop(monkeypatch, n):
-    monkeypatch.setattr("d2lmgpu.training.accuracy.EVALUATION_BATCH", 4)
+    monkeypatch.setattr("d2lmgpu.training.evaluation.EVALUATION_BATCH", 4)
     scores = logits_as_written(d2l.to_float(X[:n]), PARAMS, PLAIN)
     places = [sorted(row, reverse=True).index(row[label]) for row, label in zip(scores, Y[:n], strict=True)]
     for k in (1, 2, 3, 5, 8):
@@ -57,20 +57,6 @@ def test_of_numbers_and_soft_labels():
     expected = logits_as_written(d2l.to_float(X), params, PLAIN)
     assert found["accuracy"] == (expected.argmax(axis=1) == Y).mean()
     assert found["squares"] == pytest.approx(((expected - soft) ** 2).mean(), rel=1e-5)
-
-
-def test_with_batch_norm_and_on_a_model():
-    run = brief(cpus(2), batch_statistics="aggregated", num_epochs=1, metrics=OWN)
-    found = run.model.evaluate(X, Y, cpus(3), metrics=OWN)
-    assert found["accuracy"] == run.history.test_accuracy[0] and found["top 2"] == run.history.metrics["top 2"][0]
-    assert found["confidence"] == pytest.approx(run.history.metrics["confidence"][0], rel=1e-5)
-
-
-def test_on_gpus(standin, monkeypatch):
-    monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
-    given, gpus = (PARAMS, X[:7], Y[:7]), [d2l.gpu(0), d2l.gpu(1)]
-    found, expected = (d2l.evaluate(*given, devices, PLAIN, metrics=OWN) for devices in (gpus, cpus(1)))
-    assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_where_they_are_told(tmp_path, capsys):
@@ -121,3 +107,13 @@ def test_metrics_are_tried_before_anything_is_trained(metric, message):
         brief(1, metrics={"a": metric}, network=TINY, callbacks=[Never()])
     with pytest.raises(ValueError, match=message):
         d2l.evaluate(PARAMS, X, Y, cpus(2), PLAIN, metrics={"a": metric})
+
+
+def test_an_error_on_all_devices_is_raised_once():
+    def fails(logits, labels):
+        assert len(labels) == 7  # as when it is tried
+        return 0.0
+
+    with pytest.raises(ValueError, match="metric a failed"):
+        d2l.evaluate(PARAMS, X, Y, cpus(2), PLAIN, metrics={"a": fails})
+    assert d2l.cpu(1).run(lambda: 1).result() == 1

@@ -1,7 +1,5 @@
 """Callbacks, event files, and how busy the devices were."""
 
-import sys
-
 import numpy as np
 import pytest
 from conftest import LONG_ON_STANDIN
@@ -139,35 +137,20 @@ def test_event_files_for_tensorboard(tmp_path):
     assert len(values["seconds/epoch"]) == 2
 
 
-@pytest.fixture
-def twelve_at_once(monkeypatch):
-    """The test set of 20 images is evaluated in two parts."""
-    monkeypatch.setattr("d2lmgpu.training.accuracy.EVALUATION_BATCH", 12)
-
-
-def test_what_is_told_where_there_is_no_terminal(twelve_at_once, capsys, monkeypatch):
+def test_what_is_told_where_there_is_no_terminal(capsys, monkeypatch):
     """Lines on standard error, as often as there was silence."""
     settings = {"num_epochs": 1, "progress": True, **THREE_STEPS}
     monkeypatch.setattr(monitor, "SILENCE", -1)
     brief(cpus(2), **settings)
     out, err = capsys.readouterr()
     examples = [f"epoch 1/1: {n} of 60 examples" for n in (25, 50, 60)]
-    images = [f"epoch 1/1: evaluating, {n} of 20 images" for n in (0, 12, 20)]
-    assert [line.partition(", loss")[0] for line in err.splitlines()] == [*examples, *images]
+    assert [line.partition(", loss")[0] for line in err.splitlines()] == examples
     assert err.count(", loss ") == 2 and out.startswith("epoch 1/1: loss ") and out.count("\n") == 1
     brief(cpus(1), **settings | {"progress": False})
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(monitor, "SILENCE", 1000)
     brief(cpus(1), **settings)
     assert capsys.readouterr().err == ""
-
-
-def test_a_bar_tells_of_the_evaluation(twelve_at_once, monkeypatch, capsys):
-    monkeypatch.setattr(monitor, "SILENCE", -1)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    brief(cpus(1), num_epochs=1, progress=True)
-    shown = capsys.readouterr().err
-    assert all(f"epoch 1/1, evaluating {n}/20" in shown for n in (0, 12, 20)) and "of 60 examples" not in shown
 
 
 class Busy(d2l.Callback):
@@ -213,9 +196,3 @@ def test_what_is_measured_of_long_epochs_takes_no_memory(monkeypatch, every, mos
     phases = {name: seconds for name, seconds in history.phases.items() if name not in ("data", "evaluate")}
     assert sum(phases.values()) == pytest.approx(sum(history.seconds_per_epoch))
     assert min(phases["forward"], phases["backward"], phases["allreduce"], phases["update"]) > 0
-
-
-def test_how_busy_the_devices_were():
-    history = d2l.History(["cpu(0)", "cpu(1)"], "cpu", d2l.Settings().recorded())
-    history.utilisation = {"cpu(0)": 0.9, "cpu(1)": 0.6}
-    assert history.balance() == "devices worked 90%, 60% of the time, the busiest 20% more than the mean"

@@ -1,8 +1,5 @@
 """For loops of one's own: the Timer, and the Animator in a terminal and in a notebook without a page."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from test_live_plot import ZMQInteractiveShell, shown, told  # noqa: F401 (a fixture)
@@ -66,17 +63,6 @@ def test_axes():
     axes = animator.axes[0]
     assert axes.get_xlim()[0] < 1 < axes.get_xlim()[1] and axes.get_ylim() == (0, 4) and axes.get_ylabel() == "y"
     assert animator.fig.get_size_inches().tolist() == [5, 4]
-
-
-@pytest.mark.long
-def test_a_terminal_opens_no_window():
-    """Nor does training."""
-    script = "import sys, d2lmgpu as d2l\nd2l.Animator('epoch').add(1, 0.5)\n"
-    script += "d2l.train([d2l.cpu(0)], num_epochs=1, data=[part[:30] for part in d2l.load_fashion_mnist()])\n"
-    script += "print({'matplotlib.pyplot', 'IPython', 'ipywidgets'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    point, epoch, *_, modules = done.stdout.splitlines()
-    assert (point, epoch[:17], modules) == ("epoch 1: y 0.5", "epoch 1/1: loss 2", "set()")
 
 
 def test_the_stop_button(shown):  # noqa: F811

@@ -12,7 +12,7 @@ from d2lmgpu.cli import COMMANDS
 from d2lmgpu.cli.parser import make_parser
 from d2lmgpu.experiments import DEFAULTS
 from d2lmgpu.networks.optimizers import learning_rates
-from d2lmgpu.training.fields import cli_name
+from d2lmgpu.training.checks import cli_name
 
 
 def test_a_setting_is_everywhere():

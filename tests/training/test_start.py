@@ -1,7 +1,5 @@
 """Training starts from what one has: parameters, a model, a file; and on devices as people say them."""
 
-import time
-
 import numpy as np
 import pytest
 from conftest import LONG_ON_STANDIN
@@ -91,23 +89,6 @@ def test_devices_as_people_say_them(devices):
     assert (history.devices, history.environment) == (["cpu(0)", "cpu(1)"], "cpu")
     params = d2l.init_params(3, network=PLAIN)
     assert d2l.evaluate(params, *DATA[2:], devices, PLAIN) == d2l.evaluate(params, *DATA[2:], network=PLAIN)
-
-
-def test_all_devices_are_waited_for():
-    done = []
-
-    def work(i):
-        time.sleep(0.05 * i)
-        done.append(i)
-
-    for i in range(3):
-        d2l.cpu(i).run(work, i)
-    d2l.synchronize()
-    assert sorted(done) == [0, 1, 2]
-    d2l.cpu(2).run(lambda: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        d2l.synchronize()
-    d2l.synchronize()
 
 
 def test_environments_choose(standin, monkeypatch):

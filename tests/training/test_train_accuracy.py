@@ -3,18 +3,13 @@
 That steps count them, test_equals_one_device.py says.
 """
 
-import json
-
 import numpy as np
 import pytest
 from one_device import PLAIN
 from training_runs import cpus, quick, random_data
 
 import d2lmgpu as d2l
-from d2lmgpu import cli
 from d2lmgpu.networks import NETWORKS, init_params, logits_as_written
-from d2lmgpu.training.graph_step import GraphStep
-from d2lmgpu.training.textbook_steps import TextbookSteps
 
 
 def count(X, y, params, network):
@@ -42,20 +37,6 @@ def test_only_rows_that_are_not_finite_are_wrong(make_devices, sums, network):
         assert np.isnan(probabilities[::5]).all() and np.isfinite(np.delete(probabilities, np.s_[::5], 0)).all()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("graphs", [True, False])
-@pytest.mark.parametrize("k, loads", [(1, None), (3, [2, 0, 1])])
-def test_an_epoch_on_gpus(standin, monkeypatch, graphs, k, loads):
-    """With a learning rate too small to change a bit, every epoch counts what the initial parameters get right."""
-    data, runner, seen = random_data(PLAIN, 19, 6), (GraphStep if graphs else TextbookSteps), []
-    pause = runner.pause
-    monkeypatch.setattr(runner, "pause", lambda self: seen.append(self) or pause(self))
-    devices = [d2l.gpu(i) for i in range(k)]
-    history, _ = quick(devices, data, batch_size=4, lr=1e-30, network=PLAIN, graphs=graphs, loads=loads)
-    expected = count(data[0] / 255, data[1], init_params(0, init="he", network=PLAIN), PLAIN)
-    assert seen and history.train_accuracy == [expected / 19] * 2 and 0 < expected < 19
-
-
 @pytest.mark.parametrize("settings", [{}, {"prefetch": False}, {"drop_last": True}, {"loads": [2, 0, 1]}])
 def test_an_epoch_of_steps(settings):
     """As above, on virtual devices; what is left out of an epoch is not counted."""
@@ -64,16 +45,3 @@ def test_an_epoch_of_steps(settings):
     history, _ = quick(cpus(3), data, num_epochs=1, batch_size=25, lr=1e-30, network=PLAIN, **settings)
     expected = count(data[0][order] / 255, data[1][order], init_params(0, init="he", network=PLAIN), PLAIN)
     assert history.train_accuracy == [expected / len(order)]
-
-
-@pytest.mark.long
-def test_what_is_said_and_kept(tmp_path, capsys):
-    result = tmp_path / "result.json"
-    command = "train --environment cpu --devices 2 --limit 300 --epochs 2 --init he --batch-size 50".split()
-    assert cli.main([*command, "--json", str(result)]) == 0
-    history = json.loads(result.read_text())
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch")]
-    for i, line in enumerate(lines):
-        loss, trained, tested = (history[name][i] for name in ("train_loss", "train_accuracy", "test_accuracy"))
-        assert line.startswith(f"epoch {i + 1}/2: loss {loss:.3f}, train acc {trained:.3f}, test acc {tested:.3f}, ")
-    assert len(lines) == 2 and 0.1 < history["train_accuracy"][0] < history["train_accuracy"][1] <= 1

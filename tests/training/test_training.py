@@ -1,9 +1,5 @@
 """Minibatches, train and evaluate, on a small part of the data set."""
 
-import os
-import signal
-import threading
-
 import numpy as np
 import pytest
 from conftest import LONG_ON_STANDIN, traced_memory
@@ -15,22 +11,7 @@ from d2lmgpu.data.minibatches import epoch_size
 from d2lmgpu.kernels.cpu.program import borrowed_programs
 from d2lmgpu.networks import LENET
 from d2lmgpu.training.plan_step import PlanStep
-from d2lmgpu.training.textbook_steps import Step, TextbookSteps
-
-
-def test_minibatches_show_each_example_once():
-    X, y = np.arange(100, dtype=np.float32).reshape(100, 1, 1, 1), np.arange(100)
-    epochs = [[(X_part, y_part) for X_part, y_part in d2l.minibatches(X, y, 32, seed=1, epoch=e)] for e in (0, 1, 0)]
-    for parts in epochs:
-        assert [len(part) for part, _ in parts] == [32, 32, 32, 4]
-        order = np.concatenate([part for _, part in parts])
-        assert sorted(order) == list(range(100))
-        np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]).ravel(), order)
-    first, second, again = (np.concatenate([part for _, part in parts]).tolist() for parts in epochs)
-    assert first == again != second
-    assert first != next(d2l.minibatches(X, y, 100, seed=2, epoch=0))[1].tolist()
-    weights_stream = np.random.default_rng(1).permutation(100).tolist()
-    assert weights_stream not in (first, second)  # or weights and order would be correlated
+from d2lmgpu.training.textbook_steps import TextbookSteps
 
 
 def test_the_size_of_an_epoch():
@@ -39,13 +20,6 @@ def test_the_size_of_an_epoch():
     assert [epoch_size(10, batch_size, drop_last) for batch_size, drop_last in sizes] == [10, 9, 10, 10, 10]
     with pytest.raises(ValueError, match="drop_last leaves nothing of 10 examples with batch_size 11"):
         epoch_size(10, 11, drop_last=True)
-
-
-def test_images_become_floats():
-    images = np.array([[0, 51, 255]], np.uint8)
-    np.testing.assert_array_equal(d2l.to_float(images), np.array([[0, 0.2, 1]], np.float32))
-    assert d2l.to_float(images).dtype == np.float32
-    assert d2l.to_float(images / 2.0).dtype == np.float64
 
 
 @LONG_ON_STANDIN
@@ -85,96 +59,6 @@ def test_evaluate_counts_every_example_once(make_devices, small, k):
         assert d2l.evaluate(params, X[:n], y[:n], devices) == expected
         device_params = [d2l.get_params(params, device) for device in devices]
         assert d2l.evaluate(device_params, X[:n], y[:n], devices) == expected
-
-
-def test_evaluate_in_several_parts(make_devices, small, monkeypatch):
-    _, _, X, y = small
-    params = d2l.init_params(1, init="he")
-    whole = d2l.evaluate(params, X, y, make_devices(3))
-    monkeypatch.setattr("d2lmgpu.training.accuracy.EVALUATION_BATCH", 17)
-    assert d2l.evaluate(params, X, y, make_devices(3)) == whole
-
-
-def test_evaluate_uses_all_devices(make_devices, small):
-    devices = make_devices(3)
-    with d2l.record_transfers() as transfers:
-        d2l.evaluate(d2l.init_params(), *small[2:], devices)
-    for device in devices:  # parameters, and a third of the images and labels
-        received = sum(t.nbytes for t in transfers if t.destination == str(device))
-        assert received >= 4 * 129_068 + 33 * (784 + 1)
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"batch_size": 2.5}, "batch_size is 2.5"),
-        ({"lr": float("nan")}, "lr is nan"),
-        ({"lr": float("inf")}, "lr is inf"),
-        ({"lr": 0.0}, "above 0"),
-        ({"num_epochs": 0}, "epochs is 0"),
-        ({"seed": -1}, "seed is -1"),
-        ({"algorithm": "star"}, "choose from .*naive.*ring"),
-        ({"algorithm": "none"}, "drift apart"),
-        ({"init": "zeros"}, "normal, he"),
-    ],
-)
-def test_settings_that_make_no_sense(small, settings, message):
-    with pytest.raises(ValueError, match=message):
-        quick([d2l.cpu(0)], small, **settings)
-
-
-def test_data_that_make_no_sense(small):
-    X, y, X_test, y_test = small
-    for data, message in [
-        ((X, y + 5, X_test, y_test), "labels from 5 to 14"),
-        ((X, y[:-1], X_test, y_test), "600 images and 599 labels"),
-        ((X[:0], y[:0], X_test, y_test), "0 images"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            quick([d2l.cpu(0)], data)
-    with pytest.raises(ValueError, match="0 images"):
-        d2l.evaluate(d2l.init_params(), X[:0], y[:0], [d2l.cpu(0)])
-    with pytest.raises(ValueError, match="empty"):
-        quick([], small)
-
-
-def test_an_interrupt_ends_after_a_step_and_keeps_what_was_learned(monkeypatch):
-    """Ctrl-C in the middle of the second epoch."""
-    calls, submit = [], Step.__init__
-
-    def submit_step(*args, **options):
-        calls.append(1)
-        if len(calls) == 13:
-            os.kill(os.getpid(), signal.SIGINT)
-        return submit(*args, **options)
-
-    monkeypatch.setattr(Step, "__init__", submit_step)
-    handler = signal.getsignal(signal.SIGINT)
-    data = random_data(PLAIN, 95, 20)
-    history, params = quick(cpus(2), data, network=PLAIN, batch_size=10, num_epochs=5)
-    assert len(calls) == 13 and len(history.train_loss) == 1
-    assert (history.interrupted["epoch"], history.interrupted["steps"]) == (2, 3)
-    assert history.interrupted["test_accuracy"] == d2l.evaluate(params, *data[2:], cpus(1), PLAIN)
-    assert np.isfinite(history.interrupted["train_loss"])
-    assert history.summary().startswith(f"test acc: {history.interrupted['test_accuracy']:.2f}, ")
-    assert signal.getsignal(signal.SIGINT) is handler
-
-
-def test_training_outside_the_main_thread():
-    """There Python delivers no signals; training works all the same."""
-    results, data = [], random_data(PLAIN, 20, 5)
-    thread = threading.Thread(target=lambda: results.append(quick(cpus(1), data, network=PLAIN, num_epochs=1)))
-    thread.start()
-    thread.join()
-    assert len(results[0].history.train_loss) == 1
-
-
-def test_the_textbooks_last_line():
-    history = d2l.History(["gpu(0)", "gpu(1)"], "gpu", d2l.Settings().recorded())
-    history.add_epoch({"train_loss": 0.5, "train_accuracy": 0.8, "test_accuracy": 0.8449}, 2.0, 600)
-    history.add_epoch({"train_loss": 0.4, "train_accuracy": 0.9, "test_accuracy": 0.8351}, 2.42, 600)
-    assert history.summary() == "test acc: 0.84, 2.2 sec/epoch on [gpu(0), gpu(1)]"
 
 
 def test_the_last_line_of_a_short_run_on_many_devices():

@@ -9,7 +9,7 @@ import d2lmgpu as d2l
 from d2lmgpu.networks import LENET
 from d2lmgpu.training import why_diverged
 from d2lmgpu.training.checkpoints import CheckpointError
-from d2lmgpu.training.history import PATIENCE, why_slow
+from d2lmgpu.training.history import PATIENCE
 
 
 @LONG_ON_STANDIN
@@ -54,14 +54,6 @@ def test_a_run_that_diverges_looks_at_its_data(part, other, settings, said):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_test_set_that_is_not_finite_is_told(capsys):
-    data = X, EYE[Y], with_numbers(X_TEST, np.nan, 5), EYE[Y_TEST]
-    history, _ = brief(1, data, loss="squared_error", lr=0.01, num_epochs=1, progress=True)
-    said = capsys.readouterr().out
-    assert not history.diverged and "X_test has numbers that are not finite in 5 of 20 examples" in said
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_run_that_was_given_up_does_not_go_on(tmp_path):
     """Not to more epochs, and not to those that were asked for, with any learning rate; its checkpoint stays."""
     file = tmp_path / "file"
@@ -79,6 +71,7 @@ def test_a_run_that_was_given_up_does_not_go_on(tmp_path):
     "losses, expected",
     [
         ([2.302, 1.5], None),  # the textbook's plateau
+        ([1.5, 2.0, 2.302], None),  # it had learned
         ([2.42], None),  # a rough start after which it learns
         ([9.9], None),  # of a single step, say, with initial weights that are sure of what is wrong
         ([9.9, 9.9], "diverged in epoch 2: the training loss is 9.9"),
@@ -91,16 +84,3 @@ def test_a_run_that_was_given_up_does_not_go_on(tmp_path):
 def test_what_divergence_is(losses, expected):
     said = why_diverged(losses, LENET)
     assert said is None if expected is None else said.startswith(expected)
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("settings, times", [({"init": "normal", "lr": 1e-4}, 1), ({"lr": 1e-6}, 0), ({"lr": 50}, 0)])
-def test_a_first_epoch_that_learned_nothing_is_explained(capsys, settings, times):
-    """The textbook's weights; of a run that goes on, once. Not where they are He's, or where something was learned."""
-    history, _ = brief(cpus(1), network=PLAIN, progress=True, **settings)
-    out = capsys.readouterr().out
-    assert out.count("epoch 1/2: nothing is learned yet") == out.count("--init he") == times
-    history.init, history.train_loss = "normal", [1.0]
-    assert why_slow(history, PLAIN) is None
-    history.train_loss = [np.log(4)]
-    assert 'init="he"' in why_slow(history, PLAIN)
