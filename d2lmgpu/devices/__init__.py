@@ -28,4 +28,4 @@ from .failures import Failures as Failures, isolated_errors as isolated_errors
 from .records import record_transfers as record_transfers
 from .task import DONE as DONE, Task as Task
 from .transfer import put as put, to_host as to_host
-from .workers import current_device as current_device, in_forked_process as in_forked_process
+from .workers import current_device as current_device

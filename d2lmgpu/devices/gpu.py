@@ -5,7 +5,6 @@ import time
 
 from ..base.packages import in_a_clone
 from .device import Device
-from .discovery import CUDA_IS_GONE
 from .errors import DeviceError, errors_of_cuda
 from .workers import Workers
 
@@ -105,11 +104,6 @@ class GPU(Device):
     def end(self):
         """A `Task` that completes when all that was launched here so far has run, which only the stream knows."""
         return self.submit(self.finish)
-
-    def after_fork(self):
-        """Mark the device as unusable, because CUDA does not survive a fork."""
-        self.gone = f"{self}: {CUDA_IS_GONE}"
-        super().after_fork()
 
     def start_clock(self):
         """Called on this device's thread: a CUDA event, and the program's time when it completed.

@@ -13,7 +13,7 @@ import math
 import time
 from typing import NamedTuple
 
-from . import in_forked_process, synchronize
+from . import synchronize
 from .spans import _this_thread, _timelines, span as span
 
 PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting")
@@ -21,8 +21,6 @@ PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting
 
 ALIKE = ("allreduce", "update")
 """Work that is the same on all devices, however many examples they have, even if they have none."""
-
-in_forked_process(_timelines.clear)
 
 
 class Span(NamedTuple):

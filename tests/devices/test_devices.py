@@ -1,5 +1,7 @@
 """The rules of devices: arrays of two places do not mix, queues run at the same time, transfers are recorded."""
 
+import os
+import subprocess
 import sys
 import threading
 
@@ -354,3 +356,30 @@ def test_a_number_as_text_is_a_transfer(device):
     for wrong in (lambda: f"{square(device):.2f}", lambda: round(square(device), 2)):
         with pytest.raises(ValueError, match="size 1"):
             wrong()
+
+
+FORK = """
+import os, d2lmgpu as d2l
+x, gate = d2l.put([1.0], d2l.cpu(0)), d2l.devices.Task()
+d2l.cpu(0).wait(gate)
+task = d2l.cpu(0).run(lambda: 1)
+if os.fork() == 0:
+    for work in (lambda: x + 1, task.result, lambda: d2l.cpu(1), d2l.synchronize, d2l.num_gpus):
+        try:
+            work()
+        except d2l.DeviceError as error:
+            print(error)
+else:
+    os.wait()
+    gate.finish(None)
+    print(task.result())
+"""
+
+
+@pytest.mark.threads
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_fork_of_a_process_with_devices_is_refused_them():
+    """It has none of their threads, and nothing in it hangs; the parent goes on."""
+    program = [sys.executable, "-W", "ignore", "-c", FORK]
+    *refused, result = subprocess.check_output(program, text=True, timeout=60).splitlines()
+    assert len(refused) == 5 and result == "1" and all("use 'spawn'" in line for line in refused)
