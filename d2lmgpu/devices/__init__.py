@@ -2,7 +2,6 @@
 
 from .array import DeviceArray as DeviceArray, array_module as array_module, on_device as on_device
 from .batch import Batch as Batch
-from .buffers import parts_of as parts_of, zeros_in_one_buffer as zeros_in_one_buffer
 from .choose import (
     ENVIRONMENTS as ENVIRONMENTS,
     can_use_gpu as can_use_gpu,
@@ -27,5 +26,10 @@ from .errors import (
 from .failures import Failures as Failures, isolated_errors as isolated_errors
 from .records import record_transfers as record_transfers
 from .task import DONE as DONE, Task as Task
-from .transfer import put as put, to_host as to_host
+from .transfer import (
+    parts_of as parts_of,
+    put as put,
+    to_host as to_host,
+    zeros_in_one_buffer as zeros_in_one_buffer,
+)
 from .workers import current_device as current_device

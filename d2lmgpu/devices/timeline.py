@@ -14,7 +14,7 @@ import time
 from typing import NamedTuple
 
 from . import synchronize
-from .spans import _this_thread, _timelines, span as span
+from .records import _this_thread, _timelines, span as span
 
 PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting")
 """The phases of a training run. "step" is a whole step as a CUDA graph; "waiting" is time outside all spans."""

@@ -8,7 +8,7 @@ from ..base.arguments import as_array, as_numpy, check_list, check_whole
 from ..cluster import as_cluster, gather
 from ..data.minibatches import to_float
 from ..devices import array_module, put, to_host
-from ..devices.spans import span
+from ..devices.records import span
 from ..layers import check_labels
 from ..layers.exact import ExactSums, slices_of_granules
 from ..layers.loss import right_answers

@@ -5,7 +5,7 @@ import numpy as np
 from ..cluster import sum_disjoint
 from ..data.minibatches import to_float
 from ..devices import put, to_host
-from ..devices.spans import span
+from ..devices.records import span
 from ..layers.exact import SUMS
 from ..networks import CROSS_ENTROPY, HALF, logits, logits_as_written
 from ..plans.plan import Compute, norms_of, shapes_of
