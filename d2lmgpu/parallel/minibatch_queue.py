@@ -13,8 +13,8 @@ import numpy as np
 from ..base.arguments import check_examples, check_flag, check_seed, check_whole, shown
 from ..base.text import name_of
 from ..cluster import as_cluster
+from ..data.images import find_transform
 from ..data.minibatches import batch_rng, epoch_order, epoch_size, to_float
-from ..data.transforms import find_transform
 from ..devices import DeviceArray
 from ..devices.errors import HOST
 from ..devices.records import note_transfer, span
