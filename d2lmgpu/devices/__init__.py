@@ -4,16 +4,13 @@ from .array import DeviceArray as DeviceArray, array_module as array_module, on_
 from .batch import Batch as Batch
 from .choose import (
     ENVIRONMENTS as ENVIRONMENTS,
-    can_use_gpu as can_use_gpu,
     check_devices as check_devices,
     choose_devices as choose_devices,
     choose_indices as choose_indices,
     cpu as cpu,
     gpu as gpu,
-    num_gpus as num_gpus,
     parse_devices as parse_devices,
     synchronize as synchronize,
-    try_all_gpus as try_all_gpus,
     try_gpu as try_gpu,
 )
 from .device import Device as Device, Group as Group, as_group as as_group

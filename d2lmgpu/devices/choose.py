@@ -47,8 +47,7 @@ def gpu(i: int = 0) -> Device:
     """
     cards, reason = find_gpus()
     if cards == 0:
-        i = shown(i)
-        raise DeviceError(f"gpu({i}): {reason}. Use cpu({i}), or try_gpu({i}) to fall back to it.")
+        raise DeviceError(f"gpu({shown(i)}): {reason}. Use cpu({shown(i)}), or try_gpu({shown(i)}) to fall back to it.")
     return _device(GPU, i, (as_whole(i) or 0) % cards, admit=_admit)
 
 
@@ -110,9 +109,9 @@ def choose_devices(environment="auto", devices=None) -> tuple[str, list[Device]]
 def choose_indices(environment="auto", devices=None):
     """Like `choose_devices`, but makes no devices and takes no names; returns (environment, list of indices)."""
     if isinstance(environment, str) and environment == "parallel":
+        said = "environment 'parallel' is for commands in processes that mpiexec starts (train, predict); here choose"
         raise DeviceError(
-            "environment 'parallel' is for commands in processes that mpiexec starts (train, predict); here "
-            "choose auto, cpu, gpu or multi-gpu, and in a program of several processes train on d2l.cluster()"
+            f"{said} auto, cpu, gpu or multi-gpu, and in a program of such processes train on d2l.cluster()"
         )
     check_name("environment", environment, ENVIRONMENTS)
     cards, reason = (0, None) if environment == "cpu" else find_gpus()
@@ -133,10 +132,8 @@ def parse_devices(text):
     try:
         first, *others = map(int, parts)
     except ValueError:
-        raise ValueError(
-            f"devices {shown(text)}: give how many, such as 2, or which, such as 0,2, or of both kinds, such as "
-            "gpu:0,cpu:0"
-        ) from None
+        advice = "give how many, such as 2, or which, such as 0,2, or of both kinds, such as gpu:0,cpu:0"
+        raise ValueError(f"devices {shown(text)}: {advice}") from None
     return [first, *others] if "," in text else first
 
 
@@ -150,7 +147,7 @@ def _named(environment, names):
         if named is None:
             raise ValueError(f"devices: {shown(name)} should be a name such as cpu:0 or gpu:1")
         kind, *index = named.groups("")
-        found.append((cpu if kind == "cpu" else gpu)(int("".join(index))))
+        found.append({"cpu": cpu, "gpu": gpu}[kind](int("".join(index))))
     return kinds_of(found), check_devices(found)
 
 

@@ -38,13 +38,6 @@ class Failures:
         with contextlib.suppress(ValueError):  # it is not there, or another thread has already removed it
             self._tasks.remove(task)
 
-    @property
-    def first(self):
-        """The first error, or None."""
-        return (
-            next((task.error for task in self._tasks.copy() if not task.error_claimed), None) if self._tasks else None
-        )
-
     def take(self):
         """Return the errors and forget them."""
         return [task.error for task in drained(self._tasks) if not task.error_claimed]
@@ -87,14 +80,11 @@ def isolated_errors(devices):
     Errors of earlier work that have not been raised are printed, one line each, and not raised in the block. If the
     block fails, this waits for the devices and forgets all other errors of their work.
     """
-    for error in _settled(_all_queues(devices)):
+    queues = [queue for device in devices for queue in device.queues()]
+    for error in _settled(queues):
         warn(f"earlier work failed, and nobody asked for its result: {one_line(error)}")
     try:
         yield
     except BaseException:
-        _settled(_all_queues(devices))  # forgets their errors: the block's own is raised below
+        _settled(queues)  # forgets their errors: the block's own is raised below
         raise
-
-
-def _all_queues(devices):
-    return [queue for device in devices for queue in device.queues()]
