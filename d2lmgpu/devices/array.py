@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base.arguments import as_numpy, is_foreign, scalar
+from ..base.arguments import scalar
+from ..base.foreign import as_numpy, is_foreign
 from ..base.names import no_attribute
 from .errors import HOST, DeviceMismatchError
 from .records import note_transfer

@@ -110,9 +110,7 @@ def choose_indices(environment="auto", devices=None):
     """Like `choose_devices`, but makes no devices and takes no names; returns (environment, list of indices)."""
     if isinstance(environment, str) and environment == "parallel":
         said = "environment 'parallel' is for commands in processes that mpiexec starts (train, predict); here choose"
-        raise DeviceError(
-            f"{said} auto, cpu, gpu or multi-gpu, and in a program of such processes train on d2l.cluster()"
-        )
+        raise DeviceError(f"{said} auto, cpu, gpu or multi-gpu, and in a program train on d2l.cluster()")
     check_name("environment", environment, ENVIRONMENTS)
     cards, reason = (0, None) if environment == "cpu" else find_gpus()
     if environment in ("gpu", "multi-gpu") and cards == 0:

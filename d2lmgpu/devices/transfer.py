@@ -19,7 +19,8 @@ import itertools
 
 import numpy as np
 
-from ..base.arguments import as_array, check_on_host, shown
+from ..base.arguments import as_array, shown
+from ..base.foreign import check_on_host
 from .array import DeviceArray, array_module, copy_to_host, read_back
 from .batch import Batch
 from .errors import HOST, DeviceError

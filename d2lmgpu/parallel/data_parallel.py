@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from ..base.arguments import as_numpy, check_flag, check_list, check_number, shown
+from ..base.arguments import check_flag, check_list, check_number, shown
+from ..base.foreign import as_numpy
 from ..cluster import Across, as_cluster
 from ..collectives import check_algorithm, find_algorithm
 from ..devices import DeviceArray, DeviceMismatchError

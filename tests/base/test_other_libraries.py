@@ -8,7 +8,7 @@ import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu import networks
-from d2lmgpu.base.arguments import as_numpy
+from d2lmgpu.base.foreign import as_numpy
 from d2lmgpu.data.minibatches import first_examples
 
 TINY = networks.sequential((1, 4, 4), networks.Flatten(), networks.Dense(3))
