@@ -5,8 +5,6 @@ import copy
 import functools
 import inspect
 import re
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import fields, replace
 from pathlib import Path
@@ -85,15 +83,3 @@ def test_names_of_an_array(x):
     with pytest.raises(AttributeError, match="^a device array has no '_repr_html_'$"):
         _ = x._repr_html_
     assert np.array_equal(d2l.to_host(copy.copy(x)), [0, 1, 2])
-
-
-@pytest.mark.long
-def test_probing_imports_nothing():
-    """`hasattr`, as of IPython and pickle, and modules that are imported from the package later."""
-    program = """import sys, d2lmgpu
-before = set(sys.modules)
-assert not any(hasattr(d2lmgpu, name) for name in ("__wrapped__", "_ipython_display_", "split_and_load", "exercises"))
-assert set(sys.modules) == before
-from d2lmgpu import exercises
-assert d2lmgpu.exercises is exercises"""
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,10 +1,8 @@
 """Spans of work, by device: what they say, what they leave alone, and how they are written and drawn."""
 
 import json
-import sys
 import threading
 import time
-import types
 
 import numpy as np
 import pytest
@@ -134,9 +132,6 @@ def test_a_plot_of_a_few_steps():
     early, late = Span("cpu(0)", "forward", 1.9, 2.0), Span("cpu(1)", "forward", 3.9, 4.05)
     cut = plot_timeline([*SPANS, early, late], steps=2).axes[0].patches[-2:]  # the window is from 1.95 to 3.95
     assert [(patch.get_x(), patch.get_width()) for patch in cut] == [pytest.approx(p) for p in ((0, 50), (1950, 50))]
-    figure = plot_timeline([Span("cpu(0)", "update", 0, 1), Span("cpu(0)", "mine", 2, 3)])
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["update", "mine"]
-    assert len({patch.get_facecolor() for patch in figure.axes[0].patches}) == 2
     assert plot_timeline([]).axes
 
 
@@ -194,12 +189,3 @@ def test_devices_on_one_card_have_one_clock(standin, monkeypatch):
     begins = {found.row: found.begin for found in timeline.all_spans()}
     assert begins["gpu(0)"] < begins["gpu(2)"] < begins["gpu(0)"] + 1
     assert begins["gpu(1)"] < begins["gpu(3)"] < begins["gpu(1)"] + 1
-
-
-def test_the_clock_is_set_by_the_event_that_the_program_learned_of_soonest(standin, monkeypatch):
-    seconds = iter(np.cumsum([0, 9, 0, 2, 0, 5] + [0, 7] * 20).tolist())
-    program = types.SimpleNamespace(perf_counter=lambda: next(seconds))
-    monkeypatch.setattr(sys.modules["d2lmgpu.devices.gpu"], "time", program)
-    device = d2l.gpu(0)
-    _, now = device.submit(device.start_clock).result()
-    assert now == 11

@@ -10,7 +10,7 @@ import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.devices import Device, DeviceArray, choose_indices, current_device, find_gpus
+from d2lmgpu.devices import Device, DeviceArray, current_device, find_gpus
 from d2lmgpu.devices.cpu import CPU
 from d2lmgpu.devices.probes import forget_probes
 
@@ -85,13 +85,6 @@ def test_device_and_host_do_not_mix(device):
     assert host.tolist() == VALUES
 
 
-def test_work_on_one_device_may_not_touch_another(make_devices):
-    one, other = make_devices(2)
-    b = square(other)
-    with pytest.raises(d2l.DeviceError, match="host program issue transfers"):
-        one.run(lambda: b + 1).result()
-
-
 def test_operations_within_a_device(device):
     host, a = np.array(VALUES), square(device)
     cases = [
@@ -141,8 +134,6 @@ def test_functions_of_two_results():
         for result, expected in zip(results, np.divmod(a, 2), strict=True):
             assert result.device is device
             np.testing.assert_array_equal(d2l.to_host(result), expected)
-    with pytest.raises(d2l.DeviceMismatchError):
-        np.divmod(x, 2, out=(first, np.zeros(2)))
 
 
 def test_each_device_has_its_own_memory(make_devices):
@@ -276,33 +267,20 @@ def test_devices_are_their_names(make_devices):
     make = d2l.cpu if device.kind == "cpu" else d2l.gpu
     assert make(0) is device and make(1) is other and device is not other
     assert repr(device) == f"{device.kind}(0)" and isinstance(device, Device)
-    for wrong in (-1, 1.5, "0", True):
-        with pytest.raises(d2l.DeviceError, match="whole number"):
-            make(wrong)
-    with pytest.raises(d2l.DeviceError, match="not to 'cpu'"):
-        d2l.put([1.0], "cpu")
-
-
-@pytest.mark.packages
-def test_try_gpu_never_mixes_kinds(device_kind):
-    devices = [d2l.try_gpu(i) for i in range(3)]
-    gpus = find_gpus()[0]
-    assert {device.kind for device in devices} == {"gpu" if gpus else "cpu"}
-    assert [device.index for device in devices] == [0, 1, 2]
-    assert d2l.try_all_gpus() == [d2l.try_gpu(i) for i in range(max(1, gpus))]
-    if gpus:  # three devices on fewer cards share them in turn
-        assert [device.card for device in devices] == [i % gpus for i in range(3)]
 
 
 @pytest.mark.threads
 @pytest.mark.packages
 def test_choosing_devices(device_kind):
-    gpus = find_gpus()[0]
-    environment, devices = d2l.choose_devices()
-    assert (environment, len(devices)) == ("gpu" if gpus else "cpu", 1)
-    assert d2l.choose_devices("cpu", 3) == ("cpu", [d2l.cpu(0), d2l.cpu(1), d2l.cpu(2)])
+    """`try_gpu` never mixes kinds; three devices on fewer cards share them in turn."""
+    gpus, devices = find_gpus()[0], [d2l.try_gpu(i) for i in range(3)]
+    kind = "gpu" if gpus else "cpu"
+    assert [str(device) for device in devices] == [f"{kind}({i})" for i in range(3)]
+    assert d2l.try_all_gpus() == [d2l.try_gpu(i) for i in range(max(1, gpus))]
+    assert d2l.choose_devices() == (kind, devices[:1])
     assert d2l.choose_devices("cpu", [0, 2]) == ("cpu", [d2l.cpu(0), d2l.cpu(2)])
     if gpus:
+        assert [device.card for device in devices] == [i % gpus for i in range(3)]
         assert d2l.choose_devices("multi-gpu")[1] == d2l.try_all_gpus()
         assert d2l.choose_devices("gpu", 9)[1] == [d2l.gpu(i) for i in range(9)]
         return
@@ -311,23 +289,6 @@ def test_choosing_devices(device_kind):
             d2l.choose_devices(name, 9)
     with pytest.raises(d2l.DeviceError, match=r"gpu\(1\): CuPy .* Use cpu\(1\)"):
         d2l.gpu(1)
-
-
-def test_impossible_choices():
-    for *arguments, message in [
-        ("tpu", "choose from auto, cpu, gpu, multi-gpu; devices are"),
-        ("cpu", 0, "at least 1"),
-        ("cpu", -1, "at least 1"),
-        ("cpu", [], "list of indices"),
-        ("cpu", [0, -2], "list of indices"),
-        ("cpu", [True], "list of indices"),
-        ("cpu", [1, 1], "twice"),
-    ]:
-        for choose in (d2l.choose_devices, choose_indices):
-            with pytest.raises(ValueError, match=message):
-                choose(*arguments)
-    with pytest.raises(d2l.DeviceError, match="for commands in processes that mpiexec starts"):
-        d2l.choose_devices("parallel")
 
 
 def test_device_table(device_kind, monkeypatch, capsys):
@@ -354,9 +315,6 @@ def test_a_number_as_text_is_a_transfer(device):
     assert texts == ("2.35", " 2.3e+00", "-0007", "__-7", "234.5%")
     assert [(t.source, t.destination) for t in transfers] == [(str(device), "host")] * 9
     assert f"{x}" == format(x) == str(x) and f"@{device}" in f"{n}"
-    for wrong in (lambda: f"{square(device):.2f}", lambda: round(square(device), 2)):
-        with pytest.raises(ValueError, match="size 1"):
-            wrong()
 
 
 FORK = """

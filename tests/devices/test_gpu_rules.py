@@ -109,16 +109,6 @@ def test_another_cards_memory_needs_peer_access(cupy):
         add(y, x)
 
 
-def test_arrays_are_of_cupy_and_of_the_current_card(cupy):
-    x = cupy.zeros(5, np.float32)
-    with pytest.raises(TypeError, match="Implicit conversion"):
-        np.asarray(x)
-    with pytest.raises(TypeError, match="Unsupported type"):
-        x + np.ones(5, np.float32)
-    with cupy.cuda.Device(1), pytest.raises(ValueError, match="array of card 0 used on card 1"):
-        x + 1
-
-
 # How the library gets on.
 
 
