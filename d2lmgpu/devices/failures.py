@@ -5,14 +5,13 @@ The end of a `record_transfers` block raises them, too.
 
 import collections
 import contextlib
-import traceback
 
 from ..base.text import one_line
 from .probes import warn
 from .task import drained
 
-MAX_ERRORS = 100
-"""How many errors are kept for a device."""
+MAX_ERRORS = 10
+"""How many errors are kept for a device: each keeps the arrays alive of the functions through which it passed."""
 
 
 class Failures:
@@ -22,16 +21,9 @@ class Failures:
         self._tasks = collections.deque()
 
     def enter(self, task):
-        """Called by a worker: ``task`` has failed and is about to be marked as done.
-
-        An error's traceback keeps the frames that it passed through, and so their arrays, alive. Only the first error
-        keeps its frames' variables; those of the others are cleared.
-        """
-        if task.error_claimed or len(self._tasks) >= MAX_ERRORS:
-            return
-        if self._tasks:
-            clear_frames(task.error)
-        self._tasks.append(task)
+        """Called by a worker: ``task`` has failed and is about to be marked as done."""
+        if not task.error_claimed and len(self._tasks) < MAX_ERRORS:
+            self._tasks.append(task)
 
     def forget(self, task):
         """Drop the task's error, because the task's result has been requested or the error is being raised."""
@@ -51,13 +43,6 @@ class Failures:
             if task.submitted > since and not task.error_claimed:
                 self.forget(task)
                 raise task.error
-
-
-def clear_frames(error):
-    """Clear the local variables of all functions that an error, or an error in its ``__context__``, passed through."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__context__
 
 
 def finish(devices):

@@ -87,19 +87,18 @@ class Workers:
 
     def __init__(self, count):
         self._count = count
-        self._devices = {}  # the devices that are served, as keys
-        self._threads = 0  # they are started when they are needed
+        self._devices = 0  # how many are served
+        self._threads = 0
         self._watched = False
-        self._enough_for = 0  # the number of devices for which there are enough threads
-        self._called = self._came = 0  # how many threads were started for `_hire`; how many of them have begun it
         self._in_line = queue.SimpleQueue()  # devices with work to do
         self._progress = 0  # how many calls of a device's `work` have ended
         self._lock = threading.Lock()  # taken by the threads here, never by the host program
         self._wanted = threading.Lock()  # a bell: the watching thread sleeps on it until `serve` releases it
 
     def join(self, device):
-        """Add a device to those that are served."""
-        self._devices[device] = None
+        """Add a device to those that are served, and threads if they are too few."""
+        self._devices += 1
+        _thread.start_new_thread(self._hire, ())
 
     def serve(self, device):
         """Let a thread call ``device.work()`` until that returns False, when there is nothing left to do now."""
@@ -107,21 +106,15 @@ class Workers:
         if self._watched and self._wanted.locked():
             with contextlib.suppress(RuntimeError):  # another thread has already released it
                 self._wanted.release()
-        if self._enough_for < len(self._devices) and self._called <= self._came:
-            _thread.start_new_thread(self._hire, ())
-            self._called += 1  # after the start: an interrupt in between may start one more; before, none
 
     def _hire(self):
         """Runs on a short-lived thread: ``Thread.start`` takes locks, so an interrupt must not reach it."""
         with self._lock:
-            self._came += 1  # before the devices are counted, so that `serve` hires again for one that joins later
-            devices = len(self._devices)
-            while self._threads < min(self._count, devices):
+            while self._threads < min(self._count, self._devices):
                 self._add_thread()
-            if not self._watched and devices > self._count:  # else each device has a thread, and no watch is needed
+            if not self._watched and self._devices > self._count:  # else each device has a thread of its own
                 threading.Thread(target=self._watch, name="d2lmgpu watch", daemon=True).start()
                 self._watched = True
-            self._enough_for = devices
 
     def _add_thread(self):
         threading.Thread(target=self._work, name="d2lmgpu worker", daemon=True).start()
@@ -153,7 +146,7 @@ class Workers:
             while waiting := self._in_line.qsize():  # until the line is empty: nothing else may wake this thread again
                 if self._progress == before:
                     with self._lock:
-                        for _ in range(min(waiting, len(self._devices) - self._threads)):
+                        for _ in range(min(waiting, self._devices - self._threads)):
                             self._add_thread()
                 before = self._progress
                 time.sleep(_PATIENCE)

@@ -1,6 +1,5 @@
 """More devices than threads: who does their work, and that nobody waits for ever."""
 
-import _thread
 import threading
 import time
 
@@ -49,23 +48,6 @@ def test_no_more_threads_than_asked_for(threads, rng):
     assert max(most) <= threads and len({thread for *_, thread in seen}) <= threads
     for device in devices:  # each device's work in the order of submission
         assert [number for where, number, _ in seen if where is device] == list(range(15))
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_a_thread_that_is_slow_to_begin_is_called_once(threads, monkeypatch):
-    """On a busy machine the host program submits on meanwhile, and need not start hundreds more."""
-    called = []
-    monkeypatch.setattr(_thread, "start_new_thread", lambda function, args: called.append(function))
-    devices = places(2, threads)
-    tasks = [devices[i % 2].submit(lambda i=i: i) for i in range(50)]
-    assert len(called) == 1
-    devices += [Place("another", devices[0]._workers)]
-    tasks += [devices[i % 3].submit(lambda i=i: i) for i in range(50, 99)]
-    assert len(called) == 1
-    monkeypatch.undo()
-    for function in called:
-        function()
-    assert [task.result(timeout=30) for task in tasks] == list(range(99))
 
 
 def test_work_that_waits_for_an_event_keeps_no_thread():
