@@ -1,8 +1,10 @@
 """Spans of work, by device: what they say, what they leave alone, and how they are written and drawn."""
 
 import json
+import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -189,3 +191,12 @@ def test_devices_on_one_card_have_one_clock(standin, monkeypatch):
     begins = {found.row: found.begin for found in timeline.all_spans()}
     assert begins["gpu(0)"] < begins["gpu(2)"] < begins["gpu(0)"] + 1
     assert begins["gpu(1)"] < begins["gpu(3)"] < begins["gpu(1)"] + 1
+
+
+def test_the_clock_is_set_by_the_event_that_the_program_learned_of_soonest(standin, monkeypatch):
+    seconds = iter(np.cumsum([0, 9, 0, 2, 0, 5] + [0, 7] * 20).tolist())
+    program = types.SimpleNamespace(perf_counter=lambda: next(seconds))
+    monkeypatch.setattr(sys.modules["d2lmgpu.devices.gpu"], "time", program)
+    device = d2l.gpu(0)
+    _, now = device.submit(device.start_clock).result()
+    assert now == 11
