@@ -67,6 +67,7 @@ def test_what_is_meant(function):
 
 def test_what_is_not_similar_is_not_suggested():
     assert perhaps_meant("num_gpus", ["num_epochs"]).startswith("; here: num_gpus, --devices, ")
+    assert perhaps_meant("gpuDevice", ["devices"]).startswith("; here: d2l.gpu, --devices ")  # though it is similar
     assert perhaps_meant("tpus", ["cpu", "gpu", "cpus"]) == "; did you mean cpus?"
     assert perhaps_meant("xyz", ["cpu"]) == perhaps_meant("--", ["--lr"]) == perhaps_meant("", ["lr"]) == ""
     assert not hasattr(d2l, "split_and_load") and getattr(d2l, "attach_grad", None) is None

@@ -223,6 +223,18 @@ def test_transfers_are_recorded(make_devices):
     assert [(t.source, t.destination, t.nbytes) for t in transfers] == expected
 
 
+def test_an_error_is_raised_where_what_it_spoilt_is_read():
+    """At the end of a record of transfers, and for a view made after the work that failed on its array."""
+    x = d2l.put(np.zeros(3), d2l.cpu(0))
+    with pytest.raises(ZeroDivisionError), d2l.record_transfers():
+        d2l.put(x, d2l.cpu(1))
+        d2l.cpu(1).run(lambda: 1 / 0)
+    d2l.cpu(0).run(lambda: 1 / 0)
+    d2l.to_host(d2l.put(np.zeros(3), d2l.cpu(0)))  # made later
+    with pytest.raises(ZeroDivisionError):
+        d2l.to_host(x[1:])
+
+
 def test_a_record_does_not_hide_what_its_block_raises():
     with pytest.raises(KeyError), d2l.record_transfers():
         d2l.put(d2l.put(np.zeros(3), d2l.cpu(0)), d2l.cpu(1))
