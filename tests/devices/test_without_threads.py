@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+from runs import brief, cpus
 
 from d2lmgpu.devices import DeviceError, Task, current_device, workers
 from d2lmgpu.devices.cpu import CPU
@@ -78,25 +79,22 @@ def test_work_within_work_may_wait_for_another_device(alone):
     assert one.run(inside).result() == (one, one) and event.result() is other
 
 
-def run(program, threads):
-    """A program with devices that have threads ("1"), or none ("0")."""
-    environment = {**os.environ, "D2LMGPU_THREADS": threads}
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-
-
 PROGRAM = """
 import threading
 import d2lmgpu as d2l
+from runs import brief, cpus
 started, start = [], threading.Thread.start
 threading.Thread.start = lambda self: (started.append(self.name), start(self))
-data = [part[:64] for part in d2l.load_fashion_mnist()]
-run = d2l.train([d2l.cpu(i) for i in range(3)], 32, num_epochs=1, algorithm="ring", seed=3, data=data, progress=False)
-print(run.history.final_parameters_sha256, len([name for name in started if "d2lmgpu" in name]))
+history = brief(cpus(3), algorithm="ring", seed=3).history
+print(history.final_parameters_sha256, len([name for name in started if "d2lmgpu" in name]))
 print(d2l.devices.find_gpus()[1])
 """
 
 
 @pytest.mark.threads
 def test_a_run_without_threads_has_the_bits_of_one_with_them():
-    (bits, started, *why), (with_them, some, *_) = (run(PROGRAM, threads).stdout.split() for threads in "01")
-    assert bits == with_them and started == "0" and int(some) > 0 and why[:4] == ["a", "GPU", "needs", "a"]
+    environment = {**os.environ, "D2LMGPU_THREADS": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment)
+    bits, started, *why = done.stdout.split()
+    assert bits == brief(cpus(3), algorithm="ring", seed=3).history.final_parameters_sha256
+    assert started == "0" and why[:4] == ["a", "GPU", "needs", "a"]
