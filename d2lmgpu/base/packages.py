@@ -5,7 +5,6 @@ That a package can be found does not mean that it can be imported: a library tha
 built for another NumPy, or it may want a folder that cannot be made. Any such error counts as if it were missing.
 """
 
-import contextlib
 import importlib
 import sys
 import warnings
@@ -30,11 +29,11 @@ def optional(name):
     package, key = name.partition(".")[0], (name, *sys.path)
     if key in _failed and name not in sys.modules:
         return None, _failed[key]
+    if sys.modules.get(name):
+        return sys.modules[name], None
     try:
-        with contextlib.ExitStack() as quiet:
-            if name not in sys.modules:  # only then, since filters of warnings are those of all threads
-                quiet.enter_context(warnings.catch_warnings())
-                warnings.simplefilter("ignore")
+        with warnings.catch_warnings():  # only now, since filters of warnings are those of all threads
+            warnings.simplefilter("ignore")
             importlib.import_module(package)  # first, since a module that is there already is not asked for its package
             return importlib.import_module(name), None
     except Exception as error:  # whatever the package raises

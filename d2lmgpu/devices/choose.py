@@ -23,16 +23,17 @@ ENVIRONMENTS = ("auto", "cpu", "gpu", "multi-gpu")
 _devices = {}
 
 
-def _device(kind, index, *args, admit=lambda device: None):
-    """The device of this kind and index. A new device is kept for later calls if ``admit`` raises nothing."""
+def _device(kind, index, *args):
+    """The device of this kind and index, the same for all calls."""
     number = as_whole(index)
     if number is None or not 0 <= number < MAX_DEVICES:
         raise DeviceError(f"a device's index is a whole number from 0 to {MAX_DEVICES - 1:,}, not {shown(index)}")
-    known = _devices.get((kind, number))
-    if known is None:
-        admit(made := kind(number, *args).set_up())
-        known = _devices.setdefault((kind, number), made)
-    return known
+    if (kind, number) not in _devices:
+        made = kind(number, *args).set_up()
+        if kind is GPU:
+            _connect_with_others(made)
+        _devices.setdefault((kind, number), made)
+    return _devices[kind, number]
 
 
 def cpu(i: int = 0) -> Device:
@@ -48,10 +49,10 @@ def gpu(i: int = 0) -> Device:
     cards, reason = find_gpus()
     if cards == 0:
         raise DeviceError(f"gpu({shown(i)}): {reason}. Use cpu({shown(i)}), or try_gpu({shown(i)}) to fall back to it.")
-    return _device(GPU, i, (as_whole(i) or 0) % cards, admit=_admit)
+    return _device(GPU, i, (as_whole(i) or 0) % cards)
 
 
-def _admit(gpu):
+def _connect_with_others(gpu):
     others = [device for device in list(_devices.values()) if device.kind == "gpu"]
     for other in others:
         connect(gpu.card, other.card)

@@ -21,11 +21,12 @@ class DeviceMismatchError(DeviceError):
     """
 
     def __init__(self, operation, first, second, what="another"):
-        places = [str(place).replace(HOST, "the host") for place in (first, second)]
+        places = ["the host" if str(place) == HOST else str(place) for place in (first, second)]
         device = first if str(first) != HOST else second
         advice = f"d2l.put(x, d2l.{device}) copies an array to {device}"
         if "the host" in places:
-            advice += ", d2l.to_host(x) copies a device array to the host"
+            advice = f"d2l.put(x, d2l.{device}) copies a host array to {device}, "
+            advice += "d2l.to_host(x) copies a device array to the host"
         super().__init__(
             f"{operation}: one array is on {places[0]} and {what} on {places[1]}; "
             f"an operation needs all its arrays in one place. {advice}."
