@@ -10,10 +10,12 @@ and other inner functions leave it to NumPy to reject wrong arguments. Numbers a
 a list of numbers or names may also be a tuple, an array, or a column of a table.
 """
 
-from .base import blas as blas  # before NumPy: its BLAS may read its number of threads when it is imported
+import os as _os
+import typing as _typing
+
+_os.environ.setdefault("VECLIB_MAXIMUM_THREADS", "1")  # of Accelerate, NumPy's BLAS on Macs, which reads it when loaded
 
 # isort: split
-import typing as _typing
 
 from . import collectives as collectives, plans as plans
 from .base.names import no_attribute as _no_attribute

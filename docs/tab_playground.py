@@ -15,8 +15,7 @@ import d2lmgpu as d2l
 from d2lmgpu.base.text import several
 from d2lmgpu.collectives import ALGORITHMS, ScheduleError, Transfer, chunk_bounds, invent, prove, simulate
 from d2lmgpu.collectives.wirings.wires import read_wires
-from d2lmgpu.data.fashion_mnist import find_file
-from d2lmgpu.data.idx import read_idx
+from d2lmgpu.data.fashion_mnist import find_file, read_idx
 
 N = sum(array.size for array in d2l.init_params())
 """The numbers of an array: LeNet's gradients."""

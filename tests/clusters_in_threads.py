@@ -1,6 +1,7 @@
 """Clusters whose processes are threads of this one, each with devices of its own, for tests without MPI."""
 
 import threading
+from types import SimpleNamespace
 
 from mpi_in_threads import comms
 
@@ -33,8 +34,8 @@ def dismiss():
     """To be called when nothing is asked of these devices any more. Who waits in an exchange for ever still does."""
     for workers in hired:
         workers._count = 0
-        for device in list(workers._devices)[:1] * workers._threads:
-            workers._in_line.put(device)
+        for _ in range(workers._threads):
+            workers._in_line.put(SimpleNamespace(work=bool))  # nothing to do
     hired.clear()
     while progressing:
         progressing.pop().give_up(ConnectionError("dismissed"))

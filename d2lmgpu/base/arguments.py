@@ -1,71 +1,38 @@
 """Checks of arguments: every error says in one line what was given, what is allowed and what to do.
 
 Public functions check their arguments with these functions. They raise ValueError (`check_arguments` raises TypeError),
-and none of them looks at the elements of an array, which would take time.
+and none of them looks at the elements of an array, which would take time. ``name`` and ``what`` are for the message.
 
 Numbers may be NumPy's, but what is computed, printed and kept must not depend on that: ``np.uint8(200) + 100`` is 44,
 and JSON takes no ``np.int64(3)``. So the checks return what they checked as Python's own numbers, lists and strings,
 and functions of numbers that check nothing are decorated with `plain_numbers`.
 """
 
-import array
 import contextlib
-import difflib
 import functools
 import inspect
 import math
 import numbers
 import operator
-import sys
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from .names import called_here, name_among, spelled_alike
-from .text import without_middle
+from .foreign import as_numpy, is_foreign
+from .names import perhaps_meant
+from .text import shown
 
 MAX_WHOLE = 10**9
 """The largest whole number that an argument may be, except for seeds and numbers of bytes."""
 
 MAX_SEED = 2**64 - 1
 
-MAX_SHOWN = 80
-"""The most characters of a value that an error shows."""
-
-SIMILAR = 0.75
-"""How similar a name must be to be suggested, as measured by difflib: one letter in four may differ."""
-
-
-PROTOCOLS = ("__array__", "__array_interface__", "__dlpack__")
-"""The attributes through which NumPy reads another library's array."""
-
 _P = ParamSpec("_P")
 T = TypeVar("T")
 
-ON_THE_HOST = (1, 3, 11)
-"""DLPack's numbers for the host's memory, pinned or not: kDLCPU, kDLCUDAHost, kDLROCMHost."""
-
 MAX_DEVICES = 2**12
 """The most devices of a kind. Each has its own parameters and arrays, so far fewer already fill a machine's memory."""
-
-
-def shown(value):
-    """``value`` as an error message shows it: an array by its dtype and shape, any other long value shortened."""
-    try:
-        if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic):
-            place = f" on {value.device}" if hasattr(value, "raw") else ""
-            return f"an array of {value.dtype} {tuple(value.shape)}{place}"
-        with np.printoptions(legacy="1.25"):  # 3, not np.int64(3), even within lists and objects
-            text = repr(value)
-    except Exception:  # an object's repr may raise anything, even for an int of 5,000 digits
-        text = f"<{type(value).__name__}>"
-    return shortened(text)
-
-
-def shortened(text):
-    """``text`` on one line, with the middle left out if it is long."""
-    return without_middle(" ".join(text.split()), MAX_SHOWN)
 
 
 def plain(value):
@@ -110,26 +77,8 @@ def check_arguments(function, named, known):
             raise TypeError(f"{function}: there is no argument {shown(name)}{perhaps_meant(name, known)}")
 
 
-def perhaps_meant(word, known):
-    """ "; did you mean ring?": the end of an error message that suggests one of the ``known`` names, if one fits.
-
-    The suggestion may be another spelling, our name for what other libraries call ``word`` (names.py), or a similar
-    name. If other libraries use ``word`` for something that is not among ``known``, the text says what it is called
-    here.
-    """
-    spelling, spelled = spelled_alike(word), {spelled_alike(name): name for name in known}
-    meant = spelled.get(spelling) or name_among(word, known)
-    similar = difflib.get_close_matches(spelling, spelled, 1, SIMILAR)
-    if not meant and similar and not called_here(word):
-        meant = spelled[similar[0]]
-    return f"; did you mean {meant}?" if meant else called_here(word)
-
-
 def check_whole(name, value, least=1, most=MAX_WHOLE):
-    """``value`` as an int. Raises ValueError unless it is a whole number from ``least`` to ``most``.
-
-    ``name`` is for the message.
-    """
+    """``value`` as an int. Raises ValueError unless it is a whole number from ``least`` to ``most``."""
     whole = as_whole(value)
     if whole is None or whole < least:
         raise ValueError(f"{name} is {shown(value)}; it should be a whole number, at least {least}")
@@ -158,8 +107,8 @@ def check_seed(seed):
 
 def check_number(name, value, least=-math.inf, above=-math.inf, most=math.inf, below=math.inf):
     """``value`` as an int or a float. Raises ValueError unless it is a finite number within these limits."""
-    within = is_number(value) and math.isfinite(value)
-    if not (within and above < float(value) < below and least <= float(value) <= most):
+    finite = is_number(value) and math.isfinite(value)
+    if not (finite and above < float(value) < below and least <= float(value) <= most):
         limits = [(f"above {above:g}", above), (f"at least {least:g}", least)]
         limits += [(f"at most {most:g}", most), (f"below {below:g}", below)]
         said = " and ".join(text for text, limit in limits if abs(limit) < math.inf)
@@ -170,13 +119,10 @@ def check_number(name, value, least=-math.inf, above=-math.inf, most=math.inf, b
 def is_number(value):
     """Whether ``value`` is a real number within the range of floats; bools do not count, but 0-d arrays do."""
     value = scalar(value)
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return False
     try:
-        float(value)
+        return isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value) is not None
     except OverflowError:
         return False
-    return True
 
 
 def check_flag(name, value):
@@ -225,55 +171,16 @@ def check_names(name, value, length=None):
     return [str(each) for each in check_list(name, value, of="names", length=length)]
 
 
-def is_foreign(value):
-    """Whether ``value`` is an array of a library other than NumPy, CuPy and this one, or one of Python's buffers."""
-    kind = type(value)  # look at the type: attributes of a table may be columns
-    cupy = getattr(sys.modules.get("cupy"), "ndarray", np.ndarray)
-    if issubclass(kind, (np.ndarray, np.generic, cupy)) or hasattr(kind, "raw"):
-        return False
-    return issubclass(kind, (array.array, memoryview)) or any(hasattr(kind, name) for name in PROTOCOLS)
-
-
-def as_numpy(name, value):
-    """Another library's array, or a buffer, as a NumPy array, sharing memory if possible; other values as they are.
-
-    Raises ValueError for an array that NumPy cannot read, or that is in a GPU's memory.
-    """
-    if not is_foreign(value):
-        return value
-    check_on_host(name, value)
-    try:
-        only_dlpack = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
-        return np.from_dlpack(value) if only_dlpack else np.asarray(value)
-    except Exception as error:  # whatever the other library raises
-        why = " ".join(str(error).split())[:200]
-        raise ValueError(f"{name} is {shown(value)}, which NumPy cannot convert; convert it first ({why})") from None
-
-
-def check_on_host(name, value):
-    """Raise ValueError if an array is in a GPU's memory: copies to the host must be explicit."""
-    on_gpu = False
-    with contextlib.suppress(Exception):  # PyTorch raises errors for tensors that NumPy cannot read either
-        on_gpu = hasattr(value, "__cuda_array_interface__") or value.__dlpack_device__()[0] not in ON_THE_HOST
-    if on_gpu:
-        raise ValueError(
-            f"{name} is {shown(value)} in a GPU's memory; give a copy on the host, such as x.cpu() of PyTorch or "
-            "x.get() of CuPy"
-        )
-
-
 def check_array(name, value, ndim=None, shape="", kinds="biuf"):
     """``value`` after `as_numpy`. Raises ValueError unless it is an array of numbers, with ``ndim`` axes if given.
 
     ``shape`` describes the axes in the error message.
     """
     value = as_numpy(name, value)
-    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        raise ValueError(f"{name} is {shown(value)}; it should be an array{shape and ' ' + shape}")
-    wrong = ndim is not None and value.ndim not in (ndim if isinstance(ndim, tuple) else (ndim,))
-    if wrong or value.dtype.kind not in kinds:
+    fits = hasattr(value, "shape") and hasattr(value, "dtype") and value.dtype.kind in kinds
+    if not fits or (ndim is not None and value.ndim not in (ndim if isinstance(ndim, tuple) else (ndim,))):
         what = "numbers" if "f" in kinds else "whole numbers"
-        raise ValueError(f"{name} is {shown(value)}; it should be an array {shape + ' ' if shape else ''}of {what}")
+        raise ValueError(f"{name} is {shown(value)}; it should be an array {shape and shape + ' '}of {what}")
     return value
 
 
@@ -290,10 +197,8 @@ def as_array(name, value, kinds="biuf"):
 
 def check_path(name, value):
     """Raise ValueError unless ``value`` names a file or a folder."""
-    if not isinstance(value, str) and not hasattr(value, "__fspath__"):
-        raise ValueError(f"{name} is {shown(value)}; it should be the name of a file")
-    if not str(value) or "\0" in str(value):
-        raise ValueError(f"{name} is {shown(value)}; it should be the name of a file: not empty, and without NUL")
+    if not (isinstance(value, str) or hasattr(value, "__fspath__")) or not str(value) or "\0" in str(value):
+        raise ValueError(f"{name} is {shown(value)}; it should be the name of a file, not empty and without NUL")
 
 
 def check_examples(function, X, y, least=0):

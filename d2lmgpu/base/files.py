@@ -11,6 +11,7 @@ import math
 import os
 import secrets
 import shutil
+import sys
 from pathlib import Path
 
 from .arguments import plain, shown
@@ -83,7 +84,8 @@ def write_file(path, write):
     """
     path = target(path)
     if is_stream(path):
-        with naming(path), open(path, "ab") as file:
+        sys.stdout.flush()  # what was printed before comes first
+        with naming(path), open(_opened(path), "ab") as file:
             write(file)
         return
     part = _part(path)
@@ -98,6 +100,13 @@ def write_file(path, write):
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
+
+
+def _opened(path):
+    """A descriptor of an open stream, which shares its place in a file, so that neither overwrites the other's text."""
+    if not str(path).startswith(STREAMS):
+        return path
+    return os.dup({"stdout": 1, "stderr": 2}.get(path.name) or int(path.name))
 
 
 def backup(path):
@@ -192,16 +201,12 @@ def visible(folder):
     return sorted(path for path in Path(folder).iterdir() if path.name[0] != "." and path.name.lower() not in LEFT)
 
 
-_SHARE = "share/d2lmgpu"
-"""Where setup.cfg puts a clone's folders when the package is installed into an environment."""
-
-
 def shipped(name):
     """The path of a folder of the repository: in a clone, or else where it was installed.
 
-    An installer puts it beside the package, or beside an enclosing folder such as ``lib/python3.12/site-packages``. If
-    it is not found, the result is the path that it would have in a clone.
+    An installer puts it into ``share/d2lmgpu`` (setup.cfg) beside the package, or beside an enclosing folder such as
+    ``lib/python3.12/site-packages``. If it is not found, the result is the path that it would have in a clone.
     """
     clone = Path(__file__).resolve().parents[2] / name
-    installed = (folder / _SHARE / name for folder in list(Path(__file__).parents)[2:6])
+    installed = (folder / "share/d2lmgpu" / name for folder in list(Path(__file__).parents)[2:6])
     return next((folder for folder in (clone, *installed) if folder.is_dir()), clone)

@@ -6,10 +6,14 @@ words say why. An equivalent is a name in ``d2l``, an attribute of a device arra
 of `train` or an option (either may have a value), or a command.
 """
 
+import difflib
 import functools
 import re
 from pathlib import Path
 from typing import NamedTuple
+
+SIMILAR = 0.75
+"""How similar a name must be to be suggested, as measured by difflib: one letter in four may differ."""
 
 
 class NameRow(NamedTuple):
@@ -62,6 +66,20 @@ def called_here(word):
     if not row.here:
         return f"; {row.note}"
     return f"; here: {row.here}" + (f" ({row.note})" if row.note else "")
+
+
+def perhaps_meant(word, known):
+    """ "; did you mean ring?": the end of an error message that suggests one of the ``known`` names, if one fits.
+
+    The suggestion may be another spelling, our name for what other libraries call ``word``, or a similar name. If other
+    libraries use ``word`` for something that is not among ``known``, the text says what it is called here.
+    """
+    spelling, spelled = spelled_alike(word), {spelled_alike(name): name for name in known}
+    meant = spelled.get(spelling) or name_among(word, known)
+    similar = difflib.get_close_matches(spelling, spelled, 1, SIMILAR)
+    if not meant and similar and not called_here(word):
+        meant = spelled[similar[0]]
+    return f"; did you mean {meant}?" if meant else called_here(word)
 
 
 def no_attribute(said, name):

@@ -1,10 +1,10 @@
-"""Packages that only some features need. Nothing else ends because one is missing, or cannot be imported.
+"""Modules that are imported late: packages that only some features need, and rooms that stand above another.
 
+Nothing else ends because a package is missing, or cannot be imported.
 That a package can be found does not mean that it can be imported: a library that it loads may be missing, it may be
 built for another NumPy, or it may want a folder that cannot be made. Any such error counts as if it were missing.
 """
 
-import contextlib
 import importlib
 import sys
 import warnings
@@ -29,11 +29,11 @@ def optional(name):
     package, key = name.partition(".")[0], (name, *sys.path)
     if key in _failed and name not in sys.modules:
         return None, _failed[key]
+    if sys.modules.get(name):
+        return sys.modules[name], None
     try:
-        with contextlib.ExitStack() as quiet:
-            if name not in sys.modules:  # only then, since filters of warnings are those of all threads
-                quiet.enter_context(warnings.catch_warnings())
-                warnings.simplefilter("ignore")
+        with warnings.catch_warnings():  # only now, since filters of warnings are those of all threads
+            warnings.simplefilter("ignore")
             importlib.import_module(package)  # first, since a module that is there already is not asked for its package
             return importlib.import_module(name), None
     except Exception as error:  # whatever the package raises
@@ -61,3 +61,21 @@ def in_a_clone(extra):
 def ipython():
     """The IPython shell that runs this program; None elsewhere. This does not import IPython."""
     return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+
+
+def looked_up(package, above):
+    """The functions ``__getattr__`` and ``__dir__`` of a package, by which it offers names of modules above it.
+
+    ``above``: by module, relative to the package, the names in it.
+    """
+    module_of = {name: module for module, names in above.items() for name in names.split()}
+
+    def look_up(name):
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(module_of[name], package), name)
+
+    def names():
+        return sorted({*vars(importlib.import_module(package)), *module_of})
+
+    return look_up, names

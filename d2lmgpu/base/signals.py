@@ -14,11 +14,11 @@ _came = signal.SIGINT
 
 
 @contextlib.contextmanager
-def listening(signals=SIGNALS):
-    """Within the block, ``signals`` interrupt the program, except those for which it has set its own handler."""
+def listening():
+    """Within the block, `SIGNALS` interrupt the program, except those for which it has set its own handler."""
     note(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()
-    ours = [signum for signum in signals if in_main and signal.getsignal(signum) is signal.SIG_DFL]
+    ours = [signum for signum in SIGNALS if in_main and signal.getsignal(signum) is signal.SIG_DFL]
     try:
         for signum in ours:
             signal.signal(signum, _interrupt)

@@ -1,12 +1,35 @@
-"""Numbers, names and errors in words, for lines that people read."""
+"""Values, numbers, names and errors in words, for lines that people read."""
 
 import math
+
+import numpy as np
 
 FEW = 8
 """Up to this many names, all are listed; of more, only the first two and the last."""
 
+MAX_SHOWN = 80
+"""The most characters of a value that an error shows."""
+
 JOINERS = "\u200c\u200d"
 """Characters that are not printable, but a part of words and of emoji."""
+
+
+def shown(value):
+    """``value`` as an error message shows it: an array by its dtype and shape, any other long value shortened."""
+    try:
+        if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic):
+            place = f" on {value.device}" if hasattr(value, "raw") else ""
+            return f"an array of {value.dtype} {tuple(value.shape)}{place}"
+        with np.printoptions(legacy="1.25"):  # 3, not np.int64(3), even within lists and objects
+            text = repr(value)
+    except Exception:  # an object's repr may raise anything, even for an int of 5,000 digits
+        text = f"<{type(value).__name__}>"
+    return shortened(text)
+
+
+def shortened(text):
+    """``text`` on one line, with the middle left out if it is long."""
+    return without_middle(" ".join(text.split()), MAX_SHOWN)
 
 
 def several(number, noun):

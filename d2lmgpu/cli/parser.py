@@ -3,7 +3,8 @@
 import argparse
 
 from .. import __version__
-from ..base.arguments import perhaps_meant, shown
+from ..base.names import perhaps_meant
+from ..base.text import shortened, shown
 
 
 def parse(modules, arguments):
@@ -41,7 +42,7 @@ def make_parser(modules):
 class _Parser(argparse.ArgumentParser):
     def error(self, message):
         """Print one line, and exit with code 2."""
-        self.exit(2, f"{self.prog}: error: {' '.join(message.split())} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: error: {' '.join(map(shortened, message.split()))} (see {self.prog} --help)\n")
 
     def refuse(self, words):
         """Exit with an error that names the unknown options, or else arguments, and what the first perhaps means."""

@@ -11,8 +11,7 @@ import numpy as np
 
 from ..base.files import check_plot
 from ..base.text import legible, several
-from ..data.fashion_mnist import CLASSES, load_fashion_mnist
-from ..data.idx import find_idx
+from ..data.fashion_mnist import CLASSES, find_idx, load_fashion_mnist
 from ..data.images import load_image_data, load_image_folder
 from ..devices import ENVIRONMENTS
 from ..devices.probes import warn

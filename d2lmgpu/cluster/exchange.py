@@ -21,8 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..collectives.execute import do_action
-from ..devices.records import note_transfer, timed
-from ..devices.spans import span
+from ..devices.records import note_transfer, span
 from .staging import endpoint
 
 # One process's part of a collective: what its devices do, what it sends to other processes, and when.
@@ -78,18 +77,13 @@ class ProcessPart:
         return 1 + bisect.bisect(list(ends), number)
 
     def note(self, places, itemsize):
-        """A dict of the records of this process's transfers, by the transfer's number; empty if no log is open.
+        """Note this process's transfers.
 
         ``places[i]``: device i, or its `Place` if it belongs to another process.
         """
-        records = {}
-        for number, t in enumerate(itertools.chain.from_iterable(self.program.steps)):
+        for t in itertools.chain.from_iterable(self.program.steps):
             if not (self.is_remote(t.source) and self.is_remote(t.destination)):
-                record = note_transfer(places[t.source], places[t.destination], t.size * itemsize)
-                if record is None:
-                    return {}
-                records[number] = record
-        return records
+                note_transfer(places[t.source], places[t.destination], t.size * itemsize)
 
 
 @functools.lru_cache(maxsize=256)
@@ -110,7 +104,7 @@ class Exchange:
         self.communicator, self.first_tag = communicator, first_tag
         self.devices = {i: endpoint(device) for i, device in zip(part.mine, devices, strict=True)}
         here = dict(zip(part.mine, devices, strict=True))
-        self.records = part.note([here.get(i, place) for i, place in enumerate(places)], dtype.itemsize)
+        part.note([here.get(i, place) for i, place in enumerate(places)], dtype.itemsize)
 
     def run(self, arrays):
         """Carry out the part, on the devices' flat plain arrays in the host's memory.
@@ -127,7 +121,7 @@ class Exchange:
             for device, phase in part.program.order:
                 if device in done:
                     for action in phase.actions:
-                        timed(self.records.get(action.number), self._act, device, action)
+                        self._act(device, action)
                     done[device] += 1
                     self._send(device, done[device])
             for device in done:
@@ -138,7 +132,7 @@ class Exchange:
         for peer, action in self.part.sends.get((device, count), ()):
             message = self.arrays[device][action.start : action.stop].view(np.uint8)
             to = self.part.owners[peer], self.first_tag + action.number
-            request = timed(self.records.get(action.number), self.communicator.comm.Isend, message, *to)
+            request = self.communicator.comm.Isend(message, *to)
             self.under_way.append((device, action, (request, device, peer, action, f"{self.places[peer]} to take ")))
 
     def _act(self, device, action):
@@ -160,7 +154,7 @@ class Exchange:
         else:
             if action.kind != "fetch":
                 self._let_go(device, action.start, action.stop)
-            do_action(action, device, self.devices, self.arrays, stage, None)
+            do_action(action, device, self.devices, self.arrays, stage)
 
     def _receive(self, device, action, room):
         """Receive a message of another process into a flat array, and wait for it."""

@@ -16,7 +16,7 @@ from ..collectives.nccl import add_call, all_reduce_with, check_nccl_dtype, told
 from ..devices import DeviceError
 from ..devices.cpu import libc
 from ..devices.discovery import identities_of_cards
-from ..devices.spans import span
+from ..devices.records import span
 from .communicator import Communicator
 from .rendezvous import rendezvous
 

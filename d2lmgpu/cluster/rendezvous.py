@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.arguments import plain, shortened
+from ..base.arguments import plain
+from ..base.text import shortened
 from .communicator import most_tags
 from .watchdog import end
 

@@ -11,7 +11,7 @@ The buffers' pages are locked in memory ("pinned"), so the card's copy engine ca
 """
 
 from ..devices.cpu import CPU
-from ..devices.spans import span
+from ..devices.records import span
 from ..devices.workers import Workers
 
 

@@ -1,6 +1,6 @@
 """Collectives as schedules: one file for each algorithm, and the modules that read schedules."""
 
-from ..base.lookup import looked_up
+from ..base.packages import looked_up
 from .actions import (
     Transfer as Transfer,
     chunk_bounds as chunk_bounds,

@@ -17,8 +17,7 @@ import numpy as np
 
 from ..devices import array_module
 from ..devices.peers import ADDERS, connect
-from ..devices.records import note_transfer, timed
-from ..devices.spans import span
+from ..devices.records import note_transfer, span
 from ..devices.transfer import copy_between
 from .algorithms import ALGORITHMS
 from .phases import compile_algorithm
@@ -55,32 +54,29 @@ def add_exchange(batch, program, devices, flat, size, itemsize):
 
     So ``flat`` need not be a list, and the arrays may be made by work that is submitted earlier.
     """
-    transfers = itertools.chain.from_iterable(program.steps)
-    records = [note_transfer(devices[t.source], devices[t.destination], t.size * itemsize) for t in transfers]
+    for t in itertools.chain.from_iterable(program.steps):
+        note_transfer(devices[t.source], devices[t.destination], t.size * itemsize)
     if size * itemsize <= SHORT and all(device.kind == "cpu" for device in devices):
-        batch.submit_to_all(devices, _do_all, program, devices, flat, records)
+        batch.submit_to_all(devices, _do_all, program, devices, flat)
     else:
-        add_phases(batch, program, devices, flat, records)
+        add_phases(batch, program, devices, flat)
 
 
-def _do_all(program, devices, flat, records):
+def _do_all(program, devices, flat):
     """Do all phases in their order; runs on one of the virtual devices."""
     with span("allreduce", devices), np.errstate(invalid="ignore"):  # infinities may cancel: networks/mixed.py
         for i, phase in program.order:
-            _do_phase(phase, i, devices, flat, program, records)
+            _do_phase(phase, i, devices, flat, program)
 
 
-def add_phases(batch, program, devices, flat, records):
-    """Add each device's part of a `Phases` to a `Batch`.
-
-    ``flat``: the devices' flat plain arrays; ``records``: the record of each transfer, from `note_transfer`.
-    """
+def add_phases(batch, program, devices, flat):
+    """Add each device's part of a `Phases` to a `Batch`. ``flat``: the devices' flat plain arrays."""
     done = [[batch.record(device)] for device in devices]  # events: each device has arrived, and has done each phase
     for i, phase in program.order:
         for other, count in phase.waits:
             batch.wait(devices[i], done[other][count])
         before = [done[other][count] for other, count in phase.waits if count]
-        done[i].append(batch.submit(devices[i], _do_next, before, phase, i, devices, flat, program, records))
+        done[i].append(batch.submit(devices[i], _do_next, before, phase, i, devices, flat, program))
     for device, readers in zip(devices, program.readers, strict=True):
         for reader in readers:  # work that overwrites the array comes after what still reads it
             batch.wait(device, done[reader][-1])
@@ -100,11 +96,11 @@ def _do_next(before, phase, i, devices, *what):
     return devices[i].mark()
 
 
-def _do_phase(phase, i, devices, flat, program, records):
+def _do_phase(phase, i, devices, flat, program):
     size = program.stage_sizes[i]
     stage = devices[i].buffer("stage", size, flat[i].dtype) if size else None  # lasts until the next collective
     for action in phase.actions:
-        do_action(action, i, devices, flat, stage, records[action.number])
+        do_action(action, i, devices, flat, stage)
 
 
 def needs_staging(devices, dtype):
@@ -125,7 +121,7 @@ def are_connected(cards):
     return all(connect(card, other) and ADDERS["gpu"].works(card, other) for card, other in pairs)
 
 
-def do_action(action, i, devices, flat, stage, record):
+def do_action(action, i, devices, flat, stage):
     """Do an `PhaseAction` of device i's program on the devices' flat plain arrays. Runs where device i is current.
 
     ``stage``: the device's plain staging buffer, or None if the program needs none.
@@ -134,11 +130,11 @@ def do_action(action, i, devices, flat, stage, record):
     target = flat[i][start:stop]
     message = None if kind == "apply" else flat[source][start:stop]  # that array may be gone when a message is applied
     if kind == "direct" and op == "add":
-        timed(record, _add, target, message, devices[i], devices[source])
+        _add(target, message, devices[i], devices[source])
     elif kind == "direct":
-        timed(record, copy_between, target, devices[i], message, devices[source])
+        copy_between(target, devices[i], message, devices[source])
     elif kind == "fetch":
-        timed(record, copy_between, stage[place : place + stop - start], devices[i], message, devices[source])
+        copy_between(stage[place : place + stop - start], devices[i], message, devices[source])
     elif op == "add":
         _add(target, stage[place : place + stop - start], devices[i], devices[i])
     else:

@@ -1,4 +1,4 @@
-"""Read pictures from files of any format that Pillow reads, into the form that networks take.
+"""Read pictures from files of any format that Pillow reads, into the form that networks take; change them at random.
 
 Training and prediction both use `read_images`, so they read pictures in the same way.
 """
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.arguments import check_flag, check_input_shape, check_list, check_path
+from ..base.arguments import check_flag, check_function, check_input_shape, check_list, check_name, check_path
 from ..base.files import visible
 from ..base.text import legible
-from .idx import find_idx, load_idx, read_pictures
+from .fashion_mnist import find_idx, load_idx, read_idx
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 
@@ -135,7 +135,7 @@ def picture_shape(folder):
 def image_shape(folder):
     """The best shape for the training images in a folder that `load_image_data` reads. Raises its ValueErrors."""
     files = find_idx(folder)
-    return read_pictures(files[0]).shape[1:] if files else picture_shape(Path(folder, "train"))
+    return (1, *read_idx(files[0]).shape[1:]) if files else picture_shape(Path(folder, "train"))
 
 
 def _form(path):
@@ -156,9 +156,8 @@ def load_image_data(folder, input_shape=None, invert=False):
 
     Each part is read by `load_image_folder`; ``input_shape`` is by default the `picture_shape` of the training part.
 
-    The folder may instead hold the four published files of MNIST, or of a data set in the same format (idx.py): then
-    the images have one channel and keep their size, and the classes' names are their labels. EMNIST's images, which are
-    stored transposed, are turned upright, and its classes have the names in its mapping file if that is in the folder.
+    The folder may instead hold the four published files of MNIST, or of a data set in the same format: then the images
+    have one channel and keep their size, and the classes' names are their labels.
 
     Raises ValueError if a part is missing, if the parts have different classes, or if files do not fit together.
     """
@@ -201,3 +200,55 @@ def class_names(folder):
     if not names:
         raise ValueError(f"{folder} has no folders in it; there should be one for each class, with its pictures")
     return names
+
+
+# Random changes to images that leave their class as it is: ready-made functions for ``train(preprocess=…)``.
+#
+# Each takes a minibatch, images X (n, C, H, W) and labels y (n,), and the random number generator of that minibatch, so
+# the same seed changes the same images in the same way on any number of devices. It returns a new X and leaves the old
+# one as is. Source: Krizhevsky, Sutskever and Hinton 2012, "ImageNet Classification with Deep Convolutional Neural
+# Networks", section 4.1 (reflections and translations).
+
+PIXELS = 2
+"""How many pixels an image of Fashion-MNIST's size may move before parts of the item are lost."""
+
+
+def random_flip(X, y, rng):
+    """Mirror each image, left to right, with probability 1/2; return X and y."""
+    turned = rng.random(len(X)) < 0.5
+    return np.where(turned[:, None, None, None], X[..., ::-1], X), y
+
+
+def random_shift(X, y, rng, pixels=PIXELS):
+    """Move each image by -pixels to +pixels in both directions, filling the gaps with 0. Returns X and y."""
+    n, C, H, W = X.shape
+    down, right = rng.integers(-pixels, pixels + 1, (2, n))
+    rows = np.arange(H) + pixels - down[:, None]  # rows of the padded image, for each row of the result
+    columns = np.arange(W) + pixels - right[:, None]
+    framed = np.pad(X, ((0, 0), (0, 0), (pixels, pixels), (pixels, pixels)))
+    image, channel = np.arange(n)[:, None, None, None], np.arange(C)[:, None, None]
+    return framed[image, channel, rows[:, None, :, None], columns[:, None, None, :]], y
+
+
+TRANSFORMS = {"flip": random_flip, "shift": random_shift}
+
+
+def find_transform(preprocess):
+    """The function for "flip", "shift" or "flip+shift"; a function, or None, is returned unchanged.
+
+    Raises ValueError for other names, and for a class or a function of other arguments.
+    """
+    if callable(preprocess):
+        check_function("preprocess", preprocess, "X", "y", "rng")
+    if preprocess is None or callable(preprocess):
+        return preprocess
+    names = preprocess.split("+") if isinstance(preprocess, str) else [preprocess]
+    for name in names:
+        check_name("preprocess", name, TRANSFORMS, also=", several with + between, or give a function of X, y and rng")
+
+    def all_of_them(X, y, rng):
+        for name in names:
+            X, y = TRANSFORMS[name](X, y, rng)
+        return X, y
+
+    return all_of_them

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..base.arguments import as_array, as_numpy, check_examples, check_list, check_names, check_seed, check_whole
+from ..base.arguments import as_array, check_examples, check_list, check_names, check_seed, check_whole
+from ..base.foreign import as_numpy
 from ..base.text import several
 from ..devices import array_module
 

@@ -2,19 +2,15 @@
 
 from .array import DeviceArray as DeviceArray, array_module as array_module, on_device as on_device
 from .batch import Batch as Batch
-from .buffers import parts_of as parts_of, zeros_in_one_buffer as zeros_in_one_buffer
 from .choose import (
     ENVIRONMENTS as ENVIRONMENTS,
-    can_use_gpu as can_use_gpu,
     check_devices as check_devices,
     choose_devices as choose_devices,
     choose_indices as choose_indices,
     cpu as cpu,
     gpu as gpu,
-    num_gpus as num_gpus,
     parse_devices as parse_devices,
     synchronize as synchronize,
-    try_all_gpus as try_all_gpus,
     try_gpu as try_gpu,
 )
 from .device import Device as Device, Group as Group, as_group as as_group
@@ -27,5 +23,10 @@ from .errors import (
 from .failures import Failures as Failures, isolated_errors as isolated_errors
 from .records import record_transfers as record_transfers
 from .task import DONE as DONE, Task as Task
-from .transfer import put as put, to_host as to_host
-from .workers import current_device as current_device, in_forked_process as in_forked_process
+from .transfer import (
+    parts_of as parts_of,
+    put as put,
+    to_host as to_host,
+    zeros_in_one_buffer as zeros_in_one_buffer,
+)
+from .workers import current_device as current_device

@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base.arguments import as_numpy, is_foreign, scalar
+from ..base.arguments import scalar
+from ..base.foreign import as_numpy, is_foreign
 from ..base.names import no_attribute
 from .errors import HOST, DeviceMismatchError
-from .records import note_transfer, timed
+from .records import note_transfer
 from .workers import current_device, moment
 
 F = TypeVar("F", bound=Callable)
@@ -148,18 +149,15 @@ def read_back(x):
 
     Raises the first error not yet raised by work that was submitted to its device after ``x`` was made.
     """
-    copy = copy_to_host(x, note_transfer(x.device, HOST, x.nbytes))
+    note_transfer(x.device, HOST, x.nbytes)
+    copy = copy_to_host(x)
     x.device.failures.look(x.made)
     return copy
 
 
-def copy_to_host(x, done):
-    """A copy of the device array ``x`` as a NumPy array, made in its device's queue.
-
-    ``done``: the transfer's record, to which the time is added, or None.
-    """
-    copy = x.raw.get if x.device.kind == "gpu" else x.raw.copy
-    return x.device.submit(timed, done, copy).result()
+def copy_to_host(x):
+    """A copy of the device array ``x`` as a NumPy array, made in its device's queue."""
+    return x.device.submit(x.raw.get if x.device.kind == "gpu" else x.raw.copy).result()
 
 
 def array_module(x):

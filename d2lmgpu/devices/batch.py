@@ -17,7 +17,7 @@ import collections
 from .array import unwrap, wrap
 from .errors import DeviceError
 from .task import Task
-from .workers import current_device
+from .workers import check_not_forked, current_device
 
 
 class Batch:
@@ -99,11 +99,9 @@ def is_inside(devices, task):
     """If work running on the task's own device submits the task, do it at once and return True; otherwise return False.
 
     Even then, the events that it waits for come first. Raises DeviceError if work on another device submits the task,
-    or if one of its devices can no longer be used.
+    and in a fork of a process that used devices.
     """
-    for device in devices:
-        if device.gone:
-            raise DeviceError(device.gone)
+    check_not_forked()
     inside = current_device()
     if inside is None:
         return False

@@ -23,16 +23,17 @@ ENVIRONMENTS = ("auto", "cpu", "gpu", "multi-gpu")
 _devices = {}
 
 
-def _device(kind, index, *args, admit=lambda device: None):
-    """The device of this kind and index. A new device is kept for later calls if ``admit`` raises nothing."""
+def _device(kind, index, *args):
+    """The device of this kind and index, the same for all calls."""
     number = as_whole(index)
     if number is None or not 0 <= number < MAX_DEVICES:
         raise DeviceError(f"a device's index is a whole number from 0 to {MAX_DEVICES - 1:,}, not {shown(index)}")
-    known = _devices.get((kind, number))
-    if known is None:
-        admit(made := kind(number, *args).set_up())
-        known = _devices.setdefault((kind, number), made)
-    return known
+    if (kind, number) not in _devices:
+        made = kind(number, *args).set_up()
+        if kind is GPU:
+            _connect_with_others(made)
+        _devices.setdefault((kind, number), made)
+    return _devices[kind, number]
 
 
 def cpu(i: int = 0) -> Device:
@@ -47,12 +48,11 @@ def gpu(i: int = 0) -> Device:
     """
     cards, reason = find_gpus()
     if cards == 0:
-        i = shown(i)
-        raise DeviceError(f"gpu({i}): {reason}. Use cpu({i}), or try_gpu({i}) to fall back to it.")
-    return _device(GPU, i, (as_whole(i) or 0) % cards, admit=_admit)
+        raise DeviceError(f"gpu({shown(i)}): {reason}. Use cpu({shown(i)}), or try_gpu({shown(i)}) to fall back to it.")
+    return _device(GPU, i, (as_whole(i) or 0) % cards)
 
 
-def _admit(gpu):
+def _connect_with_others(gpu):
     others = [device for device in list(_devices.values()) if device.kind == "gpu"]
     for other in others:
         connect(gpu.card, other.card)
@@ -110,10 +110,8 @@ def choose_devices(environment="auto", devices=None) -> tuple[str, list[Device]]
 def choose_indices(environment="auto", devices=None):
     """Like `choose_devices`, but makes no devices and takes no names; returns (environment, list of indices)."""
     if isinstance(environment, str) and environment == "parallel":
-        raise DeviceError(
-            "environment 'parallel' is for commands in processes that mpiexec starts (train, predict); here "
-            "choose auto, cpu, gpu or multi-gpu, and in a program of several processes train on d2l.cluster()"
-        )
+        said = "environment 'parallel' is for commands in processes that mpiexec starts (train, predict); here choose"
+        raise DeviceError(f"{said} auto, cpu, gpu or multi-gpu, and in a program train on d2l.cluster()")
     check_name("environment", environment, ENVIRONMENTS)
     cards, reason = (0, None) if environment == "cpu" else find_gpus()
     if environment in ("gpu", "multi-gpu") and cards == 0:
@@ -133,10 +131,8 @@ def parse_devices(text):
     try:
         first, *others = map(int, parts)
     except ValueError:
-        raise ValueError(
-            f"devices {shown(text)}: give how many, such as 2, or which, such as 0,2, or of both kinds, such as "
-            "gpu:0,cpu:0"
-        ) from None
+        advice = "give how many, such as 2, or which, such as 0,2, or of both kinds, such as gpu:0,cpu:0"
+        raise ValueError(f"devices {shown(text)}: {advice}") from None
     return [first, *others] if "," in text else first
 
 
@@ -150,7 +146,7 @@ def _named(environment, names):
         if named is None:
             raise ValueError(f"devices: {shown(name)} should be a name such as cpu:0 or gpu:1")
         kind, *index = named.groups("")
-        found.append((cpu if kind == "cpu" else gpu)(int("".join(index))))
+        found.append({"cpu": cpu, "gpu": gpu}[kind](int("".join(index))))
     return kinds_of(found), check_devices(found)
 
 

@@ -1,7 +1,8 @@
 """Virtual devices: each is a queue of work on NumPy arrays that belong to it, with one core's worth of BLAS.
 
 Setting one up limits BLAS to one thread in the whole process, so k devices keep k cores busy; otherwise each device's
-BLAS would compete for all cores.
+BLAS would compete for all cores. threadpoolctl does this for the libraries that it knows. It does not know Accelerate,
+which NumPy may use on Macs, and which reads an environment variable that `d2lmgpu` sets when it is imported.
 
 A GPU has a fixed amount of memory. A virtual device can use all of the machine's, unless it is given a limit: then it
 counts the bytes of its arrays, and refuses an array that would exceed the limit, as a GPU does. No memory is reserved
@@ -10,12 +11,12 @@ beforehand: it is taken as arrays are made.
 
 import contextlib
 import ctypes
+import sys
 import threading
 import weakref
 
 import numpy as np
 
-from ..base.blas import check_blas_threads, limit_blas_threads
 from .device import Device
 from .discovery import count_cores
 from .errors import DeviceMemoryError
@@ -42,7 +43,9 @@ class CPU(Device):
         super().__init__(index, workers or _workers)
 
     def _set_up(self):
-        limit_blas_threads()
+        from threadpoolctl import threadpool_limits
+
+        threadpool_limits(limits=1, user_api="blas")
         blas_works()
         # A training step frees and allocates the same few megabytes again and again. If they were returned to the
         # operating system each time, about a third of its time would go into fresh pages, which the kernel must zero.
@@ -104,9 +107,14 @@ def memory_of(array):
 
 def blas_works():
     """Whether BLAS keeps to one thread. If not, a note says so, once for all virtual devices."""
-    return probe(
-        "cpu", "BLAS on one thread", "a device may take more than one core", lambda: IN_A_TAB or check_blas_threads()
-    )
+    return probe("cpu", "BLAS on one thread", "a device may take more than one core", _check_blas)
+
+
+def _check_blas():
+    from threadpoolctl import threadpool_info
+
+    if not (IN_A_TAB or sys.platform == "darwin" or any(pool["user_api"] == "blas" for pool in threadpool_info())):
+        raise RuntimeError("threadpoolctl does not know the BLAS of NumPy")
 
 
 def libc(function, *arguments):

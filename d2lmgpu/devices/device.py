@@ -31,7 +31,6 @@ class Device(Queue):
 
     kind = None
     clock_name = None  # the program's clock, or the card whose clock `clock` reads: an event, whose time is known late
-    gone = None  # the reason why the device can no longer be used, if it cannot: after a fork
 
     def __init__(self, index, workers):
         self.index = index

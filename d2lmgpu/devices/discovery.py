@@ -10,14 +10,10 @@ from dataclasses import asdict, dataclass
 
 from ..base.packages import in_a_clone, optional
 from ..base.text import message_of
-from .errors import DeviceError
-from .workers import THREADS
+from .workers import THREADS, check_not_forked, use_devices
 
-CUDA_IS_GONE = "this process is a fork of one that used CUDA, which does not survive that; start it with 'spawn'"
 _GLANCE = 0.1
 """For how many seconds the use of the cores is measured."""
-
-_has_cuda = None  # the number of the process that has found GPUs: this one, or one from which it was forked
 
 
 def cores():
@@ -34,12 +30,9 @@ def find_gpus():
     """The number of GPUs that CuPy can use, and the reason if there is none.
 
     CuPy can be installed and imported without a GPU or a driver, so the devices must be counted. Raises DeviceError in
-    a process that was forked from one that has found GPUs: they cannot be used there, and silently falling back to CPUs
-    would be misleading.
+    a fork of a process that used devices: falling back to CPUs there without a word would be misleading.
     """
-    global _has_cuda
-    if _has_cuda not in (None, os.getpid()):
-        raise DeviceError(CUDA_IS_GONE)
+    check_not_forked()
     if not THREADS:
         return 0, "a GPU needs a thread, and this program has none (in a browser, or with D2LMGPU_THREADS=0)"
     cupy, why = optional("cupy")
@@ -51,7 +44,7 @@ def find_gpus():
         return 0, f"CuPy finds no GPU ({message_of(error)})"
     if count == 0:
         return 0, "CuPy finds no GPU"
-    _has_cuda = os.getpid()
+    use_devices()
     return count, None
 
 

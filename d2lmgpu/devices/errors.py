@@ -21,15 +21,15 @@ class DeviceMismatchError(DeviceError):
     """
 
     def __init__(self, operation, first, second, what="another"):
+        places = ["the host" if str(place) == HOST else str(place) for place in (first, second)]
         device = first if str(first) != HOST else second
-        if HOST in (str(first), str(second)):
+        advice = f"d2l.put(x, d2l.{device}) copies an array to {device}"
+        if "the host" in places:
             advice = f"d2l.put(x, d2l.{device}) copies a host array to {device}, "
-            advice += "d2l.to_host(x) copies a device array to the host."
-        else:
-            advice = f"d2l.put(x, d2l.{first}) copies an array to {first}."
+            advice += "d2l.to_host(x) copies a device array to the host"
         super().__init__(
-            f"{operation}: one array is on {_place(first)} and {what} on {_place(second)}; "
-            f"an operation needs all its arrays in one place. {advice}"
+            f"{operation}: one array is on {places[0]} and {what} on {places[1]}; "
+            f"an operation needs all its arrays in one place. {advice}."
         )
 
 
@@ -37,7 +37,3 @@ def errors_of_cuda():
     """For an ``except``: CuPy's exceptions for errors of CUDA's runtime and driver; none if CuPy is not imported."""
     cuda = getattr(sys.modules.get("cupy"), "cuda", None)
     return (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) if hasattr(cuda, "driver") else ()
-
-
-def _place(device):
-    return "the host" if str(device) == HOST else str(device)

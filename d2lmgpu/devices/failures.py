@@ -5,14 +5,13 @@ The end of a `record_transfers` block raises them, too.
 
 import collections
 import contextlib
-import traceback
 
 from ..base.text import one_line
 from .probes import warn
 from .task import drained
 
-MAX_ERRORS = 100
-"""How many errors are kept for a device."""
+MAX_ERRORS = 10
+"""How many errors are kept for a device: each keeps the arrays alive of the functions through which it passed."""
 
 
 class Failures:
@@ -22,28 +21,14 @@ class Failures:
         self._tasks = collections.deque()
 
     def enter(self, task):
-        """Called by a worker: ``task`` has failed and is about to be marked as done.
-
-        An error's traceback keeps the frames that it passed through, and so their arrays, alive. Only the first error
-        keeps its frames' variables; those of the others are cleared.
-        """
-        if task.error_claimed or len(self._tasks) >= MAX_ERRORS:
-            return
-        if self._tasks:
-            clear_frames(task.error)
-        self._tasks.append(task)
+        """Called by a worker: ``task`` has failed and is about to be marked as done."""
+        if not task.error_claimed and len(self._tasks) < MAX_ERRORS:
+            self._tasks.append(task)
 
     def forget(self, task):
         """Drop the task's error, because the task's result has been requested or the error is being raised."""
         with contextlib.suppress(ValueError):  # it is not there, or another thread has already removed it
             self._tasks.remove(task)
-
-    @property
-    def first(self):
-        """The first error, or None."""
-        return (
-            next((task.error for task in self._tasks.copy() if not task.error_claimed), None) if self._tasks else None
-        )
 
     def take(self):
         """Return the errors and forget them."""
@@ -58,13 +43,6 @@ class Failures:
             if task.submitted > since and not task.error_claimed:
                 self.forget(task)
                 raise task.error
-
-
-def clear_frames(error):
-    """Clear the local variables of all functions that an error, or an error in its ``__context__``, passed through."""
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__context__
 
 
 def finish(devices):
@@ -87,14 +65,11 @@ def isolated_errors(devices):
     Errors of earlier work that have not been raised are printed, one line each, and not raised in the block. If the
     block fails, this waits for the devices and forgets all other errors of their work.
     """
-    for error in _settled(_all_queues(devices)):
+    queues = [queue for device in devices for queue in device.queues()]
+    for error in _settled(queues):
         warn(f"earlier work failed, and nobody asked for its result: {one_line(error)}")
     try:
         yield
     except BaseException:
-        _settled(_all_queues(devices))  # forgets their errors: the block's own is raised below
+        _settled(queues)  # forgets their errors: the block's own is raised below
         raise
-
-
-def _all_queues(devices):
-    return [queue for device in devices for queue in device.queues()]

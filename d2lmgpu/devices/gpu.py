@@ -1,13 +1,24 @@
-"""CUDA devices: the functions in a GPU's queue launch CuPy's kernels on a CUDA stream of the device's own."""
+"""CUDA devices: the functions in a GPU's queue launch CuPy's kernels on a CUDA stream of the device's own.
+
+A CUDA graph records the work that streams are given, and which streams wait for which. If each device's own thread gave
+work to its stream at its own time, nothing could be recorded as a whole. So a `Recording` does the work of a `Batch` on
+one thread, as soon as it is added, device by device, and the streams wait for each other:
+
+    Batch       submit to gpu(0)  ─►  queue ─►  thread of gpu(0) ─►  stream 0
+                submit to gpu(1)  ─►  queue ─►  thread of gpu(1) ─►  stream 1
+    Recording   submit to gpu(0), gpu(1)    ─►  this thread      ─►  streams 0 and 1
+"""
 
 import contextlib
 import time
 
 from ..base.packages import in_a_clone
+from .batch import Batch
 from .device import Device
-from .discovery import CUDA_IS_GONE
 from .errors import DeviceError, errors_of_cuda
-from .workers import Workers
+from .records import nothing_noted
+from .task import Task
+from .workers import Workers, working_for
 
 OLDEST = 75
 """The compute capability, times ten, of the oldest GPUs that CUDA 13 compiles for."""
@@ -51,7 +62,7 @@ class GPU(Device):
         self.stream.__enter__()  # and never left; a stream made current by `use` is forgotten after any `with stream`
 
     def set_up(self):
-        """As in `Device`. Raises DeviceError if CUDA reports an error."""
+        """Prepare the device for work and return it. Raises DeviceError if CUDA reports an error."""
         try:
             return super().set_up()
         except errors_of_cuda() as error:
@@ -106,11 +117,6 @@ class GPU(Device):
         """A `Task` that completes when all that was launched here so far has run, which only the stream knows."""
         return self.submit(self.finish)
 
-    def after_fork(self):
-        """Mark the device as unusable, because CUDA does not survive a fork."""
-        self.gone = f"{self}: {CUDA_IS_GONE}"
-        super().after_fork()
-
     def start_clock(self):
         """Called on this device's thread: a CUDA event, and the program's time when it completed.
 
@@ -164,3 +170,45 @@ class GPU(Device):
     def empty(self, shape, dtype):
         """An uninitialised plain array in this device's memory."""
         return self.submit(self.cupy.empty, shape, dtype).result()
+
+
+class Recording(Batch):
+    """A `Batch` for GPUs that does each piece of work as soon as it is added, so `commit` has nothing left to do."""
+
+    def submit_to_all(self, devices, function, *args):
+        """Do the work on a single device now. Raises whatever the work raises."""
+        (device,) = devices
+        task = Task((device,), function, args, self._after.pop(device, ()))
+        with device.as_current(), working_for(device):
+            device.do(task)
+        task.result()
+        return task
+
+
+class GraphMemory:
+    """The memory of a graph's arrays, reserved as long as this object exists.
+
+    A graph does not own memory: it writes to addresses. Memory that is freed during the recording returns to the
+    graph's own pool; only the rest of the recording can take it again, in the order of the streams.
+
+    Source: PyTorch's private pools for graphs, torch.cuda.graph, "CUDA semantics".
+    """
+
+    def __init__(self, queues):
+        import cupy
+
+        self._pool = cupy.cuda.MemoryPool()
+        self._buffers = [(queue, {}) for queue in queues]
+
+    @contextlib.contextmanager
+    def in_use(self):
+        """Within the block, this thread's arrays and the queues' buffers use this memory; transfers are not recorded.
+
+        Earlier work on the queues' devices must be finished.
+        """
+        import cupy
+
+        with cupy.cuda.using_allocator(self._pool.malloc), nothing_noted(), contextlib.ExitStack() as stack:
+            for queue, buffers in self._buffers:
+                stack.enter_context(queue.with_buffers(buffers))
+            yield

@@ -11,7 +11,6 @@ import time
 from typing import NamedTuple
 
 from ..base.text import one_line
-from .workers import in_forked_process
 
 
 class Probe(NamedTuple):
@@ -27,7 +26,6 @@ class Probe(NamedTuple):
 _probes = {}
 _turns = {}  # a lock for each probe, so that threads wait only for the one that they need
 _silent = False
-in_forked_process(_turns.clear)  # threads of the parent may have held them
 
 
 def probe(device, tried, instead, attempt):

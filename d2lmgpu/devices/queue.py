@@ -23,23 +23,20 @@ import threading
 from .batch import bind, check_event, is_inside, nothing
 from .failures import Failures
 from .task import DONE, Task
-from .workers import renew
+from .workers import use_devices
 
 
 class Queue:
     """The part of a device that takes submitted work, and lets workers do it."""
 
     def __init__(self, workers):
+        use_devices()
         self.failures = Failures()
         self._workers = workers
-        self._begin()
-        workers.join(self)
-        renew(self)
-
-    def _begin(self):
         self.tasks = collections.deque()  # each is removed only when it is done
         self._turn = threading.Lock()  # held by the worker that is at work here; the host program never takes it
         self._waits_for = None  # the event that the first task waits for
+        workers.join(self)
 
     def run(self, function, *args, **kwargs):
         """Submit ``function(*args, **kwargs)`` to this device and return its `Task` at once.
@@ -154,14 +151,6 @@ class Queue:
             if task.errors is not None:
                 task.errors.append(error)
             return None, error
-
-    def after_fork(self):
-        """Start again in a forked process, which lacks the parent's threads; work under way is never done here."""
-        for task in self.tasks:
-            if not task.done():
-                task.abandon()
-        self._begin()
-        self.failures = Failures()
 
     # What the kinds of device add:
 

@@ -1,6 +1,6 @@
-"""The record of transfers: from where to where each went, how many bytes it had and how long it took.
+"""What devices note while they work: transfers, for `record_transfers`, and spans of named work, for a `Timeline`.
 
-Code that copies data to or from a device calls `note_transfer` first, and then does the copy through `timed`.
+Code that copies data to or from a device calls `note_transfer` first.
 """
 
 import contextlib
@@ -12,20 +12,17 @@ from dataclasses import dataclass
 from .workers import current_device, moment
 
 _logs = {}  # for each open `record_transfers`: the records, and the devices with the moment of their first transfer
-_thread = threading.local()  # .silent: see `nothing_noted`
+_timelines = {}  # by device: the `Timeline` (timeline.py) that measures it
+_this_thread = threading.local()  # .silent: see `nothing_noted`; .timeline: what measures the host program's thread
 
 
 @dataclass
 class TransferRecord:
-    """One transfer: the names of its source and destination, the bytes, and the seconds that the copy itself took.
-
-    ``seconds`` is None until the copy is done.
-    """
+    """One transfer: the names of its source and destination, and the bytes."""
 
     source: str
     destination: str
     nbytes: int
-    seconds: float | None = None
 
 
 @contextlib.contextmanager
@@ -35,11 +32,10 @@ def record_transfers() -> Iterator[list[TransferRecord]]:
     >>> with record_transfers() as transfers:
     ...     y = put(x, cpu(1))
     >>> transfers
-    [TransferRecord(source='cpu(0)', destination='cpu(1)', nbytes=40, seconds=1.2e-06)]
+    [TransferRecord(source='cpu(0)', destination='cpu(1)', nbytes=40)]
 
-    The end of the block waits for the devices that took part, so that all times are known, and raises the first error
-    not yet raised by work submitted to them since their first transfer in the block. Within the block, a GPU waits for
-    each copy to end in order to time it, which makes the program slower.
+    The end of the block waits for the devices that took part, and raises the first error not yet raised by work
+    submitted to them since their first transfer in the block.
     """
     log, records, devices = object(), [], {}
     _logs[log] = records, devices
@@ -56,38 +52,51 @@ def record_transfers() -> Iterator[list[TransferRecord]]:
 @contextlib.contextmanager
 def nothing_noted():
     """Within the block, do not record this thread's transfers, such as those that only become a part of a graph."""
-    _thread.silent = True
+    _this_thread.silent = True
     try:
         yield
     finally:
-        _thread.silent = False
+        _this_thread.silent = False
 
 
 def note_transfer(source, destination, nbytes):
-    """Add a transfer to the lists of all open `record_transfers`; return its record, or None if none is open."""
-    if not _logs or getattr(_thread, "silent", False):
-        return None
+    """Add a transfer to the lists of all open `record_transfers`."""
+    if not _logs or getattr(_this_thread, "silent", False):
+        return
     record = TransferRecord(str(source), str(destination), nbytes)
     for records, devices in list(_logs.values()):
         records.append(record)
         for place in (source, destination):
             if hasattr(place, "end"):  # a device of this process, not the host or one of another process
                 devices.setdefault(place, moment())
-    return record
 
 
-def timed(record, function, *args, **kwargs):
-    """Call ``function(*args, **kwargs)``, and add the time that it takes to the record, if there is one."""
-    if record is None:
-        return function(*args, **kwargs)
-    _drain_stream()
-    begin = time.perf_counter()
-    result = function(*args, **kwargs)
-    _drain_stream()
-    record.seconds = (record.seconds or 0.0) + time.perf_counter() - begin
-    return result
+class span:
+    """Mark the ``with`` block as named work of the device that runs it, or of the host program.
 
+    ``begin`` and ``end`` do the same for work that is not a block. ``devices``: all the devices that
+    do the work; one of them launches it, or does it for all.
+    """
 
-def _drain_stream():
-    if getattr(current_device(), "kind", None) == "gpu":
-        current_device().stream.synchronize()
+    __slots__ = ("name", "devices", "device", "timeline", "since")
+
+    def __init__(self, name, devices=()):
+        self.name, self.devices = name, devices
+
+    def begin(self):
+        """The work begins."""
+        self.device = current_device()
+        if self.device is None:
+            self.timeline = getattr(_this_thread, "timeline", None)
+        else:
+            self.timeline = _timelines.get(self.device.main)
+        if self.timeline is not None:
+            self.since = time.perf_counter() if self.device is None else self.device.clock()
+
+    def end(self, *exception):
+        """The work ends; it may begin again."""
+        if self.timeline is not None:
+            now = time.perf_counter() if self.device is None else self.device.clock()
+            self.timeline.add(self.device, self.name, self.since, now, self.devices)
+
+    __enter__, __exit__ = begin, end

@@ -17,7 +17,7 @@ import itertools
 import threading
 
 from .errors import DeviceError
-from .workers import THREADS, current_device, moment, no_threads
+from .workers import THREADS, check_not_forked, current_device, moment, no_threads
 
 
 class Task:
@@ -40,9 +40,7 @@ class Task:
         self.submitted = moment()
         self.after = after  # events that must be done before it begins
         self.errors = errors
-        self.error_claimed = (
-            errors is not None
-        )  # whether the result was requested: then its caller gets the error, if any
+        self.error_claimed = errors is not None  # whether its caller, who asks for the result, gets the error, if any
         self.arrivals = itertools.count(1) if len(devices) > 1 else None  # counts the devices that have reached it
 
     def __repr__(self):
@@ -77,6 +75,7 @@ class Task:
         """Wait until the work is done or has failed, but at most ``timeout`` seconds; return whether it has ended."""
         if self._is_done:
             return True
+        check_not_forked()
         if current_device() in self.devices:
             raise DeviceError(f"work running on {current_device()} waits for work that comes after it: {self!r}")
         if not THREADS:
@@ -126,11 +125,6 @@ class Task:
         for bell in drained(self._bells):
             bell.release()
         self._call_back()
-
-    def abandon(self):
-        """In a forked process, where the work will never be done: mark it as failed, without any callback."""
-        self._callbacks.clear()
-        self.finish(None, DeviceError("this process was forked while that work was under way: it is the parent's"))
 
     def wake(self):
         """Make sure that workers are at work on this task's devices, or on those that they wait for."""

@@ -13,16 +13,14 @@ import math
 import time
 from typing import NamedTuple
 
-from . import in_forked_process, synchronize
-from .spans import _this_thread, _timelines, span as span
+from . import synchronize
+from .records import _this_thread, _timelines, span as span
 
 PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting")
 """The phases of a training run. "step" is a whole step as a CUDA graph; "waiting" is time outside all spans."""
 
 ALIKE = ("allreduce", "update")
 """Work that is the same on all devices, however many examples they have, even if they have none."""
-
-in_forked_process(_timelines.clear)
 
 
 class Span(NamedTuple):

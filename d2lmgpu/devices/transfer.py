@@ -9,18 +9,23 @@ for it:
 
 So the copy sees the result of A, and B can safely overwrite the source. Between a CPU and a GPU the data go through the
 host program, which waits for them.
+
+Each message has a fixed cost, however short it is. So several arrays can be consecutive parts of one flat buffer, and
+be sent together: LeNet's eight gradients are one message of 516 kB instead of eight messages, six of them tiny.
 """
 
 import copyreg
+import itertools
 
 import numpy as np
 
-from ..base.arguments import as_array, check_on_host, shown
+from ..base.arguments import as_array, shown
+from ..base.foreign import check_on_host
 from .array import DeviceArray, array_module, copy_to_host, read_back
 from .batch import Batch
 from .errors import HOST, DeviceError
 from .peers import copy_async
-from .records import note_transfer, timed
+from .records import note_transfer
 
 
 def put(x, device) -> DeviceArray:
@@ -35,14 +40,13 @@ def put(x, device) -> DeviceArray:
     """
     if not hasattr(device, "submit"):
         raise DeviceError(f"put: copies go to a device such as cpu(0), not to {shown(device)}")
-    if not isinstance(x, DeviceArray):
-        x = as_array("put: x", x, kinds="biufc")
-        check_on_host("put: x", x)  # CuPy's, too
-        return _from_host(x, device, note_transfer(HOST, device, x.nbytes))
-    done = note_transfer(x.device, device, x.nbytes)
-    if x.device.kind != device.kind:
-        return _from_host(copy_to_host(x, done), device, done)
-    return _between(x, device, done)
+    if isinstance(x, DeviceArray):
+        note_transfer(x.device, device, x.nbytes)
+        return _between(x, device) if x.device.kind == device.kind else _from_host(copy_to_host(x), device)
+    x = as_array("put: x", x, kinds="biufc")
+    check_on_host("put: x", x)  # CuPy's, too
+    note_transfer(HOST, device, x.nbytes)
+    return _from_host(x, device)
 
 
 def to_host(x) -> np.ndarray:
@@ -66,38 +70,37 @@ def result_to_host(raw, device):
 
     On a GPU it does wait, because a task there is finished when its kernels are launched, before they have run.
     """
-    done = note_transfer(device, HOST, raw.nbytes)
-    return timed(done, raw.copy) if device.kind == "cpu" else copy_to_host(DeviceArray(raw, device), done)
+    note_transfer(device, HOST, raw.nbytes)
+    return raw.copy() if device.kind == "cpu" else copy_to_host(DeviceArray(raw, device))
 
 
-def _from_host(x, device, done):
+def _from_host(x, device):
     if device.kind == "cpu":  # fresh memory, so the copy need not wait for the device's queue
-        return DeviceArray(timed(done, np.array, x, order="C"), device)
+        return DeviceArray(np.array(x, order="C"), device)
 
     import cupy
 
-    raw = device.submit(timed, done, cupy.array, np.asarray(x, order="C")).result()
-    return DeviceArray(raw, device)
+    return DeviceArray(device.submit(cupy.array, np.asarray(x, order="C")).result(), device)
 
 
-def _between(x, device, done):
+def _between(x, device):
     source, raw = x.device, x.raw
     if not raw.flags.c_contiguous:  # only contiguous memory can be copied
         raw = source.submit(array_module(raw).ascontiguousarray, raw).result()
     target = device.empty(raw.shape, raw.dtype)
     batch = Batch()
     if device.kind == "cpu":
-        batch.submit_to_all({device, source}, _receive, target, device, raw, source, done)
+        batch.submit_to_all({device, source}, _receive, target, device, raw, source)
     else:
         batch.wait(device, batch.record(source))
-        batch.wait(source, batch.submit(device, _receive, target, device, raw, source, done))
+        batch.wait(source, batch.submit(device, _receive, target, device, raw, source))
     batch.commit()
     return DeviceArray(target, device)
 
 
-def _receive(target, device, raw, source, done):
+def _receive(target, device, raw, source):
     """Runs on the destination. Returns a mark of the copy's end, by which other devices can wait for the task."""
-    timed(done, copy_between, target, device, raw, source)
+    copy_between(target, device, raw, source)
     return device.mark()
 
 
@@ -116,3 +119,14 @@ def copy_between(target, device, raw, source):
         device.stream.synchronize()  # otherwise the source could be overwritten during the copy
     else:
         copy_async(target, raw, device.stream)
+
+
+def zeros_in_one_buffer(arrays):
+    """A list of zeros in the shapes of the plain ``arrays`` (of one dtype): consecutive views of one buffer."""
+    return parts_of(array_module(arrays[0]).zeros(sum(array.size for array in arrays), arrays[0].dtype), arrays)
+
+
+def parts_of(buffer, arrays):
+    """Consecutive views of the plain flat ``buffer``, in the shapes of ``arrays``."""
+    ends = itertools.accumulate(array.size for array in arrays)
+    return [buffer[end - array.size : end].reshape(array.shape) for end, array in zip(ends, arrays, strict=True)]

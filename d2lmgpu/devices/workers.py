@@ -23,34 +23,8 @@ import queue
 import sys
 import threading
 import time
-import weakref
 
-# Devices in a forked process, which has a copy of the parent's memory, but only one thread.
-#
-# Queues and locks are renewed there. Work that was under way stays with the parent: in the child its tasks fail, so
-# that waiting for them ends. CPUs need nothing else. CUDA does not survive a fork, so a child cannot use GPUs.
-
-
-_renewed = weakref.WeakSet()
-
-
-def renew(thing):
-    """Have ``thing.after_fork()`` called in forked processes."""
-    _renewed.add(thing)
-
-
-def in_forked_process(function):
-    """A decorator: have ``function()`` called in every forked process, on platforms that can fork."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=function)
-    return function
-
-
-@in_forked_process
-def _renew_all():
-    for thing in _renewed:
-        thing.after_fork()
-
+from .errors import DeviceError
 
 IN_A_TAB = sys.platform in ("emscripten", "wasi")
 """Whether this is Python for WebAssembly, as in a browser tab, which has no threads, processes or signals."""
@@ -68,6 +42,21 @@ _PAUSE = 0.001
 """Seconds that a thread pauses after a device's `work` itself has failed."""
 
 _this_thread = threading.local()
+
+_process = None  # the number of the process that uses devices: this one, or one from which it was forked
+
+
+def use_devices():
+    """Remember that this process uses devices. Raises DeviceError in a fork of one that did."""
+    global _process
+    check_not_forked()
+    _process = os.getpid()
+
+
+def check_not_forked():
+    """Raise DeviceError in a fork of a process that used devices: it has none of their threads, and no CUDA."""
+    if _process not in (None, os.getpid()):
+        raise DeviceError("this process is a fork of one that used devices, which do not survive that; use 'spawn'")
 
 
 moment = itertools.count(1).__next__
@@ -98,24 +87,18 @@ class Workers:
 
     def __init__(self, count):
         self._count = count
-        self._devices = {}  # the devices that are served, as keys
-        self.after_fork()
-        renew(self)
-
-    def after_fork(self):
-        """Begin without threads, at first and again in a forked process; they are started when they are needed."""
+        self._devices = 0  # how many are served
         self._threads = 0
         self._watched = False
-        self._enough_for = 0  # the number of devices for which there are enough threads
-        self._called = self._came = 0  # how many threads were started for `_hire`; how many of them have begun it
         self._in_line = queue.SimpleQueue()  # devices with work to do
         self._progress = 0  # how many calls of a device's `work` have ended
         self._lock = threading.Lock()  # taken by the threads here, never by the host program
         self._wanted = threading.Lock()  # a bell: the watching thread sleeps on it until `serve` releases it
 
     def join(self, device):
-        """Add a device to those that are served."""
-        self._devices[device] = None
+        """Add a device to those that are served, and threads if they are too few."""
+        self._devices += 1
+        _thread.start_new_thread(self._hire, ())
 
     def serve(self, device):
         """Let a thread call ``device.work()`` until that returns False, when there is nothing left to do now."""
@@ -123,21 +106,15 @@ class Workers:
         if self._watched and self._wanted.locked():
             with contextlib.suppress(RuntimeError):  # another thread has already released it
                 self._wanted.release()
-        if self._enough_for < len(self._devices) and self._called <= self._came:
-            _thread.start_new_thread(self._hire, ())
-            self._called += 1  # after the start: an interrupt in between may start one more; before, none
 
     def _hire(self):
         """Runs on a short-lived thread: ``Thread.start`` takes locks, so an interrupt must not reach it."""
         with self._lock:
-            self._came += 1  # before the devices are counted, so that `serve` hires again for one that joins later
-            devices = len(self._devices)
-            while self._threads < min(self._count, devices):
+            while self._threads < min(self._count, self._devices):
                 self._add_thread()
-            if not self._watched and devices > self._count:  # else each device has a thread, and no watch is needed
+            if not self._watched and self._devices > self._count:  # else each device has a thread of its own
                 threading.Thread(target=self._watch, name="d2lmgpu watch", daemon=True).start()
                 self._watched = True
-            self._enough_for = devices
 
     def _add_thread(self):
         threading.Thread(target=self._work, name="d2lmgpu worker", daemon=True).start()
@@ -169,7 +146,7 @@ class Workers:
             while waiting := self._in_line.qsize():  # until the line is empty: nothing else may wake this thread again
                 if self._progress == before:
                     with self._lock:
-                        for _ in range(min(waiting, len(self._devices) - self._threads)):
+                        for _ in range(min(waiting, self._devices - self._threads)):
                             self._add_thread()
                 before = self._progress
                 time.sleep(_PATIENCE)
@@ -179,10 +156,6 @@ class NoThreads:
     """The replacement for `Workers`, one for all devices: the host program does their work when it submits it."""
 
     def __init__(self):
-        self.after_fork()
-        renew(self)
-
-    def after_fork(self):
         self._in_line = collections.deque()  # devices with work to do
         self._turn = threading.RLock()  # of threads that the host program has started
         self._at_work = False

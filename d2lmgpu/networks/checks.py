@@ -2,7 +2,8 @@
 
 from os import PathLike
 
-from ..base.arguments import as_numpy, check_array, shown
+from ..base.arguments import check_array, shown
+from ..base.foreign import as_numpy
 from ..layers import Draws
 from .build import Layer, Network, channels
 

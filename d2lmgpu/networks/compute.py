@@ -85,7 +85,7 @@ def loss_and_grads(
 
     ``X`` (N, C, H, W) has the parameters' dtype; ``y`` holds labels or targets (see `check_targets`). N may be 0: then
     loss and gradients are zero. ``loss``: a name in `LOSSES`, or a pair of functions (see `find_loss`). Gradients are
-    in one buffer (see devices/buffers.py), or are written to ``out``, a list like ``params``. ``scale``: a factor for
+    in one buffer (see devices/transfer.py), or are written to ``out``, a list like ``params``. ``scale``: a factor for
     all gradients (see networks/mixed.py). ``draws``: the `Draws` for random layers, which a network with dropout needs;
     the same draws drop the same inputs. ``statistics``: batch norm's running means and variances (see
     `init_statistics`), which are moved in place towards those of ``X``.

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..base.arguments import check_array, check_function, check_list, check_name, check_number, is_number, shown
 from ..devices import DeviceArray, array_module, on_device, parts_of, put
-from ..devices.spans import span
+from ..devices.records import span
 from .checks import check_shapes
 
 PIECE = 2**18

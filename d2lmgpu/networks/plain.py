@@ -7,7 +7,7 @@ Plans do this stage by stage, and some divide backward in two: the gradients of 
 """
 
 from ..devices import array_module, on_device, zeros_in_one_buffer
-from ..devices.spans import span
+from ..devices.records import span
 from ..layers import zero_moments
 from ..layers.batch_norm import batch_moments, batch_norm, batch_norm_fixed
 from ..layers.convolution import conv2d, conv2d_grad

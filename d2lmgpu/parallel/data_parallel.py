@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 
-from ..base.arguments import as_numpy, check_flag, check_list, check_number, shown
+from ..base.arguments import check_flag, check_list, check_number, shown
+from ..base.foreign import as_numpy
 from ..cluster import Across, as_cluster
 from ..collectives import check_algorithm, find_algorithm
 from ..devices import DeviceArray, DeviceMismatchError
 from ..devices.errors import HOST
-from ..devices.spans import span
+from ..devices.records import span
 from ..networks import LENET
 from ..networks.checks import check_drawing, check_images, check_network, check_params, check_running, check_trainable
 from ..networks.losses import as_targets, find_loss

@@ -13,12 +13,11 @@ import numpy as np
 from ..base.arguments import check_examples, check_flag, check_seed, check_whole, shown
 from ..base.text import name_of
 from ..cluster import as_cluster
+from ..data.images import find_transform
 from ..data.minibatches import batch_rng, epoch_order, epoch_size, to_float
-from ..data.transforms import find_transform
 from ..devices import DeviceArray
 from ..devices.errors import HOST
-from ..devices.records import note_transfer, timed
-from ..devices.spans import span
+from ..devices.records import note_transfer, span
 from ..layers import Draws, check_targets
 from .shards import check_loads, granule_of, put_parts, shard_bounds
 
@@ -157,8 +156,10 @@ class MinibatchQueue:
         X_shards, y_shards, slot = [], [], self._slots[0]
         for device, (start, stop) in zip(self.devices, bounds, strict=True):
             X_shard, y_shard = (place[start:stop] for place in slot)
-            timed(note_transfer(HOST, device, X_shard.nbytes), to_float, X[start:stop], X_shard)
-            timed(note_transfer(HOST, device, y_shard.nbytes), np.copyto, y_shard, y[start:stop])
+            note_transfer(HOST, device, X_shard.nbytes)
+            to_float(X[start:stop], X_shard)
+            note_transfer(HOST, device, y_shard.nbytes)
+            np.copyto(y_shard, y[start:stop])
             X_shards.append(DeviceArray(X_shard, device))
             y_shards.append(DeviceArray(y_shard, device))
         self._slots = [*self._slots[1:], slot]  # last: after an interrupt the same slot is filled again

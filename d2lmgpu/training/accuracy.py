@@ -4,7 +4,8 @@ from typing import overload
 
 import numpy as np
 
-from ..base.arguments import as_array, as_numpy, check_whole
+from ..base.arguments import as_array, check_whole
+from ..base.foreign import as_numpy
 from ..cluster import as_cluster, gather
 from ..data.minibatches import to_float
 from ..devices import isolated_errors, to_host

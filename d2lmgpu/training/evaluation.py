@@ -13,11 +13,12 @@ import math
 
 import numpy as np
 
-from ..base.arguments import check_function, check_list, shown
+from ..base.arguments import check_function, check_list
+from ..base.text import shown
 from ..cluster import as_cluster, gather, sum_disjoint
 from ..data.minibatches import to_float
 from ..devices import array_module, put, to_host
-from ..devices.spans import span
+from ..devices.records import span
 from ..layers.exact import SUMS, ExactSums, slices_of_granules
 from ..layers.loss import answers, right_answers
 from ..networks import CROSS_ENTROPY, HALF, channels, logits, logits_as_written

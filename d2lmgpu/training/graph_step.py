@@ -4,7 +4,7 @@ A step of LeNet has sixteen kernels, which take a few microseconds each. Launchi
 takes longer than running them. A *graph* is a recording of the step in the streams of all devices: the kernels, their
 arguments, and which kernel waits for which. A single call then starts everything.
 
-One thread does the work of the textbook's `Step` for all devices, and so records it (devices/recording.py):
+One thread does the work of the textbook's `Step` for all devices, and so records it (devices/gpu.py):
 
     examples    ──►  loss_and_grads ─┐
                                      ├─ allreduce ► update
@@ -21,8 +21,8 @@ import numpy as np
 
 from ..data.minibatches import epoch_size
 from ..devices import DeviceArray, parts_of, put, to_host
-from ..devices.recording import GraphMemory, Recording
-from ..devices.spans import span
+from ..devices.gpu import GraphMemory, Recording
+from ..devices.records import span
 from ..devices.timeline import paused
 from ..kernels.cuda import capture, finish_card, has_kernels
 from ..networks import init_statistics

@@ -15,7 +15,7 @@ from ..base.arguments import MAX_SEED, check_arguments, check_name, shown
 from ..base.text import name_of
 from ..cluster import Across, as_cluster
 from ..collectives import TRAINING_NAMES, check_algorithm
-from ..data.transforms import TRANSFORMS, find_transform
+from ..data.images import TRANSFORMS, find_transform
 from ..layers.exact import SUMS
 from ..networks import INITS, LOSSES, NETWORKS, Network, check_width, find_loss
 from ..networks.optimizers import OPTIMIZERS, SCHEDULES, learning_rates

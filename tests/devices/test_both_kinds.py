@@ -6,9 +6,8 @@ from conftest import REAL_GPU, assert_close, few
 from gpus import assert_as, small_data, train
 
 import d2lmgpu as d2l
-from d2lmgpu import cli
 from d2lmgpu.collectives import ALGORITHMS
-from d2lmgpu.devices import choose_devices, find_gpus, parse_devices
+from d2lmgpu.devices import choose_devices, parse_devices
 
 KINDS = {2: "gc", 3: "cgc", 5: "ggcgc", 8: "cgcgcggc"}
 
@@ -70,28 +69,3 @@ def test_an_error_of_either_kind_comes_out(make_both):
 def test_choosing_by_name(make_both):
     assert choose_devices("auto", parse_devices("gpu:0, cpu:1")) == ("gpu+cpu", [d2l.gpu(0), d2l.cpu(1)])
     assert choose_devices("auto", ["cpu:3"]) == ("cpu", [d2l.cpu(3)])
-
-
-@pytest.mark.parametrize(
-    "environment, names, message",
-    [
-        ("gpu", "cpu:0", "leave out environment gpu"),
-        ("auto", "cpu:0,1", "'1' should be a name"),
-        ("auto", "tpu:0", "'tpu:0' should be a name"),
-        ("auto", "cpu:-1", "'cpu:-1' should be a name"),
-        ("auto", "cpu:1,cpu:1", "names a device twice"),
-    ],
-)
-def test_names_that_make_no_sense(environment, names, message):
-    with pytest.raises(ValueError, match=message):
-        choose_devices(environment, parse_devices(names))
-
-
-@pytest.mark.long
-def test_on_the_command_line(capsys):
-    quick = ["train", "--limit", "64", "--epochs", "1", "--batch-size", "32"]
-    assert cli.main([*quick, "--devices", "cpu:2,cpu:0"]) == 0
-    assert "on [cpu(2), cpu(0)]" in capsys.readouterr().out
-    if find_gpus()[0] == 0:
-        assert cli.main([*quick, "--devices", "gpu:0,cpu:0"]) == 2
-        assert "gpu(0)" in capsys.readouterr().err

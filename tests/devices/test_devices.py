@@ -1,5 +1,7 @@
 """The rules of devices: arrays of two places do not mix, queues run at the same time, transfers are recorded."""
 
+import os
+import subprocess
 import sys
 import threading
 
@@ -8,7 +10,9 @@ import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.devices import Device, DeviceArray, choose_indices, current_device, find_gpus
+from d2lmgpu.devices import Device, DeviceArray, current_device, find_gpus
+from d2lmgpu.devices.cpu import CPU
+from d2lmgpu.devices.probes import forget_probes
 
 MIXED = {
     "arithmetic": lambda a, b: a + b,
@@ -81,13 +85,6 @@ def test_device_and_host_do_not_mix(device):
     assert host.tolist() == VALUES
 
 
-def test_work_on_one_device_may_not_touch_another(make_devices):
-    one, other = make_devices(2)
-    b = square(other)
-    with pytest.raises(d2l.DeviceError, match="host program issue transfers"):
-        one.run(lambda: b + 1).result()
-
-
 def test_operations_within_a_device(device):
     host, a = np.array(VALUES), square(device)
     cases = [
@@ -137,8 +134,6 @@ def test_functions_of_two_results():
         for result, expected in zip(results, np.divmod(a, 2), strict=True):
             assert result.device is device
             np.testing.assert_array_equal(d2l.to_host(result), expected)
-    with pytest.raises(d2l.DeviceMismatchError):
-        np.divmod(x, 2, out=(first, np.zeros(2)))
 
 
 def test_each_device_has_its_own_memory(make_devices):
@@ -226,16 +221,20 @@ def test_transfers_are_recorded(make_devices):
     one, other = str(one), str(other)
     expected = [("host", one, 120), (one, other, 120), (other, "host", 24), (other, "host", 4)]
     assert [(t.source, t.destination, t.nbytes) for t in transfers] == expected
-    assert all(t.seconds > 0 for t in transfers)
 
 
-def test_a_record_does_not_hide_what_its_block_raises():
-    with pytest.raises(KeyError), d2l.record_transfers():
-        d2l.put(d2l.put(np.zeros(3), d2l.cpu(0)), d2l.cpu(1))
+def test_an_error_is_raised_where_what_it_spoilt_is_read():
+    """At the end of a record of transfers, and for a view made after the work that failed on its array."""
+    x = d2l.put(np.zeros(3), d2l.cpu(0))
+    with pytest.raises(ZeroDivisionError), d2l.record_transfers():
+        d2l.put(x, d2l.cpu(1))
         d2l.cpu(1).run(lambda: 1 / 0)
+    with pytest.raises(KeyError), d2l.record_transfers():  # an error of the block itself comes first
         raise KeyError
+    d2l.cpu(0).run(lambda: 1 / 0)
+    d2l.to_host(d2l.put(np.zeros(3), d2l.cpu(0)))  # made later
     with pytest.raises(ZeroDivisionError):
-        d2l.cpu(1).synchronize()
+        d2l.to_host(x[1:])
 
 
 def test_an_error_on_a_device_reaches_the_host_program(device):
@@ -273,33 +272,20 @@ def test_devices_are_their_names(make_devices):
     make = d2l.cpu if device.kind == "cpu" else d2l.gpu
     assert make(0) is device and make(1) is other and device is not other
     assert repr(device) == f"{device.kind}(0)" and isinstance(device, Device)
-    for wrong in (-1, 1.5, "0", True):
-        with pytest.raises(d2l.DeviceError, match="whole number"):
-            make(wrong)
-    with pytest.raises(d2l.DeviceError, match="not to 'cpu'"):
-        d2l.put([1.0], "cpu")
-
-
-@pytest.mark.packages
-def test_try_gpu_never_mixes_kinds(device_kind):
-    devices = [d2l.try_gpu(i) for i in range(3)]
-    gpus = find_gpus()[0]
-    assert {device.kind for device in devices} == {"gpu" if gpus else "cpu"}
-    assert [device.index for device in devices] == [0, 1, 2]
-    assert d2l.try_all_gpus() == [d2l.try_gpu(i) for i in range(max(1, gpus))]
-    if gpus:  # three devices on fewer cards share them in turn
-        assert [device.card for device in devices] == [i % gpus for i in range(3)]
 
 
 @pytest.mark.threads
 @pytest.mark.packages
 def test_choosing_devices(device_kind):
-    gpus = find_gpus()[0]
-    environment, devices = d2l.choose_devices()
-    assert (environment, len(devices)) == ("gpu" if gpus else "cpu", 1)
-    assert d2l.choose_devices("cpu", 3) == ("cpu", [d2l.cpu(0), d2l.cpu(1), d2l.cpu(2)])
+    """`try_gpu` never mixes kinds; three devices on fewer cards share them in turn."""
+    gpus, devices = find_gpus()[0], [d2l.try_gpu(i) for i in range(3)]
+    kind = "gpu" if gpus else "cpu"
+    assert [str(device) for device in devices] == [f"{kind}({i})" for i in range(3)]
+    assert d2l.try_all_gpus() == [d2l.try_gpu(i) for i in range(max(1, gpus))]
+    assert d2l.choose_devices() == (kind, devices[:1])
     assert d2l.choose_devices("cpu", [0, 2]) == ("cpu", [d2l.cpu(0), d2l.cpu(2)])
     if gpus:
+        assert [device.card for device in devices] == [i % gpus for i in range(3)]
         assert d2l.choose_devices("multi-gpu")[1] == d2l.try_all_gpus()
         assert d2l.choose_devices("gpu", 9)[1] == [d2l.gpu(i) for i in range(9)]
         return
@@ -308,23 +294,6 @@ def test_choosing_devices(device_kind):
             d2l.choose_devices(name, 9)
     with pytest.raises(d2l.DeviceError, match=r"gpu\(1\): CuPy .* Use cpu\(1\)"):
         d2l.gpu(1)
-
-
-def test_impossible_choices():
-    for *arguments, message in [
-        ("tpu", "choose from auto, cpu, gpu, multi-gpu; devices are"),
-        ("cpu", 0, "at least 1"),
-        ("cpu", -1, "at least 1"),
-        ("cpu", [], "list of indices"),
-        ("cpu", [0, -2], "list of indices"),
-        ("cpu", [True], "list of indices"),
-        ("cpu", [1, 1], "twice"),
-    ]:
-        for choose in (d2l.choose_devices, choose_indices):
-            with pytest.raises(ValueError, match=message):
-                choose(*arguments)
-    with pytest.raises(d2l.DeviceError, match="for commands in processes that mpiexec starts"):
-        d2l.choose_devices("parallel")
 
 
 def test_device_table(device_kind, monkeypatch, capsys):
@@ -351,6 +320,46 @@ def test_a_number_as_text_is_a_transfer(device):
     assert texts == ("2.35", " 2.3e+00", "-0007", "__-7", "234.5%")
     assert [(t.source, t.destination) for t in transfers] == [(str(device), "host")] * 9
     assert f"{x}" == format(x) == str(x) and f"@{device}" in f"{n}"
-    for wrong in (lambda: f"{square(device):.2f}", lambda: round(square(device), 2)):
-        with pytest.raises(ValueError, match="size 1"):
-            wrong()
+
+
+FORK = """
+import os, d2lmgpu as d2l
+x, gate = d2l.put([1.0], d2l.cpu(0)), d2l.devices.Task()
+d2l.cpu(0).wait(gate)
+task = d2l.cpu(0).run(lambda: 1)
+if os.fork() == 0:
+    for work in (lambda: x + 1, task.result, lambda: d2l.cpu(1), d2l.synchronize, d2l.num_gpus):
+        try:
+            work()
+        except d2l.DeviceError as error:
+            print(error)
+else:
+    os.wait()
+    gate.finish(None)
+    print(task.result())
+"""
+
+
+@pytest.mark.threads
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_fork_of_a_process_with_devices_is_refused_them():
+    """It has none of their threads, and nothing in it hangs; the parent goes on."""
+    program = [sys.executable, "-W", "ignore", "-c", FORK]
+    *refused, result = subprocess.check_output(program, text=True, timeout=60).splitlines()
+    assert len(refused) == 5 and result == "1" and all("use 'spawn'" in line for line in refused)
+
+
+def test_blas_keeps_to_one_thread(monkeypatch, capsys):
+    """A BLAS that cannot be held to it is told of once."""
+    from threadpoolctl import threadpool_info
+
+    d2l.cpu(0)
+    assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
+    monkeypatch.setattr("threadpoolctl.threadpool_info", lambda: [{"user_api": "openmp", "num_threads": 2}])
+    monkeypatch.setattr(sys, "platform", "linux")
+    forget_probes()
+    for i in range(2):
+        CPU(i).set_up()
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("note: cpu: BLAS on one thread: does not work here") and "does not know the BLAS" in told
+    forget_probes()

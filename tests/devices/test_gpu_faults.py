@@ -143,27 +143,3 @@ def test_a_device_that_is_lost(rehearsal):
         result, _ = first(Injector(number, for_ever=True))
         assert_is_cudas(result)
     assert float(d2l.put(np.ones(3), d2l.cpu(0)).sum()) == 3
-
-
-def test_a_wait_that_fails(monkeypatch):
-    """A stream cannot wait for an event, any of a step's in turn: the error is raised, and no work is left out."""
-    forget_gpus()
-    machine = standin_cupy.install(monkeypatch, 2)
-    monkeypatch.setattr("d2lmgpu.networks.compute.USE_CUDA_KERNELS", False)
-    devices = gpus()
-    copies = [d2l.get_params(d2l.init_params(network=TINY_NETWORK), device) for device in devices]
-    X, y = np.random.default_rng(5).random((4, 1, 9, 8), np.float32), np.arange(4)
-    waits = []
-
-    def step(fails=0):
-        """A step in which the wait with this number fails."""
-        waits.clear()
-        machine.fails = lambda number, name: name == "streamWaitEvent" and (waits.append(number) or len(waits) == fails)
-        d2l.train_batch(X, y, copies, devices, 0.1, "ring", flat=True, network=TINY_NETWORK)
-
-    step()  # what adds across cards is tried
-    step()
-    for number in range(1, len(waits) + 1):
-        with pytest.raises(CUDARuntimeError):
-            step(number)
-    forget_gpus()

@@ -108,16 +108,6 @@ def test_another_cards_memory_needs_peer_access(cupy):
         add(y, x)
 
 
-def test_arrays_are_of_cupy_and_of_the_current_card(cupy):
-    x = cupy.zeros(5, np.float32)
-    with pytest.raises(TypeError, match="Implicit conversion"):
-        np.asarray(x)
-    with pytest.raises(TypeError, match="Unsupported type"):
-        x + np.ones(5, np.float32)
-    with cupy.cuda.Device(1), pytest.raises(ValueError, match="array of card 0 used on card 1"):
-        x + 1
-
-
 # How the library gets on.
 
 
@@ -209,7 +199,7 @@ def test_a_failed_part_of_a_collective_is_no_secret(machine):  # noqa: F811
     assert [d2l.to_host(array)[0] for array in summed()] == [2, 2]
 
 
-@pytest.mark.parametrize("failing", ["eventCreate", "eventRecord", "the work itself"])
+@pytest.mark.parametrize("failing", ["eventCreate", "eventRecord", "streamWaitEvent", "the work itself"])
 def test_who_waits_for_work_that_failed_waits_for_what_came_before(machine, failing):  # noqa: F811
     """Whatever was launched before it failed is still under way: on a GPU the others would be too early."""
     made = machine(2)
@@ -227,12 +217,14 @@ def test_who_waits_for_work_that_failed_waits_for_what_came_before(machine, fail
         try:
             return other.mark()
         finally:
-            made.broken.clear()
+            made.broken.discard("eventCreate"), made.broken.discard("eventRecord")
 
     task = other.submit(work)
     one.wait(task)
+    one.submit(made.broken.clear)
     one.submit(add, total.raw, x.raw).result()
-    assert (d2l.to_host(total) == 5).all() and task.exception()
+    assert task.exception() or one.failures.take()
+    assert (d2l.to_host(total) == 5).all()
 
 
 def test_a_card_too_old_is_told_what_to_install(machine):  # noqa: F811

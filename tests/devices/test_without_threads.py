@@ -9,10 +9,9 @@ import subprocess
 import sys
 import threading
 
-import numpy as np
 import pytest
+from runs import brief, cpus
 
-import d2lmgpu as d2l
 from d2lmgpu.devices import DeviceError, Task, current_device, workers
 from d2lmgpu.devices.cpu import CPU
 
@@ -80,52 +79,22 @@ def test_work_within_work_may_wait_for_another_device(alone):
     assert one.run(inside).result() == (one, one) and event.result() is other
 
 
-@pytest.mark.threads
-def test_threads_of_the_program_take_turns(alone):
-    """One that would work while another does waits for its turn, and leaves nothing behind that looks like work."""
-    (one, other), begun, end = alone(2), threading.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: other.run(lambda: begun.set() or end.wait(0.5)).result())
-    one.run(lambda: thread.start() or begun.wait(0.2)).result()
-    end.set()
-    thread.join()
-    assert begun.is_set()
-    test_work_is_done_when_it_is_submitted_by_who_submits_it(alone)
-
-
-@pytest.mark.parametrize("algorithm", ["naive", "ring", "hierarchical", "tree"])
-def test_collectives(alone, rng, algorithm):
-    for k in (1, 2, 3, 5, 8):
-        values = rng.integers(-9, 9, (k, 11)).astype(np.float32)
-        arrays = [d2l.put(value, device) for value, device in zip(values, alone(k), strict=True)]
-        d2l.allreduce(arrays, algorithm)
-        for array in arrays:
-            assert (d2l.to_host(array) == values.sum(axis=0)).all()
-
-
-def run(program, threads):
-    """A program with devices that have threads ("1"), or none ("0")."""
-    environment = {**os.environ, "D2LMGPU_THREADS": threads}
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-
-
 PROGRAM = """
 import threading
 import d2lmgpu as d2l
+from runs import brief, cpus
 started, start = [], threading.Thread.start
 threading.Thread.start = lambda self: (started.append(self.name), start(self))
-data = [part[:64] for part in d2l.load_fashion_mnist()]
-run = d2l.train([d2l.cpu(i) for i in range(3)], 32, num_epochs=1, algorithm="ring", seed=3, data=data, progress=False)
-print(run.history.final_parameters_sha256, len([name for name in started if "d2lmgpu" in name]))
+history = brief(cpus(3), algorithm="ring", seed=3).history
+print(history.final_parameters_sha256, len([name for name in started if "d2lmgpu" in name]))
+print(d2l.devices.find_gpus()[1])
 """
 
 
 @pytest.mark.threads
 def test_a_run_without_threads_has_the_bits_of_one_with_them():
-    (bits, started), (with_them, some) = (run(PROGRAM, threads).stdout.split() for threads in "01")
-    assert bits == with_them and started == "0" and int(some) > 0
-
-
-@pytest.mark.threads
-def test_there_are_no_gpus_without_threads():
-    done = run("import d2lmgpu as d2l\nd2l.gpu(0)", "0")
-    assert done.returncode and "a GPU needs a thread" in done.stderr
+    environment = {**os.environ, "D2LMGPU_THREADS": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment)
+    bits, started, *why = done.stdout.split()
+    assert bits == brief(cpus(3), algorithm="ring", seed=3).history.final_parameters_sha256
+    assert started == "0" and why[:4] == ["a", "GPU", "needs", "a"]

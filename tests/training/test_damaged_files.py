@@ -1,6 +1,6 @@
 """A checkpoint or a model that is cut, has a flipped bit or is something else: one line, and what stood there stays.
 
-Data files are tested in test_idx.py and test_images.py, a sweep's results in test_sweep.py.
+Data files are tested in tests/data, a sweep's results in test_sweep.py.
 """
 
 import hashlib

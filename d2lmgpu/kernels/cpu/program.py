@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from ...base.free_list import FreeList
-from ...devices.spans import span
+from ...devices.records import span
 from ...layers import batch_norm
 from ...layers.functions import EACH_BY_ITSELF, function_of, output_shapes
 from ...layers.loss import right_answers

@@ -15,7 +15,7 @@ import threading
 import numpy as np
 
 from ...base.free_list import FreeList
-from ...devices.spans import span
+from ...devices.records import span
 from ...layers import rounded_to_half
 from ...layers.functions import images_last
 from ...layers.loss import with_right_answers

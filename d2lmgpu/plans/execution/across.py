@@ -25,7 +25,7 @@ from ...cluster.communicator import most_tags
 from ...cluster.exchange import Exchange, part_of
 from ...cluster.rendezvous import checksum
 from ...cluster.staging import add_staged
-from ...devices.records import note_transfer, timed
+from ...devices.records import note_transfer
 from .lower import compiled
 
 
@@ -62,18 +62,18 @@ class AcrossProcesses:
     def add_receive(self, step, number, action):
         """Add an action to a step: a message between processes, one of whose ends is here."""
         tag, (i, source) = self.first_tags[number], action.devices
-        record = note_transfer(self.group[source], self.group[i], step.bytes_of(action))
+        note_transfer(self.group[source], self.group[i], step.bytes_of(action))
         done = step.execution.errors.event()
         if source in step.execution.store:
             store = step.execution.store[source]
             step.received.setdefault((action.value, source), []).append((done, i))
-            step.chain(store, self._begin, done, self._send, store, action, tag, record)
+            step.chain(store, self._begin, done, self._send, store, action, tag)
             return
         store, landing = step.execution.store[i], []
         step.chain(store, self._begin, done, self._receive, store, action, tag, landing)
         self.note_wait(step, action, done, source, "send")
         step.batch.wait(store.device, done)
-        step.chain(store, self._land, store, action, done, landing, record)
+        step.chain(store, self._land, store, action, done, landing)
 
     def note_wait(self, step, action, done, other, what):
         """Note that the action's device waits for a message, to be ``done``: ``other`` should "send" or "take" it."""
@@ -104,27 +104,25 @@ class AcrossProcesses:
         """Begin a message; the event ``done`` happens when it has arrived or left."""
         self.progress.follow(begin(*arguments), done)
 
-    def _send(self, store, action, tag, record):
+    def _send(self, store, action, tag):
         value = store.exchanged(action.value)
         host = value if store.device.kind == "cpu" else value.get()
         rank = self.group.owners[action.devices[0]]
-        return timed(record, self.progress.comm.Isend, host.view(np.uint8), rank, tag)
+        return self.progress.comm.Isend(host.view(np.uint8), rank, tag)
 
     def _receive(self, store, action, tag, landing):
         host = flat = store.expect(action.value)
         if store.device.kind == "gpu":
             host = np.empty(flat.size, flat.dtype)
-        landing.extend((time.perf_counter(), host))
+        landing.append(host)
         return self.progress.comm.Irecv(host.view(np.uint8), self.group.owners[action.devices[1]], tag)
 
-    def _land(self, store, action, done, landing, record):
+    def _land(self, store, action, done, landing):
         """Note that a message has arrived, and copy it to a GPU. Raises the error with which it was given up."""
         if done.error:
             raise done.error
-        begin, host = landing
+        (host,) = landing
         self.progress.heard[self.group.owners[action.devices[1]]] = time.monotonic()
-        if record is not None:
-            record.seconds = time.perf_counter() - begin
         if store.device.kind == "gpu":
             store.exchanged(action.value).set(host)
             store.device.finish()  # the host's array is gone as soon as the task is done

@@ -117,8 +117,8 @@ class Step:
             return
         store, source = (self.execution.store[i] for i in action.devices)
         self.batch.wait(store.device, self.batch.record(source.device))
-        record = note_transfer(source.device, store.device, self.bytes_of(action))
-        copied = self.batch.submit(store.device, store.arrive, action.value, source, record)
+        note_transfer(source.device, store.device, self.bytes_of(action))
+        copied = self.batch.submit(store.device, store.arrive, action.value, source)
         self.received.setdefault((action.value, action.devices[1]), []).append((copied, None))
 
     def _await_receipt(self, action):

@@ -14,7 +14,6 @@ import numpy as np
 
 from ...base.free_list import FreeList
 from ...devices import DeviceArray, array_module
-from ...devices.records import timed
 from ...devices.transfer import copy_between
 from ...layers import zero_moments
 from ...networks import half_weights
@@ -215,10 +214,10 @@ class Store:
 
     # For transfers:
 
-    def arrive(self, value, source, record):
+    def arrive(self, value, source):
         """Copy a value from ``source``, the sender's `Store`; return a mark of the copy's end, which makes an event."""
         copy = self.expect(value)
-        timed(record, copy_between, copy, self.device, source.exchanged(value), source.device)
+        copy_between(copy, self.device, source.exchanged(value), source.device)
         return self.device.mark()
 
     def expect(self, value):
