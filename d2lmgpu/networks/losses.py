@@ -8,7 +8,7 @@ NumPy or CuPy arrays:
 
 Targets are the labels of the data: whole numbers (n,), or floats (n, ...).
 
-Your own loss is tested before training (try_loss.py).
+Your own loss is tested before training, because an error in it would affect every step (`try_loss`).
 """
 
 import functools
@@ -93,9 +93,6 @@ def as_targets(y, dtype):
 def on_host(array):
     """A plain array as a NumPy array; numbers are returned unchanged."""
     return array if array_module(array) is np else array.get()
-
-
-# Test your own loss before training, because an error in it would affect every step.
 
 
 STEP, _TOLERANCE = 1e-5, 1e-3
