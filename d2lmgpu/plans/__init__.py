@@ -1,7 +1,7 @@
 """Plans, which describe a whole training step as data: a file for each way to split it, and modules that use plans."""
 
 from ..base.lookup import looked_up
-from .costs import Measured as Measured, measure_costs as measure_costs, measure_messages as measure_messages
+from .costs import measure_costs as measure_costs
 from .execution.execute import Execution as Execution, execute as execute
 from .plan import (
     MAX_DEVICES as MAX_DEVICES,
