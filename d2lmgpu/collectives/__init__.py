@@ -1,4 +1,4 @@
-"""Collectives as schedules: one file for each algorithm, and the modules that read schedules."""
+"""Collectives as schedules: files of algorithms, and the modules that read schedules."""
 
 from ..base.lookup import looked_up
 from .actions import (
@@ -8,14 +8,20 @@ from .actions import (
     place as place,
 )
 from .algorithms import ALGORITHMS as ALGORITHMS, none as none
-from .algorithms.bidirectional_ring import bidirectional_ring as bidirectional_ring
-from .algorithms.halving_doubling import halving_doubling as halving_doubling
+from .algorithms.doubling import (
+    halving_doubling as halving_doubling,
+    recursive_doubling as recursive_doubling,
+    tree as tree,
+)
 from .algorithms.hierarchical import hierarchical as hierarchical
 from .algorithms.naive import naive as naive
-from .algorithms.recursive_doubling import recursive_doubling as recursive_doubling
-from .algorithms.ring import all_gather as all_gather, reduce_scatter as reduce_scatter, ring as ring
+from .algorithms.ring import (
+    all_gather as all_gather,
+    bidirectional_ring as bidirectional_ring,
+    reduce_scatter as reduce_scatter,
+    ring as ring,
+)
 from .algorithms.sharded import sharded as sharded
-from .algorithms.tree import tree as tree
 from .allreduce import (
     NAMES as NAMES,
     TRAINING_NAMES as TRAINING_NAMES,

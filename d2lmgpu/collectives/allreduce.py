@@ -1,6 +1,6 @@
 """Sum arrays over devices, or carry out any schedule: check what is given, and submit it to the devices.
 
-    "ring", k, n ─► schedule (algorithms/ring.py) ─► program (program.py) ─► work in the devices' queues (execute.py)
+    "ring", k, n ─► schedule (algorithms/ring.py) ─► program (phases.py) ─► work in the devices' queues (execute.py)
 
 What is given is checked here; `add_allreduce` (execute.py), which the training step calls, checks nothing.
 """

@@ -1,6 +1,6 @@
 """Carry out a schedule on real arrays on real devices.
 
-Devices do their parts of the compiled schedule phase by phase (see program.py). On virtual devices, arrays of up to
+Devices do their parts of the compiled schedule phase by phase (see phases.py). On virtual devices, arrays of up to
 `SHORT` bytes, such as all of LeNet's gradients, are exchanged by one thread, which does every device's part once all
 devices have reached the exchange. With longer arrays, and on GPUs, all devices work at the same time, each in its own
 queue.

@@ -27,7 +27,7 @@ from .splits import (
     zero_bubble as zero_bubble,
 )
 from .splits.compose import compose as compose
-from .splits.product import copies_of as copies_of
+from .splits.data import copies_of as copies_of
 from .stages import cut as cut
 
 prove = prove_plan

@@ -1,6 +1,6 @@
 """Simulate a plan: how long would a step take, which devices wait, and how much memory do they hold when?
 
-A computation takes the time given by its cost; collectives/clock.py decides when it begins, and when transfers begin
+A computation takes the time given by its cost; collectives/simulate.py decides when it begins, and when transfers begin
 and end. Updates take no time unless they have a cost, and moves within a device take none.
 
 The bubble is the fraction of all devices' time during a step in which they compute nothing.
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.arguments import plain, shown
-from ..collectives.clock import Clock
 from ..collectives.columns import sent_by
+from ..collectives.simulate import Clock
 from ..networks import layer_rows
 from ..networks.optimizers import OPTIMIZERS
 from .plan import Compute, part_updated

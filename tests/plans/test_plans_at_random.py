@@ -18,7 +18,7 @@ from d2lmgpu.collectives import ALGORITHMS, Transfer
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.networks import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 from d2lmgpu.plans import PLANS, Execution, Part, PlanError, copies_of, execute, prove, simulate
-from d2lmgpu.plans.splits.product import ORDERS
+from d2lmgpu.plans.splits.pipelines import ORDERS
 
 TIGHT = TOLERANCE[np.dtype(np.float64)]
 LAYERS = st.lists(

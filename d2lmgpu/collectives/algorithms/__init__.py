@@ -1,13 +1,10 @@
 """The allreduces of this package by name."""
 
-from .bidirectional_ring import bidirectional_ring
-from .halving_doubling import halving_doubling
+from .doubling import halving_doubling, recursive_doubling, tree
 from .hierarchical import hierarchical
 from .naive import naive
-from .recursive_doubling import recursive_doubling
-from .ring import ring
+from .ring import bidirectional_ring, ring
 from .sharded import sharded
-from .tree import tree
 
 
 def none(k, n):

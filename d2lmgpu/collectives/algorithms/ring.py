@@ -17,17 +17,33 @@ Steps: 2(k-1). Bytes: each device sends 2(k-1) chunks of n/k elements, that is 2
 more than 2n however many devices there are. No allreduce can send less (Patarasuk and Yuan 2009). The price of the ring
 is latency: even the sum of a short array takes 2(k-1) times the latency of a message.
 
-Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for
-clusters of workstations".
+`bidirectional_ring` is two rings at the same time, one in each direction; each sums half of the elements:
+
+         0 ⇄ 1 ⇄ 2        first half of the elements:  0 → 1 → 2 → 0
+         ⇅_______⇅        second half:                 0 → 2 → 1 → 0
+
+Wires carry data in both directions at once, and one ring uses only one direction. Steps and bytes are those of one
+ring, but half of the bytes go in each direction, so where both directions are free, the sum takes half the time.
+
+Sources: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations"; for two rings,
+the decomposition of NVLink servers in Dive into Deep Learning, "Parameter Servers" (Wang et al. 2018, "Blink").
 """
 
 from ...base.arguments import plain_numbers
-from ..actions import Transfer, chunk_bounds
+from ..actions import Transfer, chunk_bounds, in_parallel, place
 
 
 def ring(k, n):
     """The schedule for k devices and n elements; n need not be a multiple of k, and may be smaller."""
     return reduce_scatter(k, n) + all_gather(k, n)
+
+
+def bidirectional_ring(k, n):
+    """The schedule of two rings for k devices and n elements."""
+    (start, middle), (_, stop) = chunk_bounds(n, 2)
+    right = ring(k, middle - start)
+    left = place(ring(k, stop - middle), members=range(k - 1, -1, -1), start=middle)
+    return in_parallel(right, left)
 
 
 def reduce_scatter(k, n):

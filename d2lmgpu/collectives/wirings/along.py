@@ -18,8 +18,7 @@ import random
 import numpy as np
 
 from ..actions import place
-from ..algorithms.bidirectional_ring import bidirectional_ring
-from ..algorithms.ring import ring
+from ..algorithms.ring import bidirectional_ring, ring
 from ..bounds import cuts_of
 
 _TRIES, TURNS = 10, 30

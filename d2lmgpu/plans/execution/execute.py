@@ -21,10 +21,10 @@ from ..proof.prove import replayed
 from ..proof.sizes import examples_in_each, examples_of, stage_sizes
 from ..stages import in_shapes, numbered_stages, splits_of, views
 from .across import AcrossProcesses
-from .chains import Errors
 from .compute import FUNCTIONS
 from .lower import actions_of, extents_of
 from .modes import ExecutionModes
+from .queues import Errors
 from .step import Step
 from .store import Minibatch, Store
 
@@ -55,7 +55,7 @@ class Execution:
 
     ``mixed``: use mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
     without them, layers compute as they are written, for reference. ``overlap``: exchange gradients while others are
-    still being computed (overlap.py). ``library``: "nccl" or an `Across`, which then sums gradients over all devices,
+    still being computed (queues.py). ``library``: "nccl" or an `Across`, which then sums gradients over all devices,
     in place of the plan's schedule.
     """
 

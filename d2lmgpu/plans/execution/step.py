@@ -4,7 +4,7 @@ receive       waits for the sender's earlier work; then the receiver copies the 
 free          waits until the value has been copied, if it was sent
 collective    works as in collectives/execute.py, on arrays that earlier work creates
 
-For exchanges that overlap with computations, see overlap.py; for devices of other processes, across.py.
+For exchanges that overlap with computations, see queues.py; for devices of other processes, across.py.
 """
 
 import functools
@@ -15,10 +15,9 @@ from ...collectives.execute import add_exchange, needs_staging
 from ...devices import DeviceArray
 from ...devices.records import note_transfer
 from ...devices.transfer import result_to_host
-from .chains import Chains
 from .compute import agree, do, finite
 from .lower import compiled
-from .overlap import Overlap
+from .queues import Chains, Overlap
 
 
 class Step:
