@@ -49,7 +49,7 @@ def test_a_wiring_from_a_file(tmp_path, capsys, monkeypatch):
 
 
 def test_a_network_by_name(tmp_path):
-    for name, k in [("torus", 6), ("hypercube", 4), ("dragonfly", 8), ("fat_tree", 5), ("pcie_bus", 3)]:
+    for name, k in [("torus", 6), ("hypercube", 4), ("pcie_bus", 3)]:
         found = rows(["--on", name, "--devices", str(k), "--algorithms", "ring", "--sizes", "4K"], tmp_path)
         assert found["network"] == topology(name, k).name
         assert all(row["devices"] == k and row["bound"] <= row["seconds"] for row in found["rows"])
