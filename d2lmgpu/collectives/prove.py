@@ -13,16 +13,15 @@ What holds for sets holds for all numbers: if each share is in the sum once, the
 A replay also notes unnecessary actions, which bring values that are there already, or values that are never read.
 
 At first each device holds its own share of each piece. The schedule is an allreduce exactly if every device holds every
-share of every piece once at the end. Other goals require other shares (`GOALS`). A plan is proved by the same replay
-(plans/proof/replay.py).
+share of every piece once at the end. A plan is proved by the same replay (plans/proof/replay.py).
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..base.arguments import MAX_DEVICES, check_name, check_whole
-from .actions import ALONE, MAX_ELEMENTS, chunk_bound, name_of
+from ..base.arguments import MAX_DEVICES, check_whole
+from .actions import ALONE, MAX_ELEMENTS, name_of
 from .columns import InvalidStep, check_columns, check_steps, cuts_of, sent_by
 from .diagnosis import diagnosis, follow, shares_alone
 
@@ -116,17 +115,6 @@ class Replay:
             self.wasted.append(f"step {number or self.number}: {text}")
 
 
-GOALS = {
-    "allreduce": lambda k, n: [(device, 0, n, (1 << k) - 1) for device in range(k)],
-    "reduce_scatter": lambda k, n: [(device, *chunk_bound(n, k, device), (1 << k) - 1) for device in range(k)],
-    "all_gather": lambda k, n: [(i, *chunk_bound(n, k, owner), 1 << owner) for owner in range(k) for i in range(k)],
-}
-"""Functions of k devices and n elements that return lists of (device, start, stop, shares).
-
-Elements start to stop on the device must be the sum of the shares, an int whose bit i stands for device i's share.
-"""
-
-
 class ScheduleError(ValueError):
     """A schedule does not do what it should; the message says what a device lacks or counts twice, and since when."""
 
@@ -137,7 +125,7 @@ class Proof:
 
     ``sent`` counts the elements that each device sends. ``ratio`` is the largest of these counts divided by the lower
     bound for an allreduce, 2(k-1)/k·n (Patarasuk and Yuan 2009): 1 means that no allreduce sends less. It is None if
-    the bound is zero, and for other goals. ``wasted``: sentences about unnecessary transfers, at most the first few.
+    the bound is zero. ``wasted``: sentences about unnecessary transfers, at most the first few.
     """
 
     steps: int
@@ -146,33 +134,25 @@ class Proof:
     wasted: list = field(default_factory=list, repr=False)
 
 
-def prove(schedule, k, n, goal="allreduce"):
+def prove(schedule, k, n):
     """Prove that a schedule for k devices and n elements is an allreduce; return a `Proof`.
 
-    After an allreduce, all devices have the full sum. ``goal``: another goal to prove, one of `GOALS`.
-
-    Raises ScheduleError if the schedule does not reach the goal, and ValueError for an unknown goal.
+    After an allreduce, all devices have the full sum. Raises ScheduleError for a schedule that is none.
     """
-    check_name("goal", goal, GOALS)
     k, n, steps, columns = check_form(schedule, k, n)
-    wanted = GOALS[goal](k, n)
-    cuts = cuts_of(columns, {0, n}.union(*((start, stop) for _, start, stop, _ in wanted)))
+    cuts = cuts_of(columns, {0, n})
     replay = Replay(k, lambda value: cuts)
     held = replay.sums(ALONE)
     held[...] = np.array([1 << device for device in range(k)], object)[:, None]
     for moves in columns:
         replay.step(moves)
-    should = held.copy()  # elsewhere, anything is right
-    for device, start, stop, shares in wanted:
-        should[device, slice(*np.searchsorted(cuts, (start, stop)))] = shares
-    wrong = np.not_equal(held, should).astype(bool)
+    wrong = np.not_equal(held, (1 << k) - 1).astype(bool)
     if wrong.any():
         piece, device = np.argwhere(wrong.T)[0].tolist()
         found = follow(steps, shares_alone(k), cuts[piece])
-        shares = {i for i in range(k) if should[device, piece] >> i & 1}
-        what = diagnosis(found, shares, (device, ALONE), "share", "device")
+        what = diagnosis(found, {*range(k)}, (device, ALONE), "share", "device")
         raise ScheduleError(f"device {device}, elements {cuts[piece]} to {cuts[piece + 1]}: {what}")
-    sent, bound = sent_by(columns, k), 2 * (k - 1) * n / k if goal == "allreduce" else 0
+    sent, bound = sent_by(columns, k), 2 * (k - 1) * n / k
     return Proof(len(steps), sent, max(sent) / bound if bound else None, replay.wasted)
 
 
