@@ -101,29 +101,6 @@ def test_devices_that_lag_behind_are_waited_for():
     assert [task.result() for task in results] == expected
 
 
-@LONG_ON_STANDIN
-def test_a_loop_of_ones_own(make_devices, small):
-    """Written out with the queue, `train` learns the same, bit for bit."""
-    X, y, _, _ = small
-    devices = make_devices(2)
-    device_params = [d2l.get_params(d2l.init_params(7, init="he"), device) for device in devices]
-    queue = d2l.MinibatchQueue(X, y, devices, 250, seed=7)
-    for epoch in range(2):
-        queue.shuffle(epoch)
-        while queue.hasdata:
-            X_shards, y_shards = queue.next()
-            each = zip(devices, X_shards, y_shards, device_params, strict=True)
-            tasks = [device.run(d2l.loss_and_grads, *arrays) for device, *arrays in each]
-            grads = [task.result()[1] for task in tasks]
-            for arrays in zip(*grads, strict=True):
-                d2l.allreduce(arrays, "naive")
-            for params, sums in zip(device_params, grads, strict=True):
-                d2l.sgd(params, sums, 0.1, sum(map(len, y_shards)))
-    _, trained = train(devices, small, seed=7, algorithm="naive", flat=False, graphs=False)
-    for param, expected in zip(trained, device_params[1], strict=True):
-        assert param.tobytes() == d2l.to_host(expected).tobytes()
-
-
 def jitter(X, y, rng):
     """Shift each image by up to two pixels, and mirror half of them."""
     for image in X:
@@ -259,29 +236,3 @@ def test_preprocessing_that_returns_nonsense(nonsense, described):
     asked = r"it should return NumPy arrays: X of shape \(4, 1, 2, 3\) with floats, and y .* labels from 0 to 8$"
     with pytest.raises(ValueError, match=f"preprocess function blur returned {described}.*; {asked}"):
         queue.next()
-
-
-@LONG_ON_STANDIN
-def test_training_without_the_rest(make_devices, small):
-    """The loss and the speed are of the examples that were trained on: 500 of 600."""
-    history, _ = train(make_devices(3), small, lr=1e-9, drop_last=True)
-    X, y, params = d2l.to_float(small[0]), small[1], d2l.init_params(0, init="he")
-    for epoch, loss in enumerate(history.train_loss):
-        chosen = epoch_order(600, 0, epoch)[:500]
-        assert loss == pytest.approx(float(d2l.loss_and_grads(X[chosen], y[chosen], params)[0]) / 500, rel=1e-5)
-    assert history.examples_per_second == pytest.approx(2 * 500 / sum(history.seconds_per_epoch))
-    assert history.drop_last
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"batch_size": 10, "drop_last": True}, "drop_last leaves nothing of 9 examples .* of at most 9"),
-        ({"batch_size": 4, "loads": [1, 1]}, "give 1 numbers"),
-        ({"batch_size": 4, "preprocess": "turn"}, "preprocess 'turn' is unknown; choose from flip, shift"),
-        ({"batch_size": 4, "devices": []}, "the list is empty"),
-    ],
-)
-def test_arguments_that_make_no_sense(settings, message):
-    with pytest.raises(ValueError, match=message):
-        d2l.MinibatchQueue(*numbered(9), **{"devices": [d2l.cpu(0)], **settings})

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from conftest import long, traced_memory
+from conftest import long
 from one_device import DEEP, PLAIN
 
 from d2lmgpu.collectives import Transfer
@@ -84,15 +84,6 @@ def test_as_many_stages_as_layers_with_parameters(name, k):
     prove(PLANS[name](k, 3, network=DEEP))
     with pytest.raises(ValueError, match=f"{k} stages for a network with 4 layers that have parameters"):
         PLANS[name](k, 3)
-
-
-@pytest.mark.long
-def test_memory_that_a_proof_takes():
-    """For each device and piece a set of the micro-batches, of a bit each, and what it takes to know of the set."""
-    k = 256
-    plan = PLANS["data"](k, 1, network=sequential((1, 4, 4), Flatten(), Dense(24)))
-    held, _ = traced_memory(lambda: prove(plan), 1)
-    assert held < k * k * (k / 8 + 150)
 
 
 def test_contributions_without_number():
@@ -279,19 +270,6 @@ WRONG = {
 def test_what_is_no_plan(said):
     with pytest.raises(ValueError, match=said):
         prove(WRONG[said](PLANS["gpipe"](2, 2)))
-
-
-@pytest.mark.parametrize("arguments", [{"batch_size": 0}, {"optimizer": "x"}, {"dtype": "int8"}])
-def test_what_is_no_minibatch(arguments):
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        prove(PLANS["data"](1, 1), **arguments)
-
-
-def test_compose_takes_computations_only():
-    with pytest.raises(ValueError, match="device 1: .* is not a computation"):
-        compose([[("F", 0, 0)], [("update", 0, 0)]], 1)
-    with pytest.raises(ValueError, match="stages"):
-        compose([[("F", 9, 0)]], 1)
 
 
 @pytest.mark.parametrize("network", [*NETWORKS.values(), DEEP], ids=[*NETWORKS, "eight layers"])
