@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clusters_in_threads import in_each
-from conftest import long, sampled
+from conftest import long
 from mpi_in_threads import comms
 from mpiexec import mpiexec
 from one_device import DEEP, DROPPING, NORMED, PLAIN, SMOOTH
@@ -23,7 +23,6 @@ from d2lmgpu.cluster import gather
 from d2lmgpu.collectives import hierarchical
 from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.training import load_run
-from d2lmgpu.training.splits import PIPELINES, SPLITS as SPLIT_NAMES
 
 pytestmark = pytest.mark.threads
 
@@ -211,51 +210,6 @@ def test_a_limit_of_memory_is_one_of_all(split):
 # With MPI:
 
 TRAIN = "train --environment parallel --limit 150 --batch-size 64 --epochs 2 --init he".split()
-AS_ONE = """
-import functools, json, sys
-import d2lmgpu as d2l
-from d2lmgpu.collectives import hierarchical
-
-d, file = int(sys.argv[1]), sys.argv[2]
-X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
-data = X_train[:107], y_train[:107], X_test[:31], y_test[:31]
-cluster, rows = d2l.cluster(d, patience=60), []
-k = len(cluster)
-for settings in json.loads(sys.argv[3]):
-    usual = {"batch_size": 50, "num_epochs": 2, "init": "he", "lr": 0.05, "data": data, "progress": False}
-    settings = usual | settings
-    found = d2l.train(cluster, **settings).history
-    if settings["algorithm"] == "hierarchical" and cluster.size > 1:
-        groups = [list(range(r * d, r * d + d)) for r in range(cluster.size)]
-        settings["algorithm"] = functools.partial(hierarchical, groups=groups)
-    if cluster.rank == 0:
-        mpi = settings["algorithm"] == "mpi"
-        settings |= {"algorithm": "ring"} if mpi else {}
-        one = d2l.train([d2l.cpu(100 + i) for i in range(k)], **settings).history
-        near = abs(found.train_loss[-1] - one.train_loss[-1]) < 1e-4
-        same = found.train_loss == one.train_loss and found.final_parameters_sha256 == one.final_parameters_sha256
-        rows.append([same or (mpi and near), found.test_accuracy == one.test_accuracy or mpi])
-if cluster.rank == 0:
-    json.dump(rows, open(file, "w"))
-"""
-
-
-@pytest.mark.parametrize(
-    "count, devices", sampled([(1, 3), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (4, 3)], 5)
-)
-def test_mpi_learns_what_one_process_learns(count, devices, tmp_path):
-    """Every allreduce and every split: the bits of one process, ragged minibatches and a ragged test set."""
-    k = count * devices
-    ways = [{"algorithm": name} for name in d2l.collectives.ALGORITHMS if name != "none"]
-    ways += [{"algorithm": "ring", "overlap": True, "optimizer": "adam", "lr": 0.003, "network": "lenet-bn"}]
-    ways += [{"algorithm": "mpi"}] if count > 1 else []
-    splits = [{"split": name, "micro_batches": 2} for name in SPLIT_NAMES if name != "layers" or k <= 4]
-    splits += [{"split": "layers", "pipeline": name, "micro_batches": 3} for name in PIPELINES if k <= 4]
-    splits += [{"split": f"data=2,{name}={k // 2}", "micro_batches": 2} for name in ("layers", "channels") if k == 4]
-    ways += [{"algorithm": "ring", "optimizer": "adam", "lr": 0.003, "num_epochs": 1, **way} for way in splits]
-    done = mpiexec(count, "-c", AS_ONE, devices, tmp_path / "rows.json", json.dumps(ways), timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "rows.json").read_text()) == [[True, True]] * len(ways)
 
 
 @pytest.mark.long

@@ -4,14 +4,11 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import LONG_ON_STANDIN, assert_close
+from conftest import LONG_ON_STANDIN
 
 import d2lmgpu as d2l
-from d2lmgpu.data.minibatches import batch_rng, epoch_order
-from d2lmgpu.networks import init_params
+from d2lmgpu.data.minibatches import batch_rng
 from d2lmgpu.training.checkpoints import CheckpointError
-from d2lmgpu.training.plan_step import PlanStep
-from d2lmgpu.training.resume import Position
 
 LOADS = {1: [3], 2: [0, 1], 3: [2, 0, 1], 5: [1, 0, 2, 0.3, 1], 8: [1, 2, 0, 0, 3, 1, 0.5, 1]}
 
@@ -137,29 +134,6 @@ def test_preprocessing_is_called_once_a_minibatch(make_devices, rng, k):
             assert drawn.tolist() == batch_rng(2, epoch, number).random(5).tolist()
         assert not queue.hasdata
     assert (X.tobytes(), y.tobytes()) == before
-
-
-@LONG_ON_STANDIN
-def test_k_devices_equal_one_with_random_preprocessing(make_devices, rng):
-    """In float64: 21 images in minibatches of 5, the last of one image."""
-    X, y = rng.random((21, 1, 28, 28)), rng.integers(0, 10, 21)
-
-    def run(devices, preprocess):
-        params = init_params(2, init="he", dtype=np.float64)
-        runner = PlanStep.of(X, y, params, devices, batch_size=5, seed=4, preprocess=preprocess)
-        losses = []
-        for epoch in range(2):
-            runner.start_epoch(epoch_order(21, 4, epoch), 0.05, Position(epoch))
-            assert [runner.launch(1)[0] for _ in range(runner.steps)] == [5, 5, 5, 5, 1]
-            losses += runner.pause()[0]
-        return losses, [d2l.to_host(param) for param in runner.copies()[-1][0]]
-
-    losses, params = run(make_devices(3), jitter)
-    expected_losses, expected = run([d2l.cpu(0)], jitter)
-    plain_losses, _ = run([d2l.cpu(0)], None)
-    assert losses == pytest.approx(expected_losses, rel=1e-12) and losses != pytest.approx(plain_losses, rel=1e-3)
-    for param, alone in zip(params, expected, strict=True):
-        assert_close(param, alone, 1e-12)
 
 
 @LONG_ON_STANDIN

@@ -94,12 +94,6 @@ def test_pictures(name, tmp_path):
     assert len(bars) == sum(end > start for *_, start, end in bars_of(result))
 
 
-@pytest.mark.long
-def test_a_large_picture():
-    figure = draw(PLANS["gpipe"](8, 32, network=DEEP))
-    assert not any(text.get_text() for text in figure.axes[0].texts)
-
-
 def test_a_wrong_plan_is_not_drawn():
     plan = PLANS["gpipe"](2, 2)
     with pytest.raises(PlanError, match="at the end: device 0, .*not updated"):
