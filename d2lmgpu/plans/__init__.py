@@ -1,7 +1,6 @@
 """Plans, which describe a whole training step as data: a file for each way to split it, and modules that use plans."""
 
 from ..base.lookup import looked_up
-from .costs import measure_costs as measure_costs
 from .execution.execute import Execution as Execution, execute as execute
 from .plan import (
     MAX_DEVICES as MAX_DEVICES,

@@ -73,8 +73,8 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
     ``network``: from `collectives.network`, with at least as many devices as the plan; without one, messages take no
     time. ``costs``: the seconds that "F", "B", "I", "W" and "update" take, as a dict for all stages or a list with one
     dict for each stage; by default `EQUAL`. Computations that are not in a dict cost nothing. "update" is the cost for
-    all elements of the stage; a device that updates only some of them takes that fraction of the time. `measure_costs`
-    measures costs.
+    all elements of the stage; a device that updates only some of them takes that fraction of the time.
+    `estimate_costs` makes such a list.
 
     Raises PlanError for a wrong plan, and ValueError for costs or a network that do not fit.
     """

@@ -210,7 +210,6 @@ plans.prove(PLAN, (1, 2, 3)) => ValueError: batch_size: 3 given; it should be a 
 plans.simulate(PIPELINE, costs=[{"F": 1}]) | plans.simulate(PIPELINE, costs={"X": 1})
     => ValueError: costs are … give a dict of F, B … or a list of 2, one a stage
 plans.simulate(PIPELINE, network=full_switch(1, 1e9)) => ValueError: has 1 devices, and the plan 2
-plans.measure_costs(plans.PLANS["channels"](2), d2l.cpu(0)) => ValueError: one device alone cannot be measured
 plans.Execution(PLAN, params, two[:1]) => ValueError: is for 2 devices, not 1
 EXECUTION.step(X[:, :, 1:], y, 0.1) | EXECUTION.step(X.astype(float), y, 0.1) | EXECUTION.step(X[:0], y[:0], 0.1)
     => ValueError: X is an array of … it should be float32 of shape

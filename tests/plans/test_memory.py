@@ -86,15 +86,15 @@ class _PeakAccounting(MemoryAccounting):
         self.peak = max(self.peak, self.used)
 
 
-def assert_memory(plan, n, optimizer, dtype, kernels=True):
+def assert_memory(plan, n, optimizer, dtype):
     """Two steps of n examples take at most what is predicted, and at least 95 % of it; between steps all of it."""
     X, y = examples(plan.network, n, dtype)
     devices = [d2l.cpu(20 + i) for i in range(plan.k)]
-    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name, kernels=kernels)
+    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name)
     try:
         for device in devices:
             device.accounting = _PeakAccounting(device, 2**40)
-        execution = Execution(plan, first_params(plan.network, dtype), devices, optimizer, kernels=kernels)
+        execution = Execution(plan, first_params(plan.network, dtype), devices, optimizer)
         for _ in range(2):
             execution.step(X, y, 0.01, draws=Draws(0))
             assert [device.accounting.used for device in devices] == proof.between
@@ -130,7 +130,6 @@ def test_memory_is_what_was_predicted(name, network, k, micro_batches, n, optimi
     else:
         plan = PLANS[name](k, micro_batches, network=KNOWN[network])
     assert_memory(plan, n, optimizer, dtype)
-    assert_memory(plan, n, optimizer, dtype, kernels=False)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -135,18 +135,19 @@ def test_zero3_holds_its_part_to_the_element():
 
 
 @pytest.mark.threads
-def test_devices_work_at_the_same_time():
+def test_devices_work_at_the_same_time(monkeypatch):
     """Stage 0 is at micro-batch 1 while stage 1 is at micro-batch 0: each waits until the other has begun."""
     plan, begun = PLANS["gpipe"](2, 2), [threading.Event(), threading.Event()]
-    execution = Execution(plan, init_params(2, init="he"), cpus(2))
+    execution, forward = Execution(plan, init_params(2, init="he"), cpus(2)), dict(FUNCTIONS)
 
     def wait(store, action, *more):
         if action.stage + action.micro_batch == 1:
             begun[action.stage].set()
             assert begun[1 - action.stage].wait(30)
-        FUNCTIONS["F", store.way_of(action)](store, action, *more)
+        forward["F", store.way_of(action)](store, action, *more)
 
-    execution.functions = FUNCTIONS | {key: wait for key in FUNCTIONS if key[0] == "F"}
+    for key in [key for key in FUNCTIONS if key[0] == "F"]:
+        monkeypatch.setitem(FUNCTIONS, key, wait)
     execution.step(*examples(LENET, 2, np.float32), 0.1)
 
 

@@ -21,7 +21,6 @@ from ..proof.prove import replayed
 from ..proof.sizes import examples_in_each, examples_of, stage_sizes
 from ..stages import in_shapes, numbered_stages, splits_of, views
 from .across import AcrossProcesses
-from .compute import FUNCTIONS
 from .lower import actions_of, extents_of
 from .modes import ExecutionModes
 from .queues import Errors
@@ -53,25 +52,13 @@ class Execution:
     On a `Cluster`, every process has an execution with the same plan and parameters, and all processes call the same
     methods. An execution's ``stores`` are those of its process's own devices. ``errors``: those of its devices.
 
-    ``mixed``: use mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
-    without them, layers compute as they are written, for reference. ``overlap``: exchange gradients while others are
-    still being computed (queues.py). ``library``: "nccl" or an `Across`, which then sums gradients over all devices,
-    in place of the plan's schedule.
+    ``mixed``: use mixed precision (see `Store`), for plans in which all updates come after all gradients. ``overlap``:
+    exchange gradients while others are still being computed (queues.py). ``library``: "nccl" or an `Across`, which then
+    sums gradients over all devices, in place of the plan's schedule.
     """
 
-    functions = FUNCTIONS
-
     def __init__(
-        self,
-        plan,
-        params,
-        devices,
-        optimizer="sgd",
-        loss: str | tuple = "cross_entropy",
-        mixed=False,
-        kernels=True,
-        overlap=False,
-        library=None,
+        self, plan, params, devices, optimizer="sgd", loss="cross_entropy", mixed=False, overlap=False, library=None
     ):
         group = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
@@ -90,7 +77,7 @@ class Execution:
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
         actions = actions_of(plan, columns)
         extents = extents_of(plan, columns, actions)
-        ways = ExecutionModes(plan, columns, kernels)
+        ways = ExecutionModes(plan, columns)
         tasks = {
             i: device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
             for i, device in enumerate(self.devices, group.first)

@@ -124,7 +124,7 @@ class Overlap:
 
     def _run(self, store, action, events):
         """Do a run, on its device; the ``events`` happen one by one, when gradients become final."""
-        do(self.step.execution.functions, store, action, events)
+        do(store, action, events)
         for event in events:
             if not event.done():
                 event.finish(store.device.mark())

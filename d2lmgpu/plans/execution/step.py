@@ -15,7 +15,7 @@ from ...collectives.execute import add_exchange, needs_staging
 from ...devices import DeviceArray
 from ...devices.records import note_transfer
 from ...devices.transfer import result_to_host
-from .compute import agree, do, finite
+from .compute import agree, begin, do, end, finite
 from .lower import compiled
 from .queues import Chains, Overlap
 
@@ -35,7 +35,7 @@ class Step:
         self.across, self.told = execution.across, None
         self.overlap = Overlap(self) if execution.overlap else None
         for i, own in minibatch.items():
-            self.chain(execution.store[i], execution.functions["begin"], execution.store[i], own)
+            self.chain(execution.store[i], begin, execution.store[i], own)
         for number, action in execution.actions[: execution.before_updates]:
             self._add(number, action)
         if self.across is not None:
@@ -45,7 +45,7 @@ class Step:
         for number, action in execution.actions[execution.before_updates :]:
             self._add(number, action)
         self._await_exchanges()
-        self.ends = [self.chain(store, execution.functions["end"], store) for store in execution.stores]
+        self.ends = [self.chain(store, end, store) for store in execution.stores]
 
     def chain(self, store, function, *args):
         """Submit work for the store's device that consists only of kernels and Python code; return the task."""
@@ -53,7 +53,7 @@ class Step:
 
     def submit(self, store, action, *more):
         """Submit an action of the store's device alone."""
-        self.chain(store, do, self.execution.functions, store, action, *more)
+        self.chain(store, do, store, action, *more)
 
     # When the step is done:
 
