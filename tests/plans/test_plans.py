@@ -4,13 +4,12 @@ import itertools
 import re
 from collections import Counter
 
-import numpy as np
 import pytest
 from conftest import long
 from one_device import DEEP, PLAIN
 
 from d2lmgpu.collectives import Transfer
-from d2lmgpu.networks import Dense, Flatten, sequential
+from d2lmgpu.networks import Dense, Flatten, layer_rows, sequential
 from d2lmgpu.networks.known import NETWORKS
 from d2lmgpu.plans import PLANS, Compute, Part, PlanError, compose, cut, prove
 from d2lmgpu.plans.plan import stage_of
@@ -224,15 +223,13 @@ def test_a_student_writes_a_plan():
 
 
 def test_stages_are_as_even_as_can_be():
-    costs = [0] * len(DEEP)
-    for i, layer in enumerate(DEEP):
-        if layer.shapes:
-            costs[i] = 1
-    stages = cut(DEEP, 4, costs)
-    assert [sum(costs[stage.first : stage.stop]) for stage in stages] == [2, 2, 2, 2]
-    costs[0] = 4
-    assert [sum(costs[stage.first : stage.stop]) for stage in cut(DEEP, 3, costs)] == [4, 3, 4]
-    assert sum(stage.params for stage in stages) == sum(np.prod(shape) for layer in DEEP for shape in layer.shapes)
+    """Of all ways to cut the network none has less work in its largest stage."""
+    work = [products for *_, products in layer_rows(DEEP)]
+    for count in (2, 3, 4):
+        found = max(sum(work[stage.first : stage.stop]) for stage in cut(DEEP, count))
+        ways = itertools.combinations(blocks(DEEP)[1:], count - 1)
+        largest = (max(sum(work[a:b]) for a, b in itertools.pairwise([0, *way, len(DEEP)])) for way in ways)
+        assert found == min(largest)
 
 
 def beginning(plan, *actions):

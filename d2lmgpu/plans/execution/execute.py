@@ -24,8 +24,8 @@ from .across import AcrossProcesses
 from .lower import actions_of, extents_of
 from .modes import ExecutionModes
 from .queues import Errors
-from .step import Step
-from .store import Minibatch, Store
+from .step import Minibatch, Step
+from .store import Store
 
 
 def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd", draws=None):
@@ -69,15 +69,12 @@ class Execution:
         check_params("params", params, plan.network)
         self.plan, self.group, self.devices, self.optimizer = plan, group, group.mine, optimizer
         self.begun, self.has_failed = 0, False
-        self.loss, self.mixed = find_loss(loss), mixed
-        self.overlap, self.library = overlap, library
+        self.loss, self.mixed, self.overlap, self.library = find_loss(loss), mixed, overlap, library
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
-        flat = numbered_stages(host, plan)
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
-        actions = actions_of(plan, columns)
+        actions, ways, flat = actions_of(plan, columns), ExecutionModes(plan, columns), numbered_stages(host, plan)
         extents = extents_of(plan, columns, actions)
-        ways = ExecutionModes(plan, columns)
         tasks = {
             i: device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
             for i, device in enumerate(self.devices, group.first)
@@ -87,10 +84,10 @@ class Execution:
         for store in self.stores if library else ():
             sizes = {("grads", s): stage.params for s, stage in enumerate(plan.stages)}
             store.fixed |= {value: store.device.empty(n, store.dtype) for value, n in sizes.items()}
-        self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
+        computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
         last = len(plan.stages) - 1  # the first device that computes each micro-batch's loss:
-        self.holder = {c.micro_batch: c.device for c in self.computes if (c.what, c.stage) == ("F", last)}
-        own = [c for c in self.computes if c.what == "F" and c.device in self.store]
+        self.holder = {c.micro_batch: c.device for c in computes if (c.what, c.stage) == ("F", last)}
+        own = [c for c in computes if c.what == "F" and c.device in self.store]
         self.begins = [(c.device, c.micro_batch) for c in own if c.stage == 0]
         self.ends = [(c.device, c.micro_batch) for c in own if c.stage == last]
         self.actions = [(n, each) for n, each in enumerate(actions) if not self.store.keys().isdisjoint(each.devices)]

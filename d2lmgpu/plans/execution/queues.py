@@ -120,7 +120,7 @@ class Overlap:
             for value in action.value, action.target:
                 self.wait([i], value)
                 self.final.pop((i, value), None)
-        self.step.submit(store, action, *more)
+        self.step.chain(store, do, store, action, *more)
 
     def _run(self, store, action, events):
         """Do a run, on its device; the ``events`` happen one by one, when gradients become final."""

@@ -20,6 +20,18 @@ from .lower import compiled
 from .queues import Chains, Overlap
 
 
+class Minibatch:
+    """A device's input for a step, and its results.
+
+    ``examples``: how many examples each micro-batch has. ``draws``: the `Draws` of the whole minibatch. The rest are
+    dicts of plain arrays by micro-batch: images ``X`` if it begins on this device; targets ``y`` if it ends here, and
+    then its ``sums``, the loss and the number of examples with a correct output.
+    """
+
+    def __init__(self, examples, draws):
+        self.examples, self.draws, self.X, self.y, self.sums = examples, draws, {}, {}, {}
+
+
 class Step:
     """A step of an `Execution`. The constructor makes its ``batch``; ``minibatch``: a `Minibatch` for each device.
 
@@ -50,10 +62,6 @@ class Step:
     def chain(self, store, function, *args):
         """Submit work for the store's device that consists only of kernels and Python code; return the task."""
         return self.batch.chain(store.device, function, *args)
-
-    def submit(self, store, action, *more):
-        """Submit an action of the store's device alone."""
-        self.chain(store, do, store, action, *more)
 
     # When the step is done:
 
@@ -104,7 +112,7 @@ class Step:
             if self.overlap:
                 self.overlap.submit(i, self.execution.store[i], action, more)
             else:
-                self.submit(self.execution.store[i], action, *more)
+                self.chain(self.execution.store[i], do, self.execution.store[i], action, *more)
 
     def _is_across(self, number):
         """Whether the action needs messages between processes."""

@@ -45,9 +45,9 @@ def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", target_by
     replay = replayed(plan)
     batch_size = check_minibatch(plan, batch_size, optimizer, dtype)
     held = held_in_steps(plan, replay.columns, batch_size, OPTIMIZERS[optimizer].states, dtype, target_bytes)
-    peaks = [each.peak for each in held], [each.peak_of for each in held], [each.between for each in held]
     sent = sent_by([moves for _, moves in replay.columns], plan.k, unit_bytes(plan, batch_size, dtype))
-    return PlanProof(*peaks, sent, replay.wasted)
+    peak, peak_of, between = ([getattr(each, name) for each in held] for name in ("peak", "peak_of", "between"))
+    return PlanProof(peak, peak_of, between, sent, replay.wasted)
 
 
 def replayed(plan):
