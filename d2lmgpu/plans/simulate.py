@@ -83,7 +83,9 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
     costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype)
     clock, events, moved = Clock(plan.k, network, bytes_of), [], []
     for number, (computes, moves) in enumerate(columns, 1):
-        times, computed = clock.step(moves, computes, [_cost(plan, costs, compute) for compute in computes])
+        times, computed = clock.step(
+            moves, computes, [costs[c.stage].get(c.what, 0) * part_updated(plan, c) for c in computes]
+        )
         events += [Event(number, compute, *pair) for compute, pair in zip(computes, computed, strict=True)]
         moved += [(number, each, bytes_of(each.value), *pair) for each, pair in zip(moves, times, strict=True)]
     busy = np.zeros(plan.k)
@@ -103,11 +105,6 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
         moved,
         joined_values(plan, columns),
     )
-
-
-def _cost(plan, costs, compute):
-    cost = costs[compute.stage].get(compute.what, 0)
-    return cost * part_updated(plan, compute.device, compute.stage) if compute.what == "update" else cost
 
 
 def check_costs(costs, plan):

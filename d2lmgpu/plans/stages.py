@@ -125,7 +125,7 @@ def splits_of(network, stages):
         wrong = [shape[:1] != (units[s],) for shape in shapes[1:]] + [layer.random for layer in before]
         if with_weights[:1] != [True] or any(with_weights[1:]) or any(wrong):
             raise ValueError(
-                f"stage {s}: split by columns, it should have one convolution or dense layer, with no dropout before it; "
+                f"stage {s}: split by columns, it should have one convolution or dense layer, and no dropout before; "
                 "other layers with parameters should come after it, with one for each of its outputs"
             )
         found.append(Split(units[s], stage.params // units[s]))

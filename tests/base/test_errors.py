@@ -205,7 +205,7 @@ d2l.init_optimizer("adam", [params] * 2) => ValueError: (16, 3) is not on a devi
 plans.PLANS["layers"](2, 1, network=TINY) | train(split="layers") => ValueError: 2 stages for a network with 1 layers
 plans.PLANS["channels"](2, network=NORM_FIRST) => ValueError: stage 0: split by columns, it … for each of its outputs
 plans.PLANS["channels"](2, network=sequential((1, 4, 4), Dropout(0.5), Flatten(), Dense(3)))
-    => ValueError: stage 0: split by columns, it should have … no dropout before it
+    => ValueError: stage 0: split by columns, it should have … no dropout before
 plans.compose([[("F", 0, 0)], [("update", 0, 0)]], 1) => ValueError: device 1: … is not a computation
 plans.prove(5) => ValueError: plan is 5; give one, such as PLANS['gpipe']
 plans.prove(PLAN, (1, 2, 3)) => ValueError: batch_size: 3 given; it should be a list of 2
