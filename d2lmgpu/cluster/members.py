@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.arguments import MAX_DEVICES, check_number, check_whole, is_number
 from ..base.text import listed, name_of
-from ..collectives import check_algorithm, hierarchical, schedules_of
+from ..collectives import Collective, check_algorithm, hierarchical, schedules_of
 from ..collectives.phases import compile_algorithm
 from ..devices import DeviceError, Group, check_devices, try_gpu
 from .communicator import Communicator, ProgressThread
@@ -84,7 +84,7 @@ class Cluster(Group):
             raise DeviceError("allreduce 'mpi' needs several processes with devices: use mpiexec -n 2, or 'ring'")
         if algorithm != "mpi":
             check_algorithm(algorithm)
-        if self.size == 1 or hasattr(algorithm, "add_to"):  # an object that this method made earlier
+        if self.size == 1 or isinstance(algorithm, Collective):  # an object that this method made earlier
             return algorithm
         if algorithm == "nccl":
             check_nccl(self)

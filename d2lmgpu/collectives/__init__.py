@@ -37,7 +37,7 @@ from .benchmark import (
     virtual_devices as virtual_devices,
 )
 from .bounds import bound as bound
-from .execute import add_allreduce as add_allreduce
+from .execute import Collective as Collective, add_allreduce as add_allreduce
 from .nccl import LIBRARIES as LIBRARIES
 from .prove import Proof as Proof, ScheduleError as ScheduleError, prove as prove
 from .simulate import Simulation as Simulation, simulate as simulate

@@ -12,6 +12,7 @@ directly from the other card; otherwise messages are copied to a staging buffer 
 """
 
 import itertools
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -31,12 +32,20 @@ Synchronising in every step takes longer than copying such arrays on one core
 """
 
 
+@runtime_checkable
+class Collective(Protocol):
+    """An allreduce that is no schedule of this process's devices: a library's, or one over the devices of a cluster."""
+
+    def add_to(self, batch, data):
+        """Add to a `Batch`: sum the arrays ``data``, one on each device, in place."""
+
+
 def add_allreduce(batch, arrays, algorithm):
     """Add to a `Batch`: sum the arrays, one a device, in place.
 
-    ``algorithm``: a name in `ALGORITHMS`, a function like those there, or what `find_algorithm` returns.
+    ``algorithm``: a name in `ALGORITHMS`, a function like those there, or a `Collective`.
     """
-    if hasattr(algorithm, "add_to"):
+    if isinstance(algorithm, Collective):
         algorithm.add_to(batch, arrays)
         return
     schedules = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm

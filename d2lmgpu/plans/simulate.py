@@ -83,9 +83,8 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
     costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype)
     clock, events, moved = Clock(plan.k, network, bytes_of), [], []
     for number, (computes, moves) in enumerate(columns, 1):
-        times, computed = clock.step(
-            moves, computes, [costs[c.stage].get(c.what, 0) * part_updated(plan, c) for c in computes]
-        )
+        each = [costs[c.stage].get(c.what, 0) * part_updated(plan, c) for c in computes]
+        times, computed = clock.step(moves, computes, each)
         events += [Event(number, compute, *pair) for compute, pair in zip(computes, computed, strict=True)]
         moved += [(number, each, bytes_of(each.value), *pair) for each, pair in zip(moves, times, strict=True)]
     busy = np.zeros(plan.k)

@@ -12,15 +12,6 @@ def none(k, n):
     return []
 
 
-ALGORITHMS = {
-    "naive": naive,
-    "none": none,
-    "sharded": sharded,
-    "tree": tree,
-    "recursive_doubling": recursive_doubling,
-    "halving_doubling": halving_doubling,
-    "ring": ring,
-    "bidirectional_ring": bidirectional_ring,
-    "hierarchical": hierarchical,
-}
+_ALL = naive, none, sharded, tree, recursive_doubling, halving_doubling, ring, bidirectional_ring, hierarchical
+ALGORITHMS = {algorithm.__name__: algorithm for algorithm in _ALL}
 """Functions of the number of devices k and the number of elements n that return a schedule."""

@@ -142,8 +142,8 @@ class Step:
         stores, queues = [execution.store[i] for i in here], [self._prepare(i, action) for i in here]
         size, first, unit = self._extent(action, stores[0])
         if execution.library and action.value[0] == "grads" and len(action.devices) == execution.plan.k:
-            pairs = zip(stores, queues, strict=True)
-            arrays = [DeviceArray(store.fixed[action.value], queue) for store, queue in pairs]
+            fixed = [store.fixed[action.value] for store in stores]
+            arrays = list(map(DeviceArray, fixed, queues))
             add_allreduce(self.batch, arrays, find_algorithm(execution.library))
         elif size:
             arrays, dtype = Exchanged(stores, action.value), stores[0].dtype
