@@ -8,7 +8,6 @@ from conftest import LONG_ON_STANDIN
 
 import d2lmgpu as d2l
 from d2lmgpu.data.minibatches import batch_rng
-from d2lmgpu.training.checkpoints import CheckpointError
 
 LOADS = {1: [3], 2: [0, 1], 3: [2, 0, 1], 5: [1, 0, 2, 0.3, 1], 8: [1, 2, 0, 0, 3, 1, 0.5, 1]}
 
@@ -134,34 +133,6 @@ def test_preprocessing_is_called_once_a_minibatch(make_devices, rng, k):
             assert drawn.tolist() == batch_rng(2, epoch, number).random(5).tolist()
         assert not queue.hasdata
     assert (X.tobytes(), y.tobytes()) == before
-
-
-@LONG_ON_STANDIN
-@pytest.mark.parametrize("steps", [3, 8])  # of 4 an epoch
-def test_a_resumed_run_preprocesses_as_an_uninterrupted_one(make_devices, small, tmp_path, steps):
-    data, file, devices = (small[0][:90], small[1][:90], *small[2:]), tmp_path / "file", make_devices(2)
-    settings, calls = {"batch_size": 20, "num_epochs": 3, "preprocess": jitter, "drop_last": True}, []
-    whole = train(devices, data, **settings).history
-
-    def interrupted(X, y, rng):
-        calls.append(len(X))
-        if len(calls) > steps:
-            raise EOFError
-        return jitter(X, y, rng)
-
-    interrupted.__name__ = "jitter"
-    with pytest.raises(EOFError):
-        train(devices, data, checkpoint=file, checkpoint_steps=1, **settings | {"preprocess": interrupted})
-    resumed = train(devices, data, resume=file, **settings).history
-    assert resumed.final_parameters_sha256 == whole.final_parameters_sha256
-    assert resumed.train_loss == whole.train_loss
-    assert (whole.preprocess, whole.drop_last) == ("jitter", True)
-    for other, message in [
-        ({"preprocess": None}, "preprocess is None here and 'jitter' in the checkpoint"),
-        ({"drop_last": False}, "drop_last is False here and True in the checkpoint"),
-    ]:
-        with pytest.raises(CheckpointError, match=message):
-            train(devices, data, resume=file, **settings | other)
 
 
 @LONG_ON_STANDIN

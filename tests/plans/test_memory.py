@@ -8,7 +8,6 @@ import pytest
 import standin_cupy
 from conftest import long
 from one_device import ONE_UNIT, examples, first_params
-from training_runs import quick
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import DeviceMemoryError
@@ -147,24 +146,6 @@ def test_what_kernels_keep_is_what_they_hold(name):
         tracemalloc.stop()
     counted = [*owned_arrays(kept, papers), *(array for paper in papers.values() for array in paper)]
     assert sum(array.nbytes for array in counted) == pytest.approx(held, rel=0.01)
-
-
-def test_training_within_a_limit(small):
-    """What fits trains as ever; what does not, says so before a step, and leaves the devices usable."""
-    devices = [d2l.cpu(40), d2l.cpu(41)]  # of nobody else, so that they have no memory yet
-    usual = quick(devices, small, num_epochs=1)
-    for device in devices:
-        device.limit_memory(2**21)
-    try:
-        assert quick(devices, small, num_epochs=1).history.train_loss == usual.history.train_loss
-        for device in devices:
-            device.limit_memory(600_000)  # LeNet's parameters take 516,104
-        with pytest.raises(DeviceMemoryError, match="split data needs .* bytes on cpu.40., .* more than its limit"):
-            quick(devices, small, num_epochs=1, optimizer="adam")
-    finally:
-        for device in devices:
-            device.limit_memory(None)
-    assert quick(devices, small, num_epochs=1).history.train_loss == usual.history.train_loss
 
 
 def test_gpus_have_pools_of_their_own(standin):
