@@ -140,18 +140,16 @@ def do_action(action, i, devices, flat, stage, record):
     ``stage``: the device's plain staging buffer, or None if the program needs none.
     """
     kind, source, start, stop, op, place, _ = action
-    target = flat[i][start:stop]
-    message = None if kind == "apply" else flat[source][start:stop]  # that array may be gone when a message is applied
-    if kind == "direct" and op == "add":
-        timed(record, _add, target, message, devices[i], devices[source])
-    elif kind == "direct":
-        timed(record, copy_between, target, devices[i], message, devices[source])
-    elif kind == "fetch":
-        timed(record, copy_between, stage[place : place + stop - start], devices[i], message, devices[source])
-    elif op == "add":
-        _add(target, stage[place : place + stop - start], devices[i], devices[i])
+    staged, target = slice(place, place + stop - start), flat[i][start:stop]
+    if kind == "apply":  # the array of the message's source may be gone
+        source, message, record = i, stage[staged], None
     else:
-        target[...] = stage[place : place + stop - start]
+        message = flat[source][start:stop]
+    if kind != "fetch" and op == "add":
+        timed(record, _add, target, message, devices[i], devices[source])
+    else:
+        target = stage[staged] if kind == "fetch" else target
+        timed(record, copy_between, target, devices[i], message, devices[source])
 
 
 def _add(target, message, device, source):

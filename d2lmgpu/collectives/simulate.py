@@ -153,7 +153,7 @@ def simulate(schedule, network, itemsize=4):
         ends_of_ways = [end for each in moves for end in (each.source, each.destination)]
         if any(end.min() < 0 or end.max() >= network.k for end in ends_of_ways):
             raise ValueError(f"simulate: the schedule has more devices than the {network.k} of {network.name}")
-        named = max(named, *(int(end.max()) + 1 for end in ends_of_ways), 0)
+        named = max([named, *(int(end.max()) + 1 for end in ends_of_ways)])
         for each in moves:
             first, last = min(first, each.start.min()), max(last, each.stop.max())
         moved, _ = clock.step(moves)

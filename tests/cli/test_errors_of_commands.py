@@ -48,7 +48,6 @@ train more words => unknown arguments 'more', 'words' (see d2lmgpu train --help)
 allreduce --environment parallel => 'parallel' is for commands in processes
 allreduce --environment cpu --sizes 4K,big => size 'big'
 allreduce --invent => --invent needs a simulated network; give its name or file
-allreduce --on torus --devices gpu:0 => --devices is 'gpu:0'; for a simulated network, give a number
 allreduce --html a.html => --html needs a simulated network
 allreduce --on torus --devices gpu:0 => --devices is 'gpu:0'; for a simulated network, give a number
 allreduce --on torus --algorithms nccl => allreduce to simulate 'nccl' is unknown; choose from naive,
