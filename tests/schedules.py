@@ -34,11 +34,16 @@ def transfers(draw, k, n):
     return Transfer(source, destination + (destination >= source), start, stop, draw(st.sampled_from(["add", "copy"])))
 
 
+def any_steps(k, n):
+    """Steps in which many may overwrite what many read."""
+    return st.lists(st.lists(transfers(k, n), max_size=3 * k), max_size=6)
+
+
 @st.composite
 def any_schedules(draw):
-    """Steps in which many may overwrite what many read, as (k, n, schedule)."""
+    """Any steps, as (k, n, schedule)."""
     k, n = draw(st.sampled_from([2, 3, 5, 8])), draw(st.integers(1, 23))
-    return k, n, draw(st.lists(st.lists(transfers(k, n), max_size=3 * k), max_size=6))
+    return k, n, draw(any_steps(k, n))
 
 
 @st.composite

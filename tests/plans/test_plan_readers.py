@@ -8,7 +8,9 @@ from one_device import DEEP
 
 from d2lmgpu import collectives
 from d2lmgpu.collectives import Transfer
+from d2lmgpu.collectives.columns import columns_of
 from d2lmgpu.collectives.network import full_switch
+from d2lmgpu.collectives.simulate import Clock
 from d2lmgpu.networks import Dense, Flatten, sequential
 from d2lmgpu.pictures.films import bars_of, handed_on
 from d2lmgpu.plans import PLANS, Compute, PlanError, draw, prove, simulate
@@ -113,6 +115,15 @@ def test_nothing_begins_before_what_it_waits_for(rng):
         for _, (what, _, s, m, _), start, _, _ in own:
             needed = {"F": ("y", s - 1, m), "B": ("dy", s, m)}.get(what)
             assert start >= arrived.get((needed, device), 0)
+
+
+def test_what_is_read_may_be_sent_but_not_overwritten():
+    """A device computes with y for five seconds."""
+    for source, begin in ((0, 0), (1, 5)):
+        clock = Clock(2, full_switch(2, 1e9), lambda value: 4)
+        clock.step([], [Compute("F", 0, 1, 0)], [5])
+        (((found,), _),), _ = clock.step(columns_of([Transfer(source, 1 - source, 0, 4, "copy", ("y", 0, 0))]))
+        assert found == begin
 
 
 def test_parameters_are_not_brought_before_there_is_need():
