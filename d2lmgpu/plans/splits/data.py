@@ -50,8 +50,7 @@ def data(k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring", 
 def in_turn(device, micro_batches, stages):
     """The computations of a device with all stages: each micro-batch in turn goes through the stages and back."""
     order = [("F", s) for s in range(stages)] + [("B", s) for s in reversed(range(stages))]
-    own = range(device * micro_batches, (device + 1) * micro_batches)
-    return [(what, s, m) for m in own for what, s in order]
+    return [(what, s, device * micro_batches + m) for m in range(micro_batches) for what, s in order]
 
 
 @plain_numbers
