@@ -14,6 +14,7 @@ import numpy as np
 import d2lmgpu as d2l
 from d2lmgpu.cluster import members
 from d2lmgpu.cluster.watchdog import RANKS
+from d2lmgpu.plans.execution.compute import FUNCTIONS
 
 ROUNDS, PATIENCE = 3, 3.0
 
@@ -41,7 +42,7 @@ def in_a_plan(cluster, how):
     execution = d2l.plans.Execution(plan, d2l.init_params(init="he"), cluster)
     rng = np.random.default_rng(0)
     X, y = rng.random((9, 1, 28, 28), np.float32), rng.integers(0, 10, 9)
-    functions, left = execution.functions, [3]
+    functions, left = dict(FUNCTIONS), [3]
 
     def go_wrong_at_last(store, action, *numbers):
         left[0] -= 1
@@ -50,7 +51,7 @@ def in_a_plan(cluster, how):
         functions[action.what, store.way_of(action)](store, action, *numbers)
 
     if how is not None:
-        execution.functions = functions | {key: go_wrong_at_last for key in functions if key not in ("begin", "end")}
+        FUNCTIONS.update(dict.fromkeys(functions, go_wrong_at_last))
     for _ in range(ROUNDS):
         left[0] = 3
         assert execution.step(X, y, 0.1) > 0

@@ -5,7 +5,7 @@ import numpy as np
 import d2lmgpu as d2l
 from d2lmgpu.parallel.shards import shard_bounds
 from d2lmgpu.plans import Execution
-from d2lmgpu.plans.execution.store import Minibatch
+from d2lmgpu.plans.execution.step import Minibatch
 from d2lmgpu.training import Settings
 from d2lmgpu.training.splits import plan_of
 

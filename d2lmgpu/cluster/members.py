@@ -9,15 +9,15 @@ import numpy as np
 
 from ..base.arguments import MAX_DEVICES, check_number, check_whole, is_number
 from ..base.text import listed, name_of
-from ..collectives import check_algorithm, hierarchical, schedules_of
+from ..collectives import Collective, check_algorithm, hierarchical, schedules_of
 from ..collectives.phases import compile_algorithm
-from ..devices import DeviceError, Group, check_devices, to_host, try_gpu
+from ..devices import DeviceError, Group, check_devices, try_gpu
 from .communicator import Communicator, ProgressThread
 from .exchange import Exchange, part_of
 from .gather import add_gather, gather, rows_gathered
 from .launch import NoDeviceError, begin_together, find_world, own_devices
 from .nccl import add_nccl, all_reduce, check_nccl
-from .rendezvous import PATIENCE, check_same_on_all_ranks, checksum, checksum_of_code, rendezvous
+from .rendezvous import PATIENCE, check_same_on_all_ranks, checksum_of_code, rendezvous
 from .staging import add_staged, endpoint
 from .watchdog import Watch, abort_unless_all_failed, end_together
 
@@ -84,7 +84,7 @@ class Cluster(Group):
             raise DeviceError("allreduce 'mpi' needs several processes with devices: use mpiexec -n 2, or 'ring'")
         if algorithm != "mpi":
             check_algorithm(algorithm)
-        if self.size == 1 or hasattr(algorithm, "add_to"):  # an object that this method made earlier
+        if self.size == 1 or isinstance(algorithm, Collective):  # an object that this method made earlier
             return algorithm
         if algorithm == "nccl":
             check_nccl(self)
@@ -109,15 +109,6 @@ class Cluster(Group):
         numbers = range(len(self))
         groups = [[i for i in numbers if self.owners[i] == rank] for rank in range(self.size)]
         return functools.partial(hierarchical, groups=groups)
-
-    def check_same(self, params):
-        """Raise ValueError in all processes unless all have the same ``params``, a list of arrays. All of them call it.
-
-        It is for a loop of your own: copies that began apart, as with another seed, would train apart without an error.
-        """
-        if self.world:
-            here = {"the checksum of the parameters": checksum(*map(to_host, params))}
-            check_same_on_all_ranks(self.world, here, self.patience, "check_same")
 
     def failed(self, error):
         """Call this if an ``error`` has ended this process's work: it ends all processes, unless all of them call it.

@@ -1,21 +1,20 @@
 """Collectives as schedules: one file for each algorithm, and the modules that read schedules."""
 
 from ..base.packages import looked_up
-from .actions import (
-    Transfer as Transfer,
-    chunk_bounds as chunk_bounds,
-    in_parallel as in_parallel,
-    place as place,
+from .actions import Transfer as Transfer, chunk_bounds as chunk_bounds, in_parallel as in_parallel, place as place
+from .algorithms import (
+    ALGORITHMS as ALGORITHMS,
+    bidirectional_ring as bidirectional_ring,
+    halving_doubling as halving_doubling,
+    hierarchical as hierarchical,
+    naive as naive,
+    none as none,
+    recursive_doubling as recursive_doubling,
+    ring as ring,
+    sharded as sharded,
+    tree as tree,
 )
-from .algorithms import ALGORITHMS as ALGORITHMS, none as none
-from .algorithms.bidirectional_ring import bidirectional_ring as bidirectional_ring
-from .algorithms.halving_doubling import halving_doubling as halving_doubling
-from .algorithms.hierarchical import hierarchical as hierarchical
-from .algorithms.naive import naive as naive
-from .algorithms.recursive_doubling import recursive_doubling as recursive_doubling
-from .algorithms.ring import all_gather as all_gather, reduce_scatter as reduce_scatter, ring as ring
-from .algorithms.sharded import sharded as sharded
-from .algorithms.tree import tree as tree
+from .algorithms.ring import all_gather as all_gather, reduce_scatter as reduce_scatter
 from .allreduce import (
     NAMES as NAMES,
     TRAINING_NAMES as TRAINING_NAMES,
@@ -25,13 +24,9 @@ from .allreduce import (
     find_algorithm as find_algorithm,
     schedules_of as schedules_of,
 )
-from .benchmark import (
-    fit_virtual_devices as fit_virtual_devices,
-    measure_allreduce as measure_allreduce,
-    virtual_devices as virtual_devices,
-)
+from .benchmark import measure_allreduce as measure_allreduce
 from .bounds import bound as bound
-from .execute import add_allreduce as add_allreduce
+from .execute import Collective as Collective, add_allreduce as add_allreduce
 from .nccl import LIBRARIES as LIBRARIES
 from .prove import Proof as Proof, ScheduleError as ScheduleError, prove as prove
 from .simulate import Simulation as Simulation, simulate as simulate

@@ -72,8 +72,11 @@ def name_of(value):
 def chunk_bounds(n, k) -> list[tuple[int, int]]:
     """Split n elements into k chunks whose sizes differ by at most one: k pairs (start, stop).
 
-    The first n mod k chunks have one element more; if n < k, the last ones are empty.
+    The first n mod k chunks have one element more; if n < k, the last ones are empty. Raises ValueError for
+    fewer than 0 elements or 1 chunk.
     """
+    if n < 0 or k < 1:
+        raise ValueError(f"{n} elements for {k} devices: there should be at least 0 elements, and a device")
     return [chunk_bound(n, k, chunk) for chunk in range(k)]
 
 

@@ -1,6 +1,6 @@
 """Sum arrays over devices, or carry out any schedule: check what is given, and submit it to the devices.
 
-    "ring", k, n ─► schedule (algorithms/ring.py) ─► program (program.py) ─► work in the devices' queues (execute.py)
+    "ring", k, n ─► schedule (algorithms/ring.py) ─► program (phases.py) ─► work in the devices' queues (execute.py)
 
 What is given is checked here; `add_allreduce` (execute.py), which the training step calls, checks nothing.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from ..base.arguments import check_function, check_list, check_name, shown
 from ..devices import Batch, DeviceArray, check_devices
 from .algorithms import ALGORITHMS
-from .execute import add_allreduce, add_program, needs_staging
+from .execute import Collective, add_allreduce, add_program, needs_staging
 from .nccl import LIBRARIES
 from .phases import compile_schedule
 from .prove import check_form, prove
@@ -24,14 +24,14 @@ TRAINING_NAMES = tuple(name for name in NAMES if name != "none")
 def check_algorithm(name, training=False):
     """Raise ValueError, listing the known names, unless ``name`` is an allreduce or a function that makes schedules.
 
-    If ``training`` is true, "none" is an error, too, because replicas would drift apart. An object with a method
-    ``add_to(batch, data)``, which adds the allreduce to a batch, is also accepted: `cluster.across` makes such objects.
+    If ``training`` is true, "none" is an error, too, because replicas would drift apart. A `Collective`,
+    such as `cluster.across` makes, is also accepted.
     """
     if training and isinstance(name, str) and name == "none":
         raise ValueError("allreduce 'none' exchanges nothing, so replicas drift apart; it is for measurements only")
     if callable(name):
         check_function("allreduce", name, "k", "n")
-    elif not hasattr(name, "add_to"):
+    elif not isinstance(name, Collective):
         known = [known for known in (*ALGORITHMS, *LIBRARIES) if not training or known != "none"]
         check_name("allreduce", name, known, also=", or give a function of k and n")
 

@@ -24,6 +24,7 @@ from ..base.text import name_of
 from ..devices import Group, check_devices, isolated_errors, put, synchronize, to_host
 from ..devices.device import MAX_BYTES
 from .allreduce import allreduce, check_algorithm, schedules_of
+from .execute import Collective
 from .nccl import LIBRARIES
 from .network import shared_cores
 from .simulate import simulate
@@ -95,11 +96,11 @@ def _measure(group, algorithm, across, nbytes, budget=0.3):
         seconds = group.mean(repeated(once, repeats_in(budget, *group.mean([once()]))))
     median = statistics.median(seconds)
     algbw = nbytes / median / 1e9
-    steps = sent = None
-    if hasattr(across, "add_to"):
+    steps = sent = schedules = None
+    if isinstance(across, Collective):
         schedules = across.schedules
-    else:
-        schedules = None if across in LIBRARIES else schedules_of(across)
+    elif across not in LIBRARIES:
+        schedules = schedules_of(across)
     if schedules is not None:
         schedule = schedules(k, n)
         steps = len(schedule)

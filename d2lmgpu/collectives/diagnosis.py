@@ -79,12 +79,6 @@ def diagnosis(found, right, place, what, of):
                 return f"{said} Step {write.number} adds micro-batch {action.micro_batch} once more {there}."
         return f"{said} It came so from device {history[-1].action.source} in step {history[-1].number}."
     missing = right - held.keys()
-    if not missing:
-        last, extra = history[-1], held.keys() - right
-        said = f"{_named(extra, what, of)} in it, too." if extra else f"its {what}s are not those that belong there."
-        if _is_added(last):
-            return f"{said} Should step {last.number} copy?"
-        return f"{said} It came so from device {last.action.source} in step {last.number}."
     said = f"{_named(missing, what, of)} missing."
     for write in history:
         if not _is_added(write) and missing & write.had.keys() - write.came.keys():

@@ -1,6 +1,6 @@
 """Carry out a schedule on real arrays on real devices.
 
-Devices do their parts of the compiled schedule phase by phase (see program.py). On virtual devices, arrays of up to
+Devices do their parts of the compiled schedule phase by phase (see phases.py). On virtual devices, arrays of up to
 `SHORT` bytes, such as all of LeNet's gradients, are exchanged by one thread, which does every device's part once all
 devices have reached the exchange. With longer arrays, and on GPUs, all devices work at the same time, each in its own
 queue.
@@ -12,6 +12,7 @@ directly from the other card; otherwise messages are copied to a staging buffer 
 """
 
 import itertools
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -30,12 +31,20 @@ Synchronising in every step takes longer than copying such arrays on one core
 """
 
 
+@runtime_checkable
+class Collective(Protocol):
+    """An allreduce that is no schedule of this process's devices: a library's, or one over the devices of a cluster."""
+
+    def add_to(self, batch, data):
+        """Add to a `Batch`: sum the arrays ``data``, one on each device, in place."""
+
+
 def add_allreduce(batch, arrays, algorithm):
     """Add to a `Batch`: sum the arrays, one a device, in place.
 
-    ``algorithm``: a name in `ALGORITHMS`, a function like those there, or what `find_algorithm` returns.
+    ``algorithm``: a name in `ALGORITHMS`, a function like those there, or a `Collective`.
     """
-    if hasattr(algorithm, "add_to"):
+    if isinstance(algorithm, Collective):
         algorithm.add_to(batch, arrays)
         return
     schedules = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
@@ -127,18 +136,16 @@ def do_action(action, i, devices, flat, stage):
     ``stage``: the device's plain staging buffer, or None if the program needs none.
     """
     kind, source, start, stop, op, place, _ = action
-    target = flat[i][start:stop]
-    message = None if kind == "apply" else flat[source][start:stop]  # that array may be gone when a message is applied
-    if kind == "direct" and op == "add":
-        _add(target, message, devices[i], devices[source])
-    elif kind == "direct":
-        copy_between(target, devices[i], message, devices[source])
-    elif kind == "fetch":
-        copy_between(stage[place : place + stop - start], devices[i], message, devices[source])
-    elif op == "add":
-        _add(target, stage[place : place + stop - start], devices[i], devices[i])
+    staged, target = slice(place, place + stop - start), flat[i][start:stop]
+    if kind == "apply":  # the array of the message's source may be gone
+        source, message = i, stage[staged]
     else:
-        target[...] = stage[place : place + stop - start]
+        message = flat[source][start:stop]
+    if kind != "fetch" and op == "add":
+        _add(target, message, devices[i], devices[source])
+    else:
+        target = stage[staged] if kind == "fetch" else target
+        copy_between(target, devices[i], message, devices[source])
 
 
 def _add(target, message, device, source):

@@ -7,8 +7,8 @@ There are wired networks (see wirings/wires.py; `read_wires` reads your own from
     machines             servers of several devices, joined by Ethernet or InfiniBand
     shared_cores         virtual devices: threads on the cores of one computer
 
-All these functions raise ValueError unless bandwidths are above 0. `TOPOLOGIES` has networks by name, with the figures
-of existing machines:
+All these functions raise ValueError unless there is a device, and bandwidths are above 0. `TOPOLOGIES` has networks by
+name, with the figures of existing machines:
 
     full_switch    each device's wires carry 150 GB/s each way, as with a server's NVSwitch
     pcie_bus       all devices share 16 GB/s, as with PCIe 3.0 through one CPU
@@ -16,8 +16,6 @@ of existing machines:
     nvlink_mesh    a DGX-1: up to 8 devices, NVLinks of 25 GB/s
     torus          a grid as nearly square as k allows, with wires of 50 GB/s
     hypercube      2, 4, 8, … devices, with wires of 50 GB/s
-    fat_tree       groups of 4 on a leaf switch, which has 4 wires to spine switches; wires of 50 GB/s, 5 µs per message
-    dragonfly      groups of 4, with wires of 50 GB/s within and 25 GB/s between groups
     machines       servers of 8 with a switch as in full_switch, and 12.5 GB/s (100 Gbit/s) between them
     ethernet       the same servers with 1.25 GB/s (10 Gbit/s) between them
 
@@ -31,8 +29,6 @@ import numpy as np
 from ..base.arguments import plain_numbers
 from .topology import NO_LINK as NO_LINK, Topology as Topology, check_topology as check_topology
 from .wirings.wires import (
-    dragonfly as dragonfly,
-    fat_tree as fat_tree,
     hypercube as hypercube,
     nvlink_mesh as nvlink_mesh,
     nvlink_ring as nvlink_ring,
@@ -106,8 +102,6 @@ TOPOLOGIES = {
     "machines": lambda k: machines(k, 8, 150e9, 12.5e9, 2e-6, 10e-6),
     "torus": lambda k: torus(*_sides(k)),
     "hypercube": lambda k: hypercube((int(k) - 1).bit_length()),
-    "fat_tree": lambda k: fat_tree(k),
-    "dragonfly": lambda k: dragonfly(-(-k // 4), 4),
     "ethernet": lambda k: machines(k, 8, 150e9, 1.25e9, 2e-6, 50e-6),
 }
 """Functions of k that make a `Topology` of at least k devices."""

@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..base.arguments import check_name, check_whole, plain, plain_numbers
-from ..collectives import ALGORITHMS, fit_virtual_devices, measure_allreduce, simulate, virtual_devices
+from ..collectives import ALGORITHMS, simulate
+from ..collectives.benchmark import fit_virtual_devices, measure_allreduce, virtual_devices
 
 _MODES = ("strong", "weak")
 

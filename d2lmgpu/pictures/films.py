@@ -140,8 +140,9 @@ def play(schedule_or_plan, network=None, height=None, **options):
 
     The options for a schedule are those of `collectives.write_html`: itemsize, title, k and n (by default, as many
     devices and elements as the schedule names). The options for a plan are those of `simulate`: costs, batch_size,
-    optimizer, dtype, contention. Times are in seconds if there is a ``network`` from `collectives.network`. ``height``:
-    the height of the frame, in pixels.
+    optimizer, dtype. Times are in seconds if there is a ``network`` from `collectives.network`.
+
+    ``height``: the height of the frame, in pixels.
 
     Nothing is loaded from the internet. JupyterLab shows the animation in trusted notebooks, such as your own.
 

@@ -1,7 +1,6 @@
 """Plans, which describe a whole training step as data: a file for each way to split it, and modules that use plans."""
 
 from ..base.packages import looked_up
-from .costs import Measured as Measured, measure_costs as measure_costs, measure_messages as measure_messages
 from .execution.execute import Execution as Execution, execute as execute
 from .plan import (
     MAX_DEVICES as MAX_DEVICES,
@@ -27,7 +26,7 @@ from .splits import (
     zero_bubble as zero_bubble,
 )
 from .splits.compose import compose as compose
-from .splits.product import copies_of as copies_of
+from .splits.data import copies_of as copies_of
 from .stages import cut as cut
 
 prove = prove_plan

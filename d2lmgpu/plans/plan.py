@@ -165,10 +165,11 @@ def computed_with(plan, device, s):
     return next((part.params for part in plan.layout[device] if part.stage == s), None)
 
 
-def part_updated(plan, device, s):
-    """The fraction of a stage's elements that the device updates."""
-    held = sum(part.state[1] - part.state[0] for part in plan.layout[device] if part.stage == s)
-    return held / plan.stages[s].params if plan.stages[s].params else 1
+def part_updated(plan, compute):
+    """The fraction of its stage's elements that an update updates; 1 for any other computation."""
+    n = plan.stages[compute.stage].params if compute.what == "update" else 0
+    held = sum(part.state[1] - part.state[0] for part in plan.layout[compute.device] if part.stage == compute.stage)
+    return held / n if n else 1
 
 
 def norms_of(stage, network):

@@ -1,6 +1,6 @@
 """Simulate a plan: how long would a step take, which devices wait, and how much memory do they hold when?
 
-A computation takes the time given by its cost; collectives/clock.py decides when it begins, and when transfers begin
+A computation takes the time given by its cost; collectives/simulate.py decides when it begins, and when transfers begin
 and end. Updates take no time unless they have a cost, and moves within a device take none.
 
 The bubble is the fraction of all devices' time during a step in which they compute nothing.
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.arguments import plain, shown
-from ..collectives.clock import Clock
 from ..collectives.columns import sent_by
+from ..collectives.simulate import Clock
 from ..networks import layer_rows
 from ..networks.optimizers import OPTIMIZERS
 from .plan import Compute, part_updated
@@ -67,25 +67,26 @@ class PlanSimulation:
         ]
 
 
-def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32", contention=(1,)):
+def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dtype="float32"):
     """Prove and time a plan. Returns a `PlanSimulation`.
 
     ``network``: from `collectives.network`, with at least as many devices as the plan; without one, messages take no
     time. ``costs``: the seconds that "F", "B", "I", "W" and "update" take, as a dict for all stages or a list with one
     dict for each stage; by default `EQUAL`. Computations that are not in a dict cost nothing. "update" is the cost for
-    all elements of the stage; a device that updates only some of them takes that fraction of the time. ``contention``:
-    the factors by which a computation is slower while 1, 2, … devices compute; the last one also applies to more
-    devices. `measure_costs` measures both costs and contention.
+    all elements of the stage; a device that updates only some of them takes that fraction of the time.
+    `estimate_costs` makes such a list.
 
     Raises PlanError for a wrong plan, and ValueError for costs or a network that do not fit.
     """
     columns = replayed(plan).columns
     batch_size = check_minibatch(plan, batch_size, optimizer, dtype)
     costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype)
-    timed = functools.partial(_timed, plan, columns, network, costs, bytes_of)
-    contention = plain(contention)
-    factors = {} if contention == [1] else slowed(lambda factors: timed(factors)[1], contention)
-    clock, events, moved = timed(factors)
+    clock, events, moved = Clock(plan.k, network, bytes_of), [], []
+    for number, (computes, moves) in enumerate(columns, 1):
+        each = [costs[c.stage].get(c.what, 0) * part_updated(plan, c) for c in computes]
+        times, computed = clock.step(moves, computes, each)
+        events += [Event(number, compute, *pair) for compute, pair in zip(computes, computed, strict=True)]
+        moved += [(number, each, bytes_of(each.value), *pair) for each, pair in zip(moves, times, strict=True)]
     busy = np.zeros(plan.k)
     for event in events:
         busy[event.action.device] += event.end - event.start
@@ -103,25 +104,6 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
         moved,
         joined_values(plan, columns),
     )
-
-
-def _timed(plan, columns, network, costs, bytes_of, factors):
-    """The clock at the end, an `Event` for each computation, and (step, moves, bytes, begins, ends) of all transfers.
-
-    ``factors``: {(number of the step, `Compute`): the factor by which this computation is slower}.
-    """
-    clock, events, moved = Clock(plan.k, network, bytes_of), [], []
-    for number, (computes, moves) in enumerate(columns, 1):
-        each = [_cost(plan, costs, compute) * factors.get((number, compute), 1) for compute in computes]
-        times, computed = clock.step(moves, computes, each)
-        events += [Event(number, compute, *pair) for compute, pair in zip(computes, computed, strict=True)]
-        moved += [(number, each, bytes_of(each.value), *pair) for each, pair in zip(moves, times, strict=True)]
-    return clock, events, moved
-
-
-def _cost(plan, costs, compute):
-    cost = costs[compute.stage].get(compute.what, 0)
-    return cost * part_updated(plan, compute.device, compute.stage) if compute.what == "update" else cost
 
 
 def check_costs(costs, plan):
@@ -169,45 +151,3 @@ def _memory(plan, count, held, events, moved):
         since = np.maximum.accumulate(times[list(numbers), device]).tolist()
         lines.append(list(zip(since, nbytes, strict=True)))
     return lines
-
-
-# Contention: devices that compute at the same time slow each other down if they share memory and cores.
-#
-# While n devices compute, each computation runs at 1/contention[n] of the speed that it has alone. So a computation
-# that takes ``cost`` alone ends when the integral of its speed since its beginning reaches ``cost``. But which devices
-# compute at the same time depends in turn on when computations end. So the plan is simulated again and again, until the
-# slowdown that results is the one that was assumed. Each time, the assumption moves half way towards the result; moving
-# it all the way would often lead to cycles.
-
-
-MAX_ROUNDS, CLOSE = 50, 1e-6
-
-
-def slowed(timed, contention):
-    """By which factor each computation is slowed down: a dict {(number of the step, computation): factor}.
-
-    ``timed(factors)`` returns the events of the computations with these factors. Raises ValueError unless
-    ``contention`` begins with 1.
-    """
-    if contention[0] != 1:
-        raise ValueError("contention begins with 1: a device that computes alone is not slowed down")
-    factors = {}
-    for _ in range(MAX_ROUNDS):
-        found = _factors([event for event in timed(factors) if event.end > event.start], contention)
-        if all(abs(found[key] - factors.get(key, 1)) <= CLOSE for key in found):
-            return found
-        factors = {key: (factors.get(key, 1) + found[key]) / 2 for key in found}
-    return factors
-
-
-def _factors(events, contention):
-    """For each computation, the mean factor during its run."""
-    if not events:
-        return {}
-    starts, ends = (np.array([getattr(event, name) for event in events]) for name in ("start", "end"))
-    times = np.unique([*starts, *ends])
-    busy = np.searchsorted(np.sort(starts), times, "right") - np.searchsorted(np.sort(ends), times, "right")
-    speed = 1 / np.array([1, *contention])[np.minimum(busy, len(contention))]
-    done = np.concatenate([[0], np.cumsum(speed[:-1] * np.diff(times))])  # the work of a computation that always runs
-    factors = (ends - starts) / (np.interp(ends, times, done) - np.interp(starts, times, done))
-    return {(event.step, event.action): factor for event, factor in zip(events, factors.tolist(), strict=True)}

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base.arguments import plain
 from ..collectives.actions import chunk_bound
 from ..networks import layer_rows
 from ..networks.checks import check_network, check_trainable
@@ -42,10 +41,8 @@ def blocks(network, begins=lambda layer: layer.shapes):
     return [0, *[i for i, layer in enumerate(network) if begins(layer)][1:]]
 
 
-def cut(network, count, costs=None):
-    """The network in ``count`` stages, such that the most expensive stage is as cheap as possible.
-
-    ``costs``: a number for each layer, by default its multiplications.
+def cut(network, count):
+    """The network in ``count`` stages, such that the most multiplications of a stage are as few as possible.
 
     Raises ValueError if there are more stages than layers with parameters.
     """
@@ -54,10 +51,9 @@ def cut(network, count, costs=None):
         raise ValueError(
             f"{count} stages for a network with {len(starts)} layers that have parameters; each stage needs one"
         )
-    if costs is None:
-        costs = [products for *_, products in layer_rows(network)]
-    before, edges = [0, *itertools.accumulate(plain(costs))], [*starts, len(network)]
-    # {(stages, the edge where they end): (the cost of the most expensive stage, the edge where the last one begins)}
+    before = [0, *itertools.accumulate(products for *_, products in layer_rows(network))]
+    edges = [*starts, len(network)]
+    # {(stages, the edge where they end): (the most multiplications of a stage, the edge where the last one begins)}
     cheapest = {(1, stop): (before[edges[stop]], 0) for stop in range(1, len(edges))}
     for stages in range(2, count + 1):
         for stop in range(stages, len(edges)):
@@ -114,10 +110,6 @@ class Split(NamedTuple):
         """The units (start, stop) of elements (start, stop)."""
         return tuple(edge // self.size for edge in part)
 
-    def is_part(self, part):
-        """Whether elements (start, stop) are whole units."""
-        return all(edge % self.size == 0 for edge in part)
-
 
 @functools.lru_cache(maxsize=64)
 def splits_of(network, stages):
@@ -129,10 +121,12 @@ def splits_of(network, stages):
             continue
         layers, shapes = network[stage.first : stage.stop], shapes_of(stage, network)
         with_weights = [has_weights(layer) for layer in layers if layer.shapes]
-        if with_weights[:1] != [True] or any(with_weights[1:]) or any(shape[:1] != (units[s],) for shape in shapes[1:]):
+        before = itertools.takewhile(lambda layer: not layer.shapes, layers)
+        wrong = [shape[:1] != (units[s],) for shape in shapes[1:]] + [layer.random for layer in before]
+        if with_weights[:1] != [True] or any(with_weights[1:]) or any(wrong):
             raise ValueError(
-                f"stage {s}: split by columns, it should have one convolution or dense layer; other layers with "
-                "parameters should come after it, with one for each of its outputs"
+                f"stage {s}: split by columns, it should have one convolution or dense layer, and no dropout before; "
+                "other layers with parameters should come after it, with one for each of its outputs"
             )
         found.append(Split(units[s], stage.params // units[s]))
     return found

@@ -46,8 +46,8 @@ def find_loads(X, y, params, network, group, settings, saved, note):
     devices, loads = group.names, settings.loads
     if loads == "auto":
         same = saved and len(saved) == len(devices)  # a resumed run keeps its loads
-        options = settings.batch_size, network, find_loss(settings.loss)
-        loads = saved if same else measure_loads(X, y, params, group.mine, *options)
+        trained = settings.batch_size, network, find_loss(settings.loss)
+        loads = saved if same else measure_loads(X, y, params, group.mine, *trained)
         found = listed(f"{device} {load:.2f}" for device, load in zip(devices, loads, strict=True))
         equal = len(set(loads)) == 1
         note("loads: equal parts; no others that were tried make a step shorter" if equal else f"loads: {found}")

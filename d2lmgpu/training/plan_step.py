@@ -4,7 +4,7 @@ from ..collectives.nccl import check_cards
 from ..networks.optimizers import make_optimizer
 from ..parallel.shards import shard_bounds
 from ..plans import Execution
-from ..plans.execution.store import Minibatch
+from ..plans.execution.step import Minibatch
 from ..plans.proof.sizes import examples_of
 from .runner import StepsAhead
 from .splits import WITHOUT_SCHEDULE, check_memory

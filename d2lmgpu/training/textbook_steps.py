@@ -36,8 +36,8 @@ class TextbookSteps(StepsAhead):
 
     def _replica(self, device, params, optimizer):
         settings, statistics = self.settings, [put(array, device) for array in init_statistics(self.network)]
-        options = self.network, self.loss, statistics, settings.batch_statistics == "aggregated"
-        computation = computation_for(self.network, settings.precision, settings.sums)(device, *options)
+        computed = self.network, self.loss, statistics, settings.batch_statistics == "aggregated"
+        computation = computation_for(self.network, settings.precision, settings.sums)(device, *computed)
         return Replica(device, params, optimizer, computation)
 
     def submit(self, n, lr, draws):

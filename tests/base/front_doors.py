@@ -124,7 +124,7 @@ d2l.train(devices=2, batch_size=6, num_epochs=1, data=(images(), labels()) * 2, 
 layers.conv2d(x=numbers(2, 3, 6, 6), weight=numbers(4, 3, 3, 3), bias=numbers(4), stride=2, padding=1)
 networks.known_network(name="cnn", classes=200, input_shape=(3, 20, 20), width=0.5)
 plans.gpipe(k=2, micro_batches=3, network=networks.LENET)
-plans.simulate(plan=PLAN, network=SWITCH, batch_size=200, contention=[1, 1.5])
+plans.simulate(plan=PLAN, network=SWITCH, batch_size=200)
 """
 """Others that give the same whoever's numbers they are given, but do not check all that they take."""
 

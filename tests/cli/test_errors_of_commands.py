@@ -48,7 +48,9 @@ train more words => unknown arguments 'more', 'words' (see d2lmgpu train --help)
 allreduce --environment parallel => 'parallel' is for commands in processes
 allreduce --environment cpu --sizes 4K,big => size 'big'
 allreduce --invent => --invent needs a simulated network; give its name or file
+allreduce --html a.html => --html needs a simulated network
 allreduce --on torus --devices gpu:0 => --devices is 'gpu:0'; for a simulated network, give a number
+allreduce --on torus --algorithms nccl => allreduce to simulate 'nccl' is unknown; choose from naive,
 allreduce --on nvlink_mesh --devices 5 => --devices is 5, and nvlink_mesh has 8; leave out --devices
 allreduce --on torsu => --on torsu: there is no such file; networks by name are full_switch, pcie_bus,
 allreduce --on wires.txt => wires.txt, line 2: '1=2' is no wire; write a line such as '0-1: 25 GB/s'

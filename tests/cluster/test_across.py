@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clusters_in_threads import in_each
-from conftest import long, sampled
+from conftest import long
 from mpi_in_threads import comms
 from mpiexec import mpiexec
 from one_device import DEEP, DROPPING, NORMED, PLAIN, SMOOTH
@@ -23,7 +23,6 @@ from d2lmgpu.cluster import gather
 from d2lmgpu.collectives import hierarchical
 from d2lmgpu.devices import DeviceMemoryError
 from d2lmgpu.training import load_run
-from d2lmgpu.training.splits import PIPELINES, SPLITS as SPLIT_NAMES
 
 pytestmark = pytest.mark.threads
 
@@ -116,13 +115,6 @@ def test_a_checkpoint_goes_on_in_any_number_of_processes(before, after, options,
         assert [array.tobytes() for array in found[name]] == [array.tobytes() for array in arrays], name
 
 
-def test_rank_0_alone_prints(capsys):
-    data = random_data(PLAIN, 20, 5)
-    in_each((1, 1), lambda cluster: quick(cluster, data, network=PLAIN, batch_size=10, progress=True))
-    lines = capsys.readouterr().out.splitlines()
-    assert [line[:9] for line in lines if line.startswith("epoch")] == ["epoch 1/2", "epoch 2/2"]
-
-
 def test_a_stop_between_epochs_is_one_of_all():
     """A callback of rank 1 asks for it when an epoch is complete."""
 
@@ -181,10 +173,6 @@ def test_what_is_of_one_process_is_refused():
         in_each((1, 2), refused({"loads": [1, 2]}))
     with pytest.raises(d2l.DeviceError, match="'nccl' needs GPUs everywhere, but there is cpu"):
         in_each((1, 1), refused({"algorithm": "nccl"}))
-    with pytest.raises(ValueError, match="drift apart"):
-        in_each((1, 1), refused({"algorithm": "none"}))
-    with pytest.raises(d2l.DeviceError, match="'mpi' needs several processes with devices: use mpiexec"):
-        quick(cpus(1), data, network=PLAIN, algorithm="mpi")
 
 
 @pytest.mark.parametrize("split", ["zero3", "layers", "data=3,layers=1"])
@@ -218,51 +206,6 @@ def test_a_limit_of_memory_is_one_of_all(split):
 # With MPI:
 
 TRAIN = "train --environment parallel --limit 150 --batch-size 64 --epochs 2 --init he".split()
-AS_ONE = """
-import functools, json, sys
-import d2lmgpu as d2l
-from d2lmgpu.collectives import hierarchical
-
-d, file = int(sys.argv[1]), sys.argv[2]
-X_train, y_train, X_test, y_test = d2l.load_fashion_mnist()
-data = X_train[:107], y_train[:107], X_test[:31], y_test[:31]
-cluster, rows = d2l.cluster(d, patience=60), []
-k = len(cluster)
-for settings in json.loads(sys.argv[3]):
-    usual = {"batch_size": 50, "num_epochs": 2, "init": "he", "lr": 0.05, "data": data, "progress": False}
-    settings = usual | settings
-    found = d2l.train(cluster, **settings).history
-    if settings["algorithm"] == "hierarchical" and cluster.size > 1:
-        groups = [list(range(r * d, r * d + d)) for r in range(cluster.size)]
-        settings["algorithm"] = functools.partial(hierarchical, groups=groups)
-    if cluster.rank == 0:
-        mpi = settings["algorithm"] == "mpi"
-        settings |= {"algorithm": "ring"} if mpi else {}
-        one = d2l.train([d2l.cpu(100 + i) for i in range(k)], **settings).history
-        near = abs(found.train_loss[-1] - one.train_loss[-1]) < 1e-4
-        same = found.train_loss == one.train_loss and found.final_parameters_sha256 == one.final_parameters_sha256
-        rows.append([same or (mpi and near), found.test_accuracy == one.test_accuracy or mpi])
-if cluster.rank == 0:
-    json.dump(rows, open(file, "w"))
-"""
-
-
-@pytest.mark.parametrize(
-    "count, devices", sampled([(1, 3), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3), (4, 1), (4, 2), (4, 3)], 5)
-)
-def test_mpi_learns_what_one_process_learns(count, devices, tmp_path):
-    """Every allreduce and every split: the bits of one process, ragged minibatches and a ragged test set."""
-    k = count * devices
-    ways = [{"algorithm": name} for name in d2l.collectives.ALGORITHMS if name != "none"]
-    ways += [{"algorithm": "ring", "overlap": True, "optimizer": "adam", "lr": 0.003, "network": "lenet-bn"}]
-    ways += [{"algorithm": "mpi"}] if count > 1 else []
-    splits = [{"split": name, "micro_batches": 2} for name in SPLIT_NAMES if name != "layers" or k <= 4]
-    splits += [{"split": "layers", "pipeline": name, "micro_batches": 3} for name in PIPELINES if k <= 4]
-    splits += [{"split": f"data=2,{name}={k // 2}", "micro_batches": 2} for name in ("layers", "channels") if k == 4]
-    ways += [{"algorithm": "ring", "optimizer": "adam", "lr": 0.003, "num_epochs": 1, **way} for way in splits]
-    done = mpiexec(count, "-c", AS_ONE, devices, tmp_path / "rows.json", json.dumps(ways), timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "rows.json").read_text()) == [[True, True]] * len(ways)
 
 
 @pytest.mark.long
@@ -280,35 +223,6 @@ def test_the_command_under_mpiexec(tmp_path):
     assert set(done.stdout.splitlines()) <= set(said)
     other = (logs / "rank1.log").read_text()
     assert re.match(r"rank 1 of 2, process \d+ on .*: cpu\(0\), cpu\(1\), of 4 devices\nepoch 1/2: loss ", other)
-
-
-@pytest.mark.parametrize(
-    "words, code, says",
-    long(
-        (["--lr", "-1"], 2, r"^d2lmgpu train: error: lr is -1.0; it should be"),
-        (["--plot", "run.doc"], None, r"d2lmgpu: rank 0 \(.*\) failed: plot run.doc: the file's name should end in"),
-    ),
-)
-def test_an_error_under_mpiexec_ends_all(words, code, says):
-    done = mpiexec(3, "-m", "d2lmgpu", *TRAIN, *words, timeout=60)
-    assert done.returncode == code if code else done.returncode != 0  # MPI's launcher chooses it where only one fails
-    assert len(re.findall(says, done.stderr, re.MULTILINE)) == done.stderr.count("d2lmgpu") == 1, done.stderr
-
-
-@pytest.mark.long
-def test_mpi_predicts(tmp_path):
-    """With three devices, each of its own process or all of one: the same probabilities, which rank 0 tells."""
-    model = d2l.Model(d2l.networks.LENET, d2l.init_params(3, init="he"))
-    model.save(tmp_path / "model")
-    found = []
-    for count, devices in ((3, 1), (1, 3)):
-        words = "predict", tmp_path / "model", "--environment", "parallel", "--devices", devices
-        done = mpiexec(count, "-m", "d2lmgpu", *words, "--json", tmp_path / "json", "--confusion", tmp_path / "a.png")
-        assert done.returncode == 0 and done.stdout.count("test acc") == 1, done.stderr
-        assert (tmp_path / "a.png").stat().st_size > 1000
-        found.append(json.loads((tmp_path / "json").read_text()))
-    _, _, X, y = d2l.load_fashion_mnist()
-    assert found[0] == found[1] and found[0]["accuracy"] == model.evaluate(X, y, 3)
 
 
 @pytest.mark.long

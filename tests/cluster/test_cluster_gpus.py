@@ -136,22 +136,3 @@ def test_an_error_of_cuda_in_one_process_ends_all():
     done = mpiexec(2, ON_STANDIN, computer, *arguments, timeout=100)
     assert done.returncode != 0 and "cudaErrorUnknown: unknown error" in done.stderr
     assert "Traceback" not in done.stderr and "rank 1" in done.stderr
-
-
-@pytest.mark.nightly
-def test_named_devices_are_taken_where_there_are_gpus(tmp_path):
-    out = tmp_path / "out.json"
-    arguments = "train --environment parallel --devices cpu:0,cpu:1".split()
-    done = mpiexec(2, ON_STANDIN, 1, *arguments, *TRAIN, out)
-    assert done.returncode == 0, done.stderr
-    assert [name[:6] for name in json.loads(out.read_text())["devices"]] == ["cpu(0)", "cpu(1)"] * 2
-
-
-@pytest.mark.nightly
-def test_allreduces_of_gpus_are_measured(tmp_path):
-    out = tmp_path / "out.json"
-    arguments = "allreduce --algorithms ring,mpi --sizes 4K --json".split()
-    done = mpiexec(2, ON_STANDIN, 2, *arguments, out)
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(out.read_text())["rows"]
-    assert "gpu(1) of rank 1" in done.stdout and [row["correct"] for row in rows] == [True, True]

@@ -9,7 +9,7 @@ from wirings import wirings
 from d2lmgpu.collectives import bound
 from d2lmgpu.collectives.bounds import cuts_of
 from d2lmgpu.collectives.network import full_switch, machines, pcie_bus
-from d2lmgpu.collectives.wirings.wires import fat_tree, hypercube, nvlink_ring, read_wires, torus, wired
+from d2lmgpu.collectives.wirings.wires import hypercube, nvlink_ring, read_wires, torus, wired
 
 N = 10_000_000
 
@@ -55,7 +55,6 @@ ONE_WAY = read_wires("0>1: 1 GB/s\n1>2: 1 GB/s\n2>0: 1 GB/s\nlatency: 3 us")
         (torus(3, 4, 5, bandwidth=5e9, latency=ALPHA), 2 * 59 / 360 * BYTES / 5e9, True),
         *((hypercube(d, 5e9, ALPHA), 2 * (2**d - 1) / (d * 2**d) * BYTES / 5e9, True) for d in (1, 3)),
         (machines(8, 4, 150e9, 12.5e9, ALPHA, ALPHA), BYTES / 12.5e9, False),  # through the cards
-        (fat_tree(8, 4, 5e9, ALPHA), 2 * 7 / 8 * BYTES / 5e9, True),  # no bottleneck: as a switch
         (ONE_WAY, 2 * 2 / 3 * BYTES / 1e9, True),
     ],
     ids=lambda value: getattr(value, "name", None),

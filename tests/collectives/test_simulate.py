@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from at_random import nightly
 
-from d2lmgpu.collectives import ALGORITHMS, Transfer, fit_virtual_devices, simulate, virtual_devices
-from d2lmgpu.collectives.benchmark import Measurement, predict
+from d2lmgpu.collectives import ALGORITHMS, Transfer, simulate
+from d2lmgpu.collectives.benchmark import Measurement, fit_virtual_devices, predict, virtual_devices
 from d2lmgpu.collectives.network import full_switch, machines, nvlink_mesh, pcie_bus, shared_cores
 from d2lmgpu.collectives.wirings.wires import MESH_WIRES
 

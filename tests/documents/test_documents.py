@@ -48,7 +48,7 @@ TESTED_TOGETHER = {  # what is in a program: the end of what it prints
     "my zero1": r"\[5, 5, 5\]\nepoch 1/1: .*\n",
     "def one_f_one_b": r"\[\d+, \d+\]\n0\.1111\d*\nepoch 1/1: .*\n",
     "write_html": r"^",
-    "measure_costs": r"^\d+\.\d+ seconds; devices compute \[[\d.]+, [\d.]+\] of the time\n",
+    "estimate_costs": r"^\d+\.\d+ seconds; devices compute \[[\d.]+, [\d.]+\] of the time\n",
     "d2l.train(d2l.cluster()": r"epoch 1/1: loss .*\n",
     "plans.execute(": r"0 \d\.\d+\n",
     "full_switch(k, bandwidth=125e6": r"2 0\.00\d+\n4 0\.00\d+\n8 0\.00\d+\n",

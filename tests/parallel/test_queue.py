@@ -4,14 +4,10 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import LONG_ON_STANDIN, assert_close
+from conftest import LONG_ON_STANDIN
 
 import d2lmgpu as d2l
-from d2lmgpu.data.minibatches import batch_rng, epoch_order
-from d2lmgpu.networks import init_params
-from d2lmgpu.training.checkpoints import CheckpointError
-from d2lmgpu.training.plan_step import PlanStep
-from d2lmgpu.training.resume import Position
+from d2lmgpu.data.minibatches import batch_rng
 
 LOADS = {1: [3], 2: [0, 1], 3: [2, 0, 1], 5: [1, 0, 2, 0.3, 1], 8: [1, 2, 0, 0, 3, 1, 0.5, 1]}
 
@@ -101,29 +97,6 @@ def test_devices_that_lag_behind_are_waited_for():
     assert [task.result() for task in results] == expected
 
 
-@LONG_ON_STANDIN
-def test_a_loop_of_ones_own(make_devices, small):
-    """Written out with the queue, `train` learns the same, bit for bit."""
-    X, y, _, _ = small
-    devices = make_devices(2)
-    device_params = [d2l.get_params(d2l.init_params(7, init="he"), device) for device in devices]
-    queue = d2l.MinibatchQueue(X, y, devices, 250, seed=7)
-    for epoch in range(2):
-        queue.shuffle(epoch)
-        while queue.hasdata:
-            X_shards, y_shards = queue.next()
-            each = zip(devices, X_shards, y_shards, device_params, strict=True)
-            tasks = [device.run(d2l.loss_and_grads, *arrays) for device, *arrays in each]
-            grads = [task.result()[1] for task in tasks]
-            for arrays in zip(*grads, strict=True):
-                d2l.allreduce(arrays, "naive")
-            for params, sums in zip(device_params, grads, strict=True):
-                d2l.sgd(params, sums, 0.1, sum(map(len, y_shards)))
-    _, trained = train(devices, small, seed=7, algorithm="naive", flat=False, graphs=False)
-    for param, expected in zip(trained, device_params[1], strict=True):
-        assert param.tobytes() == d2l.to_host(expected).tobytes()
-
-
 def jitter(X, y, rng):
     """Shift each image by up to two pixels, and mirror half of them."""
     for image in X:
@@ -160,57 +133,6 @@ def test_preprocessing_is_called_once_a_minibatch(make_devices, rng, k):
             assert drawn.tolist() == batch_rng(2, epoch, number).random(5).tolist()
         assert not queue.hasdata
     assert (X.tobytes(), y.tobytes()) == before
-
-
-@LONG_ON_STANDIN
-def test_k_devices_equal_one_with_random_preprocessing(make_devices, rng):
-    """In float64: 21 images in minibatches of 5, the last of one image."""
-    X, y = rng.random((21, 1, 28, 28)), rng.integers(0, 10, 21)
-
-    def run(devices, preprocess):
-        params = init_params(2, init="he", dtype=np.float64)
-        runner = PlanStep.of(X, y, params, devices, batch_size=5, seed=4, preprocess=preprocess)
-        losses = []
-        for epoch in range(2):
-            runner.start_epoch(epoch_order(21, 4, epoch), 0.05, Position(epoch))
-            assert [runner.launch(1)[0] for _ in range(runner.steps)] == [5, 5, 5, 5, 1]
-            losses += runner.pause()[0]
-        return losses, [d2l.to_host(param) for param in runner.copies()[-1][0]]
-
-    losses, params = run(make_devices(3), jitter)
-    expected_losses, expected = run([d2l.cpu(0)], jitter)
-    plain_losses, _ = run([d2l.cpu(0)], None)
-    assert losses == pytest.approx(expected_losses, rel=1e-12) and losses != pytest.approx(plain_losses, rel=1e-3)
-    for param, alone in zip(params, expected, strict=True):
-        assert_close(param, alone, 1e-12)
-
-
-@LONG_ON_STANDIN
-@pytest.mark.parametrize("steps", [3, 8])  # of 4 an epoch
-def test_a_resumed_run_preprocesses_as_an_uninterrupted_one(make_devices, small, tmp_path, steps):
-    data, file, devices = (small[0][:90], small[1][:90], *small[2:]), tmp_path / "file", make_devices(2)
-    settings, calls = {"batch_size": 20, "num_epochs": 3, "preprocess": jitter, "drop_last": True}, []
-    whole = train(devices, data, **settings).history
-
-    def interrupted(X, y, rng):
-        calls.append(len(X))
-        if len(calls) > steps:
-            raise EOFError
-        return jitter(X, y, rng)
-
-    interrupted.__name__ = "jitter"
-    with pytest.raises(EOFError):
-        train(devices, data, checkpoint=file, checkpoint_steps=1, **settings | {"preprocess": interrupted})
-    resumed = train(devices, data, resume=file, **settings).history
-    assert resumed.final_parameters_sha256 == whole.final_parameters_sha256
-    assert resumed.train_loss == whole.train_loss
-    assert (whole.preprocess, whole.drop_last) == ("jitter", True)
-    for other, message in [
-        ({"preprocess": None}, "preprocess is None here and 'jitter' in the checkpoint"),
-        ({"drop_last": False}, "drop_last is False here and True in the checkpoint"),
-    ]:
-        with pytest.raises(CheckpointError, match=message):
-            train(devices, data, resume=file, **settings | other)
 
 
 @LONG_ON_STANDIN
@@ -259,29 +181,3 @@ def test_preprocessing_that_returns_nonsense(nonsense, described):
     asked = r"it should return NumPy arrays: X of shape \(4, 1, 2, 3\) with floats, and y .* labels from 0 to 8$"
     with pytest.raises(ValueError, match=f"preprocess function blur returned {described}.*; {asked}"):
         queue.next()
-
-
-@LONG_ON_STANDIN
-def test_training_without_the_rest(make_devices, small):
-    """The loss and the speed are of the examples that were trained on: 500 of 600."""
-    history, _ = train(make_devices(3), small, lr=1e-9, drop_last=True)
-    X, y, params = d2l.to_float(small[0]), small[1], d2l.init_params(0, init="he")
-    for epoch, loss in enumerate(history.train_loss):
-        chosen = epoch_order(600, 0, epoch)[:500]
-        assert loss == pytest.approx(float(d2l.loss_and_grads(X[chosen], y[chosen], params)[0]) / 500, rel=1e-5)
-    assert history.examples_per_second == pytest.approx(2 * 500 / sum(history.seconds_per_epoch))
-    assert history.drop_last
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ({"batch_size": 10, "drop_last": True}, "drop_last leaves nothing of 9 examples .* of at most 9"),
-        ({"batch_size": 4, "loads": [1, 1]}, "give 1 numbers"),
-        ({"batch_size": 4, "preprocess": "turn"}, "preprocess 'turn' is unknown; choose from flip, shift"),
-        ({"batch_size": 4, "devices": []}, "the list is empty"),
-    ],
-)
-def test_arguments_that_make_no_sense(settings, message):
-    with pytest.raises(ValueError, match=message):
-        d2l.MinibatchQueue(*numbered(9), **{"devices": [d2l.cpu(0)], **settings})

@@ -73,12 +73,6 @@ def test_split_batch(make_devices, n, k, loads, sums):
     assert [len(shard) for shard in y_shards] == [len(shard) for shard in X_shards] == [b - a for a, b in bounds]
 
 
-def test_split_batch_on_the_textbooks_matrix(make_devices):
-    data = np.arange(20).reshape(4, 5)
-    shards, _ = d2l.split_batch(data, data[:, 0], make_devices(2))
-    assert [d2l.to_host(shard).tolist() for shard in shards] == [data[:2].tolist(), data[2:].tolist()]
-
-
 def test_get_params_are_independent_copies(make_devices):
     one, other = make_devices(2)
     params = d2l.init_params()

@@ -4,12 +4,11 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from matplotlib.colors import to_hex
 from matplotlib.text import Annotation
 
-from d2lmgpu.networks import LENET, LENET_BN, Dense, Flatten, sequential
-from d2lmgpu.pictures.splits import WAYS, computed_by
+from d2lmgpu.networks import LENET, Dense, Flatten, sequential
+from d2lmgpu.pictures.splits import WAYS
 from d2lmgpu.plans import PLANS, draw_splits, prove
 
 P = sum(stage.params for stage in PLANS["data"](1).stages)
@@ -29,16 +28,6 @@ def arrows(axes):
 
 def megabytes(axes):
     return [float(text.removesuffix(" MB")) for text in words(axes) if text.endswith(" MB")]
-
-
-def test_who_computes_what():
-    assert computed_by(PLANS["layers"](2, 1)) == {(0, 0): {0: None}, (1, 0): {1: None}}
-    assert computed_by(PLANS["data"](3)) == {(0, m): {m: None} for m in range(3)}
-    assert computed_by(PLANS["gpipe"](2, 3)) == {(s, m): {s: None} for s in range(2) for m in range(3)}
-    channels = computed_by(PLANS["channels"](3))
-    assert channels[0, 0] == {0: (0, 7), 1: (7, 14), 2: (14, 20)}
-    assert channels[3, 0] == {0: (0, 4), 1: (4, 7), 2: (7, 10)}
-    assert channels[4, 0] == {0: None, 1: None, 2: None}  # the loss
 
 
 def test_the_four_panels_of_the_textbook():
@@ -68,12 +57,6 @@ def test_parts_of_nothing():
     assert words(draw_splits({"data": PLANS["data"](3)}, 2).axes[0])[:3] == ["0–0", "1–1", "none"]
     network = sequential((1, 1, 4), Flatten(), Dense(2))
     assert words(draw_splits({"": PLANS["channels"](3, network=network)}).axes[0])[1:4] == ["0–0", "1–1", "none"]
-
-
-def test_plans_of_one_network():
-    for plans in ({}, {"a": PLANS["data"](2), "b": PLANS["data"](2, network=LENET_BN)}):
-        with pytest.raises(ValueError, match="draw_splits: . plans; give plans of one network"):
-            draw_splits(plans)
 
 
 def test_the_picture_on_the_page_is_what_is_drawn():

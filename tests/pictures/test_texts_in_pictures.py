@@ -61,7 +61,7 @@ def scaled(text):
     return SimpleNamespace(rows=rows, model=None, places=9, width=1, batch_size=4, rounds=1, steps=2, **about)
 
 
-RING, NETWORK = collectives.ALGORITHMS["ring"], collectives.network.wired([(0, 1, 1e9)])
+RING, NETWORK = collectives.ALGORITHMS["ring"], collectives.network.wired({(0, 1): 1e9})
 PLAN = plans.PLANS["zero1"](2)
 
 

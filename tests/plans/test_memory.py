@@ -8,7 +8,6 @@ import pytest
 import standin_cupy
 from conftest import long
 from one_device import ONE_UNIT, examples, first_params
-from training_runs import quick
 
 import d2lmgpu as d2l
 from d2lmgpu.devices import DeviceMemoryError
@@ -86,15 +85,15 @@ class _PeakAccounting(MemoryAccounting):
         self.peak = max(self.peak, self.used)
 
 
-def assert_memory(plan, n, optimizer, dtype, kernels=True):
+def assert_memory(plan, n, optimizer, dtype):
     """Two steps of n examples take at most what is predicted, and at least 95 % of it; between steps all of it."""
     X, y = examples(plan.network, n, dtype)
     devices = [d2l.cpu(20 + i) for i in range(plan.k)]
-    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name, kernels=kernels)
+    proof = prove(plan, len(y), optimizer, np.dtype(dtype).name)
     try:
         for device in devices:
             device.accounting = _PeakAccounting(device, 2**40)
-        execution = Execution(plan, first_params(plan.network, dtype), devices, optimizer, kernels=kernels)
+        execution = Execution(plan, first_params(plan.network, dtype), devices, optimizer)
         for _ in range(2):
             execution.step(X, y, 0.01, draws=Draws(0))
             assert [device.accounting.used for device in devices] == proof.between
@@ -130,7 +129,6 @@ def test_memory_is_what_was_predicted(name, network, k, micro_batches, n, optimi
     else:
         plan = PLANS[name](k, micro_batches, network=KNOWN[network])
     assert_memory(plan, n, optimizer, dtype)
-    assert_memory(plan, n, optimizer, dtype, kernels=False)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -148,24 +146,6 @@ def test_what_kernels_keep_is_what_they_hold(name):
         tracemalloc.stop()
     counted = [*owned_arrays(kept, papers), *(array for paper in papers.values() for array in paper)]
     assert sum(array.nbytes for array in counted) == pytest.approx(held, rel=0.01)
-
-
-def test_training_within_a_limit(small):
-    """What fits trains as ever; what does not, says so before a step, and leaves the devices usable."""
-    devices = [d2l.cpu(40), d2l.cpu(41)]  # of nobody else, so that they have no memory yet
-    usual = quick(devices, small, num_epochs=1)
-    for device in devices:
-        device.limit_memory(2**21)
-    try:
-        assert quick(devices, small, num_epochs=1).history.train_loss == usual.history.train_loss
-        for device in devices:
-            device.limit_memory(600_000)  # LeNet's parameters take 516,104
-        with pytest.raises(DeviceMemoryError, match="split data needs .* bytes on cpu.40., .* more than its limit"):
-            quick(devices, small, num_epochs=1, optimizer="adam")
-    finally:
-        for device in devices:
-            device.limit_memory(None)
-    assert quick(devices, small, num_epochs=1).history.train_loss == usual.history.train_loss
 
 
 def test_gpus_have_pools_of_their_own(standin):

@@ -2,11 +2,11 @@
 
 import pytest
 from conftest import long
-from one_device import DEEP, ONE_UNIT, PLAIN, Scale, scale, scale_grad
+from one_device import DEEP, ONE_UNIT, PLAIN
 from test_plans import check_mutants, told, with_steps
 
 from d2lmgpu.collectives import Transfer
-from d2lmgpu.networks import LENET, BatchNorm, Conv2d, Dense, Flatten, Layer, ReLU, sequential
+from d2lmgpu.networks import LENET, Dense, Flatten, ReLU, sequential
 from d2lmgpu.plans import PLANS, Compute, copies_of, prove
 
 TINY = sequential((1, 1, 4), Flatten(), Dense(3), ReLU(), Dense(2))
@@ -67,15 +67,3 @@ def test_a_device_without_a_part_does_not_compute():
     assert "device 2, F of stage 0, micro-batch 0: the layout gives this device no part of this stage" in told(
         with_steps(third, 0, [*plan.steps[0], Compute("F", 2, 0, 0)])
     )
-
-
-@pytest.mark.parametrize(
-    "first",
-    [BatchNorm(), Scale(), lambda shape: Layer(scale, scale_grad, ((1,),))],
-    ids=["batch norm", "as many", "one number"],
-)
-def test_parameters_that_are_not_of_the_units_are_not_split(first):
-    """Before a convolution they are of its inputs, also where these are as many as its outputs."""
-    network = sequential((2, 6, 5), first, Conv2d(2, 3), Flatten(), Dense(3))
-    with pytest.raises(ValueError, match="stage 0: split by columns, it .*; other layers .* for each of its outputs"):
-        PLANS["channels"](2, network=network)

@@ -14,7 +14,7 @@ from d2lmgpu.kernels.cpu import loss_and_grads
 from d2lmgpu.networks import LENET
 from d2lmgpu.plans import PLANS, Execution, data as make_data, prove
 from d2lmgpu.plans.execution import compute
-from d2lmgpu.plans.execution.overlap import Overlap
+from d2lmgpu.plans.execution.queues import Overlap
 from d2lmgpu.plans.stages import in_buckets
 
 

@@ -9,8 +9,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from at_random import at_random
 from conftest import TOLERANCE, assert_close, sampled
-from hypothesis import given, settings, strategies as st
+from hypothesis import strategies as st
 from one_device import first_params, learned_alone
 from training_runs import cpus
 
@@ -18,7 +19,7 @@ from d2lmgpu.collectives import ALGORITHMS, Transfer
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.networks import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 from d2lmgpu.plans import PLANS, Execution, Part, PlanError, copies_of, execute, prove, simulate
-from d2lmgpu.plans.splits.product import ORDERS
+from d2lmgpu.plans.splits.pipelines import ORDERS
 
 TIGHT = TOLERANCE[np.dtype(np.float64)]
 LAYERS = st.lists(
@@ -60,20 +61,8 @@ def random_plans(draw):
     return PLANS[name](k, micro_batches, network)
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
-@given(random_plans(), st.integers(1, 30))
+@at_random(40, random_plans(), st.integers(1, 30), nights=100)
 def test_a_plan_is_proved_and_does_what_one_device_does(plan, n):
-    check_plan_at_random(plan, n)
-
-
-@pytest.mark.nightly
-@settings(deadline=None, max_examples=5000)
-@given(random_plans(), st.integers(1, 30))
-def test_many_plans_are_proved_and_do_what_one_device_does(plan, n):
-    check_plan_at_random(plan, n)
-
-
-def check_plan_at_random(plan, n):
     proof = prove(plan, n)
     assert proof.wasted == [] and len(plan.actions) == plan.k
     assert [sum(kinds.values()) for kinds in proof.peak_of] == proof.peak
@@ -93,8 +82,7 @@ def check_plan_at_random(plan, n):
         assert_close(param, alone, 10 * TIGHT)
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
-@given(random_plans(), st.dictionaries(st.sampled_from([*"FBIW", "update"]), st.integers(0, 9)), st.booleans())
+@at_random(40, random_plans(), st.dictionaries(st.sampled_from([*"FBIW", "update"]), st.integers(0, 9)), st.booleans())
 def test_a_step_takes_at_least_what_bounds_it(plan, costs, at_once):
     """The longest device's work, and the path of one micro-batch through all stages and back."""
     network = None if at_once else full_switch(plan.k, 1e6, latency=1e-3)

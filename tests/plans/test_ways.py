@@ -12,10 +12,10 @@ from d2lmgpu.plans.plan import Compute
 from d2lmgpu.plans.proof.check import check_plan
 
 
-def ways_of(plan, **options):
+def ways_of(plan):
     """For each device and stage the set of ways in which its micro-batches are computed."""
     found = {}
-    for (device, s, _), way in ExecutionModes(plan, check_plan(plan), **options).of.items():
+    for (device, s, _), way in ExecutionModes(plan, check_plan(plan)).of.items():
         found.setdefault((device, s), set()).add(way)
     return found
 
@@ -27,7 +27,6 @@ def test_what_goes_back_at_once_keeps_nothing():
 
 def test_where_there_are_no_kernels():
     assert set(map(tuple, ways_of(PLANS["zero-bubble"](3, 4)).values())) == {(REFERENCE,)}
-    assert ways_of(PLANS["data"](1), kernels=False) == {(0, 0): {REFERENCE}}
 
 
 def test_of_a_pipeline_the_last_stage_keeps_nothing():

@@ -28,7 +28,7 @@ from d2lmgpu.networks import (
 )
 from d2lmgpu.plans.execution import compute
 from d2lmgpu.plans.execution.lower import Action
-from d2lmgpu.plans.execution.store import Minibatch
+from d2lmgpu.plans.execution.step import Minibatch
 from d2lmgpu.training.checkpoints import load_checkpoint
 
 DTYPES = [np.float32, np.float64]
@@ -125,7 +125,7 @@ def test_a_step_that_overflows_is_left_out(make_devices, rng, monkeypatch, optim
     network = sequential((1, 1, 3), Flatten(), Dense(5))
     params = [rng.normal(0, 1, param.shape).astype(np.float32) for param in init_params(network=network)]
     (store,) = execution_of(params, [device], network, optimizer, precision="mixed").stores
-    arrays = [*store.copy()[0], *(d2l.DeviceArray(array, device) for array in store.flat_state)]
+    arrays = [*store.copy()[0], *(d2l.DeviceArray(array, device) for array in sum(store.state.values(), []))]
 
     def updated(grads):
         update(store, grads, 0.1, 2)

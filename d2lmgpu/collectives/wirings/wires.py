@@ -8,22 +8,16 @@
     nvlink_mesh      the hybrid cube mesh of a server with 8 V100s, the DGX-1
     torus            a grid of any number of dimensions whose edges are joined, as in a TPU pod
     hypercube        2^d devices; wires between those whose numbers differ in one bit
-    fat_tree         leaf switches of a few devices each, and spine switches that join them without a bottleneck
-    dragonfly        groups in which all devices are wired to each other, and one wire between any two groups
 
 A message takes a route with the fewest wires. Each device on the route receives the message before passing it on, which
 costs the latency again. A wire carries its bandwidth in both directions at the same time.
-
-Sources: Al-Fares et al. 2008, "A scalable, commodity data center network architecture" (fat trees); Kim et al. 2008,
-"Technology-driven, highly-scalable dragonfly topology".
 """
 
-import itertools
 import re
 
 import numpy as np
 
-from ...base.arguments import MAX_DEVICES, check_number, check_text, check_whole, plain, plain_numbers, shown
+from ...base.arguments import MAX_DEVICES, check_number, check_text, check_whole, plain, shown
 from ..topology import NO_LINK, Topology
 
 MESH_WIRES = [(0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2), (2, 3, 2), (2, 6, 1)]
@@ -37,25 +31,15 @@ _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, 
 
 
 def wired(wires, latency=0.0, name=None):
-    """A network of ``wires``, a list of (end, end, bytes/s); ``latency``: seconds from device to device.
+    """A network of ``wires``, a dict of bytes/s by pairs of ends; ``latency``: seconds from device to device.
 
     An end is a device (a number from 0) or a switch (a string). A wire carries its bytes/s in both directions, unless
-    the other direction is given separately; a wire of 0 bytes/s does not exist. A dict of bandwidths by pairs of ends
-    works, too.
+    the other direction is given separately; a wire of 0 bytes/s does not exist.
 
-    Raises ValueError for other ends, a wire given twice or from an end to itself, bandwidths below 0, and devices that
-    cannot be reached.
+    Raises ValueError for other ends, a wire from an end to itself, bandwidths below 0, and devices that cannot be
+    reached.
     """
-    try:
-        given = [(*pair, speed) for pair, speed in wires.items()] if isinstance(wires, dict) else [*wires]
-        wires = {(a, b): speed for a, b, speed in plain(given)}
-        if len(wires) < len(given):
-            raise ValueError
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"wires are {shown(wires)}; they should be a list of two ends and a bandwidth each, such as (0, 1, 25e9), "
-            "each wire once"
-        ) from None
+    wires = _by_pairs("wires", wires)
     ends = {end for pair in wires for end in pair}
     numbers = {end for end in ends if not isinstance(end, str)}
     k = len(numbers)
@@ -64,8 +48,6 @@ def wired(wires, latency=0.0, name=None):
             f"wires: their devices are {shown(sorted(numbers, key=str))}; they should be all numbers from 0 on, "
             f"at most {MAX_DEVICES} devices, and each wire should join two devices, or a device and a named switch"
         )
-    for pair, bandwidth in wires.items():
-        check_number(f"the bandwidth of wire {pair}", bandwidth, least=0)
     both = {(b, a): bandwidth for (a, b), bandwidth in wires.items()} | wires
     nodes = [*range(k), *sorted(ends - numbers)]
     pairs = sorted((nodes.index(a), nodes.index(b)) for (a, b), bandwidth in both.items() if bandwidth)
@@ -157,18 +139,24 @@ def rewired(network, changes):
     if network.wired is None:
         raise ValueError(f"network {network.name} has no wires to change; give a wired network, such as torus(4, 4)")
     wires, latency = network.wired
-    if not isinstance(changes, dict) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in changes):
-        raise ValueError(
-            f"changes is {shown(changes)}; it should be a dict of bandwidths by pairs, such as {{(0, 1): 0}}"
-        )
-    changes = {tuple(plain(pair)): plain(bandwidth) for pair, bandwidth in changes.items()}
+    changes = _by_pairs("changes", changes)
     for pair, bandwidth in changes.items():
-        check_number(f"the bandwidth of wire {shown(pair)}", bandwidth, least=0)
         if pair not in wires and not bandwidth:
             raise ValueError(f"wire {shown(pair)} cannot be broken: {network.name} has no such wire")
     both = {(b, a): bandwidth for (a, b), bandwidth in changes.items()} | changes
-    said = ", ".join(f"{a}-{b} {'at %g GB/s' % (to / 1e9) if to else 'broken'}" for (a, b), to in changes.items())
+    said = ", ".join(f"{a}-{b} {f'at {to / 1e9:g} GB/s' if to else 'broken'}" for (a, b), to in changes.items())
     return wired(wires | both, latency, f"{network.name}, {said}")
+
+
+def _by_pairs(name, wires):
+    """``wires`` as a dict of plain numbers. Raises ValueError unless it is a dict of bandwidths by pairs of ends."""
+    if not isinstance(wires, dict) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in wires):
+        raise ValueError(
+            f"{name} is {shown(wires)}; it should be a dict of bandwidths by pairs, such as {{(0, 1): 25e9}}"
+        )
+    for pair, bandwidth in wires.items():
+        check_number(f"the bandwidth of wire {shown(pair)}", bandwidth, least=0)
+    return {tuple(plain(pair)): plain(bandwidth) for pair, bandwidth in wires.items()}
 
 
 def nvlink_ring(k, bandwidth, latency=0.0):
@@ -195,26 +183,3 @@ def hypercube(dimensions, bandwidth=50e9, latency=2e-6):
     """A hypercube of 2 to the power of ``dimensions`` devices."""
     dimensions = check_whole("hypercube: dimensions", dimensions, least=0, most=MAX_DEVICES.bit_length() - 1)
     return torus(*[2] * dimensions, bandwidth=bandwidth, latency=latency, name=f"hypercube of {2**dimensions}")
-
-
-def fat_tree(k, size=4, bandwidth=50e9, latency=5e-6):
-    """Each leaf switch has ``size`` devices, and ``size`` wires of the same ``bandwidth`` to the spine switches."""
-    k, size = (check_whole(f"fat_tree: {name}", n, most=MAX_DEVICES) for name, n in (("k", k), ("size", size)))
-    leaf = [f"leaf {i // size}" for i in range(k)]
-    wires = {(i, leaf[i]): bandwidth for i in range(k)}
-    wires |= {(each, f"spine {j}"): bandwidth for each in dict.fromkeys(leaf) for j in range(size)}
-    return wired(wires, latency, f"fat tree, {k} devices")
-
-
-@plain_numbers
-def dragonfly(groups, size, inside=50e9, between=25e9, latency=2e-6):
-    """``groups`` groups of ``size`` devices, all wired to each other; wires to other groups start from them in turn."""
-    for name, value in (("groups", groups), ("size", size), ("devices", groups * size)):
-        check_whole(f"dragonfly: {name}", value, most=MAX_DEVICES)
-    wires = {}
-    for group in range(groups):
-        first = group * size
-        wires |= dict.fromkeys(itertools.combinations(range(first, first + size), 2), inside)
-    for a, b in itertools.combinations(range(groups), 2):
-        wires[a * size + (b - 1) % size, b * size + a % size] = between
-    return wired(wires, latency, f"dragonfly, {groups} groups of {size}")

@@ -1,7 +1,7 @@
 """What the actions of a plan do on one device: a function for each, of the device's `Store` and the action.
 
-The ways in which a stage is computed are those of modes.py. Everything here runs on the device, as work in its
-queue, with plain arrays.
+The ways in which a stage is computed are those of modes.py; as_written.py has one of them. Everything here runs on the
+device, as work in its queue, with plain arrays.
 """
 
 import itertools
@@ -10,17 +10,18 @@ import numpy as np
 
 from ...devices import array_module, parts_of
 from ...layers import track_statistics
-from ...layers.functions import check_grads, images_last, with_shapes
-from ...networks import plain
+from ...layers.functions import with_shapes
 from ...networks.mixed import are_finite
 from ..plan import COMPUTES
+from . import as_written
+from .as_written import add, add_moments, hand_back, hand_on
 from .modes import CACHED, EMPTY, FUSED, IN_FUSED, REFERENCE
 
 
-def do(functions, store, action, *more):
-    """Do an action with a table of functions, such as `FUNCTIONS`; ``more``: the function's further arguments."""
+def do(store, action, *more):
+    """Do an action by its function in `FUNCTIONS`; ``more``: the function's further arguments."""
     with store.precision.quiet():
-        functions[action.what, store.way_of(action)](store, action, *more)
+        FUNCTIONS[action.what, store.way_of(action)](store, action, *more)
 
 
 # A step's beginning and end:
@@ -66,7 +67,7 @@ def there_and_back(store, action, final=()):
     options["ready"] = _teller(store, stages, final) if final and not more else None
     found = store.kernels.loss_and_grads(x, y, params, layers, grads, moments=sum(moments, []), **options)
     for i, own in zip(stages, moments, strict=True):
-        _add_moments(store, i, own)
+        add_moments(store, i, own)
     add(more)
     store.minibatch.sums[m] = found.astype(store.dtype)
 
@@ -102,8 +103,8 @@ def forward_by_kernels(store, action):
         cache = store.kernels.Pass(layers, *about)
     store.set("cache", s, m, cache)
     y = cache.forward(x, params, targets, store.draws(s, m))
-    _add_moments(store, s, cache.moments)
-    _hand_on(store, action, y)
+    add_moments(store, s, cache.moments)
+    hand_on(store, action, y)
 
 
 def backward_by_kernels(store, action):
@@ -113,7 +114,7 @@ def backward_by_kernels(store, action):
     params, scale = contiguous_params(store, s), store.precision.scale
     dx = store.values["cache", s, m].backward(params, places, store.dy(s, m), scale)
     add(more)
-    _hand_back(store, action, dx)
+    hand_back(store, action, dx)
 
 
 def contiguous_params(store, s):
@@ -142,91 +143,6 @@ def places_for(store, values):
         places += terms
         more += zip(views, terms, strict=True)
     return places, more
-
-
-def add(pairs):
-    """For pairs of a gradient and a term, add the term to the gradient."""
-    for grad, term in pairs:
-        grad += term
-
-
-# Layer by layer, as the layers are written:
-
-
-def forward_as_written(store, action):
-    """F."""
-    s, m = action.stage, action.micro_batch
-    layers, moments = store.layers[s], store.new_moments(s)
-    y, cache = plain.forward(layers, store.x(s, m), store.params(s), store.draws(s, m), moments)
-    cache = plain.without_weights(layers, cache)
-    _add_moments(store, s, moments)
-    if store.is_last(s):
-        y, of_loss = plain.loss_forward(y, store.minibatch.y[m], store.loss)
-        cache.append(of_loss)
-    else:
-        y = images_last(y)
-    store.set("cache", s, m, cache)
-    _hand_on(store, action, y)
-
-
-def backward_as_written(store, action):
-    """B."""
-    dx, grads = _back(store, action)
-    _add_grads(store, action, grads)
-    _hand_back(store, action, dx)
-
-
-def inputs_as_written(store, action):
-    """I: what W needs later is kept as delta."""
-    dx, delta = _back(store, action, weight_grad=False)
-    store.set("delta", action.stage, action.micro_batch, delta)
-    _hand_back(store, action, dx)
-
-
-def weights_as_written(store, action):
-    """W."""
-    s, m = action.stage, action.micro_batch
-    delta, cache = store.values["delta", s, m], store.values["cache", s, m]
-    _add_grads(store, action, plain.backward_weights(store.layers[s], delta, cache[: len(store.layers[s])]))
-
-
-def _back(store, action, weight_grad=True):
-    """Go back through the layers → dx, or None before the first stage, and the list that `plain.backward` returns."""
-    s, m = action.stage, action.micro_batch
-    layers, cache, dy = store.layers[s], store.values["cache", s, m], store.dy(s, m)
-    if dy is None:
-        dy = plain.loss_backward(cache[-1], store.loss, store.precision.scale)
-    caches = plain.with_weights(layers, cache[: len(layers)], store.params(s))
-    dx, found = plain.backward(layers, dy, caches, s > 0, weight_grad)
-    return images_last(dx) if s else None, found
-
-
-def _add_grads(store, action, values):
-    grads = store.views(store.flat_of(action.target), action.stage)
-    check_grads(values, [grad.shape for grad in grads])
-    add(zip(grads, values, strict=True))
-
-
-# In either way:
-
-
-def _hand_on(store, action, y):
-    """Keep what F has computed: at the end the loss and the number of right answers, otherwise y."""
-    s, m = action.stage, action.micro_batch
-    if store.is_last(s):
-        store.minibatch.sums[m] = y
-    else:
-        store.set("y", s, m, y)
-
-
-def _hand_back(store, action, dx):
-    if action.stage:
-        store.set("dy", action.stage - 1, action.micro_batch, dx)
-
-
-def _add_moments(store, s, moments):
-    """Add a micro-batch's moments to those of the stage."""
-    add(zip(store.moments.get(s, ()), moments, strict=True))
 
 
 # Without examples or units:
@@ -288,22 +204,19 @@ def free(store, action):
 
 
 FUNCTIONS = {
-    "begin": begin,
     ("F", FUSED): there_and_back,
     ("F", IN_FUSED): done_already,
     ("B", FUSED): done_already,
     ("B", IN_FUSED): done_already,
     ("F", CACHED): forward_by_kernels,
     ("B", CACHED): backward_by_kernels,
-    ("F", REFERENCE): forward_as_written,
-    ("B", REFERENCE): backward_as_written,
-    ("I", REFERENCE): inputs_as_written,
-    ("W", REFERENCE): weights_as_written,
+    ("F", REFERENCE): as_written.forward,
+    ("B", REFERENCE): as_written.backward,
+    ("I", REFERENCE): as_written.inputs,
+    ("W", REFERENCE): as_written.weights,
     **{(what, EMPTY): of_nothing for what in COMPUTES},
     ("update", None): update,
     ("keep", None): keep,
     ("free", None): free,
-    "end": end,
 }
-"""What does each kind of action; a computation for a micro-batch in each of its ways. Also how a step begins and ends.
-"""
+"""What does each kind of action; a computation for a micro-batch in each of its ways."""

@@ -21,12 +21,11 @@ from ..proof.prove import replayed
 from ..proof.sizes import examples_in_each, examples_of, stage_sizes
 from ..stages import in_shapes, numbered_stages, splits_of, views
 from .across import AcrossProcesses
-from .chains import Errors
-from .compute import FUNCTIONS
 from .lower import actions_of, extents_of
 from .modes import ExecutionModes
-from .step import Step
-from .store import Minibatch, Store
+from .queues import Errors
+from .step import Minibatch, Step
+from .store import Store
 
 
 def execute(plan, X, y, params, devices, lr=0.1, optimizer="sgd", draws=None):
@@ -53,25 +52,13 @@ class Execution:
     On a `Cluster`, every process has an execution with the same plan and parameters, and all processes call the same
     methods. An execution's ``stores`` are those of its process's own devices. ``errors``: those of its devices.
 
-    ``mixed``: use mixed precision (see `Store`), for plans in which all updates come after all gradients. ``kernels``:
-    without them, layers compute as they are written, for reference. ``overlap``: exchange gradients while others are
-    still being computed (overlap.py). ``library``: "nccl" or an `Across`, which then sums gradients over all devices,
-    in place of the plan's schedule.
+    ``mixed``: use mixed precision (see `Store`), for plans in which all updates come after all gradients. ``overlap``:
+    exchange gradients while others are still being computed (queues.py). ``library``: "nccl" or an `Across`, which then
+    sums gradients over all devices, in place of the plan's schedule.
     """
 
-    functions = FUNCTIONS
-
     def __init__(
-        self,
-        plan,
-        params,
-        devices,
-        optimizer="sgd",
-        loss: str | tuple = "cross_entropy",
-        mixed=False,
-        kernels=True,
-        overlap=False,
-        library=None,
+        self, plan, params, devices, optimizer="sgd", loss="cross_entropy", mixed=False, overlap=False, library=None
     ):
         group = devices if isinstance(devices, Cluster) else as_cluster(check_devices(devices))
         if not isinstance(optimizer, Optimizer):
@@ -82,15 +69,12 @@ class Execution:
         check_params("params", params, plan.network)
         self.plan, self.group, self.devices, self.optimizer = plan, group, group.mine, optimizer
         self.begun, self.has_failed = 0, False
-        self.loss, self.mixed = find_loss(loss), mixed
-        self.overlap, self.library = overlap, library
+        self.loss, self.mixed, self.overlap, self.library = find_loss(loss), mixed, overlap, library
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
-        flat = numbered_stages(host, plan)
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
-        actions = actions_of(plan, columns)
+        actions, ways, flat = actions_of(plan, columns), ExecutionModes(plan, columns), numbered_stages(host, plan)
         extents = extents_of(plan, columns, actions)
-        ways = ExecutionModes(plan, columns, kernels)
         tasks = {
             i: device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
             for i, device in enumerate(self.devices, group.first)
@@ -100,10 +84,10 @@ class Execution:
         for store in self.stores if library else ():
             sizes = {("grads", s): stage.params for s, stage in enumerate(plan.stages)}
             store.fixed |= {value: store.device.empty(n, store.dtype) for value, n in sizes.items()}
-        self.computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
+        computes = sorted(itertools.chain(*(each for each, _ in columns)), key=lambda c: -c.device)
         last = len(plan.stages) - 1  # the first device that computes each micro-batch's loss:
-        self.holder = {c.micro_batch: c.device for c in self.computes if (c.what, c.stage) == ("F", last)}
-        own = [c for c in self.computes if c.what == "F" and c.device in self.store]
+        self.holder = {c.micro_batch: c.device for c in computes if (c.what, c.stage) == ("F", last)}
+        own = [c for c in computes if c.what == "F" and c.device in self.store]
         self.begins = [(c.device, c.micro_batch) for c in own if c.stage == 0]
         self.ends = [(c.device, c.micro_batch) for c in own if c.stage == last]
         self.actions = [(n, each) for n, each in enumerate(actions) if not self.store.keys().isdisjoint(each.devices)]

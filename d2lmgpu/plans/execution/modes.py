@@ -6,7 +6,6 @@
                that stages exchange within the run are not values of the plan.
     CACHED     Other work comes in between, so the data that the kernels keep count as the device's memory.
     REFERENCE  Stages without kernels, with I and W, or computed more than once go layer by layer, as they are written.
-               Without ``kernels``, all stages are computed this way.
 
 Source: Huang et al. 2019, "GPipe", which shows that a pipeline's last stage needs no cache, and what the others cost.
 """
@@ -33,7 +32,7 @@ class ExecutionModes:
     list of (stage, micro-batch).
     """
 
-    def __init__(self, plan, columns, kernels=True):
+    def __init__(self, plan, columns):
         self.plan, self.of, self.runs, self.early = plan, {}, {}, {}
         done = {}  # by device, stage and micro-batch
         for compute in itertools.chain(*(computes for computes, _ in columns)):
@@ -41,7 +40,7 @@ class ExecutionModes:
                 done.setdefault(compute[1:4], []).append(compute.what)
         self.computed = [[] for _ in plan.layout]
         for (device, s, m), whats in done.items():
-            fast = kernels and sorted(whats) == ["B", "F"] and has_kernels(plan.stages[s], plan.network)
+            fast = sorted(whats) == ["B", "F"] and has_kernels(plan.stages[s], plan.network)
             self.of[device, s, m] = CACHED if fast else REFERENCE
             self.computed[device].append((s, m))
         self._runs = {}  # by device, a run whose F's may still go back

@@ -4,7 +4,7 @@ receive       waits for the sender's earlier work; then the receiver copies the 
 free          waits until the value has been copied, if it was sent
 collective    works as in collectives/execute.py, on arrays that earlier work creates
 
-For exchanges that overlap with computations, see overlap.py; for devices of other processes, across.py.
+For exchanges that overlap with computations, see queues.py; for devices of other processes, across.py.
 """
 
 import functools
@@ -15,10 +15,21 @@ from ...collectives.execute import add_exchange, needs_staging
 from ...devices import DeviceArray
 from ...devices.records import note_transfer
 from ...devices.transfer import result_to_host
-from .chains import Chains
-from .compute import agree, do, finite
+from .compute import agree, begin, do, end, finite
 from .lower import compiled
-from .overlap import Overlap
+from .queues import Chains, Overlap
+
+
+class Minibatch:
+    """A device's input for a step, and its results.
+
+    ``examples``: how many examples each micro-batch has. ``draws``: the `Draws` of the whole minibatch. The rest are
+    dicts of plain arrays by micro-batch: images ``X`` if it begins on this device; targets ``y`` if it ends here, and
+    then its ``sums``, the loss and the number of examples with a correct output.
+    """
+
+    def __init__(self, examples, draws):
+        self.examples, self.draws, self.X, self.y, self.sums = examples, draws, {}, {}, {}
 
 
 class Step:
@@ -36,7 +47,7 @@ class Step:
         self.across, self.told = execution.across, None
         self.overlap = Overlap(self) if execution.overlap else None
         for i, own in minibatch.items():
-            self.chain(execution.store[i], execution.functions["begin"], execution.store[i], own)
+            self.chain(execution.store[i], begin, execution.store[i], own)
         for number, action in execution.actions[: execution.before_updates]:
             self._add(number, action)
         if self.across is not None:
@@ -46,15 +57,11 @@ class Step:
         for number, action in execution.actions[execution.before_updates :]:
             self._add(number, action)
         self._await_exchanges()
-        self.ends = [self.chain(store, execution.functions["end"], store) for store in execution.stores]
+        self.ends = [self.chain(store, end, store) for store in execution.stores]
 
     def chain(self, store, function, *args):
         """Submit work for the store's device that consists only of kernels and Python code; return the task."""
         return self.batch.chain(store.device, function, *args)
-
-    def submit(self, store, action, *more):
-        """Submit an action of the store's device alone."""
-        self.chain(store, do, self.execution.functions, store, action, *more)
 
     # When the step is done:
 
@@ -105,7 +112,7 @@ class Step:
             if self.overlap:
                 self.overlap.submit(i, self.execution.store[i], action, more)
             else:
-                self.submit(self.execution.store[i], action, *more)
+                self.chain(self.execution.store[i], do, self.execution.store[i], action, *more)
 
     def _is_across(self, number):
         """Whether the action needs messages between processes."""
@@ -135,8 +142,8 @@ class Step:
         stores, queues = [execution.store[i] for i in here], [self._prepare(i, action) for i in here]
         size, first, unit = self._extent(action, stores[0])
         if execution.library and action.value[0] == "grads" and len(action.devices) == execution.plan.k:
-            pairs = zip(stores, queues, strict=True)
-            arrays = [DeviceArray(store.fixed[action.value], queue) for store, queue in pairs]
+            fixed = [store.fixed[action.value] for store in stores]
+            arrays = list(map(DeviceArray, fixed, queues))
             add_allreduce(self.batch, arrays, find_algorithm(execution.library))
         elif size:
             arrays, dtype = Exchanged(stores, action.value), stores[0].dtype

@@ -1,8 +1,7 @@
 """What one device holds while a plan is executed: values that are permanent, and others that come and go.
 
     params, grads    flat arrays with views for the layers
-    y, dy            arrays (units, ..., N): images come last, so that each unit is contiguous in memory; a device with
-                     only some of the units holds only these
+    y, dy            arrays (units, ..., N), in which each unit is contiguous; some devices hold only some of the units
     cache, delta     what forward keeps for backward, and what I keeps for W
 
 What computes with them is in compute.py. Everything here runs on the device, as work in its queue, with plain arrays.
@@ -25,18 +24,6 @@ from ..stages import in_shapes, splits_of, units_of_outputs, views
 from .modes import EMPTY, REFERENCE
 
 
-class Minibatch:
-    """A device's input for a step, and its results.
-
-    ``examples``: how many examples each micro-batch has. ``draws``: the `Draws` of the whole minibatch. The rest are
-    dicts of plain arrays by micro-batch: images ``X`` if it begins on this device; targets ``y`` if it ends here, and
-    then its ``sums``, the loss and the number of examples with a correct output.
-    """
-
-    def __init__(self, examples, draws):
-        self.examples, self.draws, self.X, self.y, self.sums = examples, draws, {}, {}, {}
-
-
 class Store:
     """A device's values in a plan. ``flat[s]``: the parameters of stage s, in one flat array on the host.
 
@@ -44,12 +31,12 @@ class Store:
     `ExecutionModes`. ``mixed``: use mixed precision; its network rounds the inputs of layers (networks/mixed.py),
     weights are rounded where they are used, and ``precision`` is a loss scale.
 
-    The attribute ``flat`` is one array with all of the device's parameters; ``own[s]`` is the part of it for stage s.
-    ``flat_state`` has such an array for each of the optimiser's states. For each stage that the device computes,
-    ``channels[s]`` lists how many channels of each batch norm layer it has, ``running[s]`` its running means and
-    variances, in the order of `init_statistics`, and ``moments[s]`` the layers' moments (3, C), over the micro-batches
-    of a step. ``fixed``: arrays for values that need the same array in each step. ``spare``: arrays for stages'
-    parameters and gradients that are free to be used again.
+    The attribute ``flat`` is one array with all of the device's parameters; ``own[s]`` is the part of it for stage s,
+    and ``state[s]`` such parts of the optimiser's states. For each stage that the device computes, ``channels[s]``
+    lists how many channels of each batch norm layer it has, ``running[s]`` its running means and variances, in the
+    order of `init_statistics`, and ``moments[s]`` the layers' moments (3, C), over the micro-batches of a step.
+    ``fixed``: arrays for values that need the same array in each step. ``spare``: arrays for stages' parameters and
+    gradients that are free to be used again: new memory is slow, as the system zeroes each page.
     """
 
     def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
@@ -62,16 +49,13 @@ class Store:
         self.widths, self.images = [shape[0] for shape in shapes], [shape[1:] for shape in shapes]  # of y, all units
         self.layers = [network[stage.first : stage.stop] for stage in stages]
         self.random = [sum(layer.random for layer in network[: stage.first]) for stage in stages]  # before it
-
         self.dtype = flat[0].dtype
         self.flat, self.own = self._in_one_piece("params")
         self.set_params(flat)
-        states = [self._in_one_piece("state") for _ in range(optimizer.states)]
-        self.flat_state = [whole for whole, _ in states]
-        self.state = {s: [own[s] for _, own in states] for s in self.parts}
+        states = [self._in_one_piece("state")[1] for _ in range(optimizer.states)]
+        self.state = {s: [own[s] for own in states] for s in self.parts}
         self.steps = 0  # updates of the optimiser; in mixed precision not every step has one
         self.mixed, self.precision, self.accepted = mixed, LossScale(mixed), True
-
         self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
         self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
         none = self.new(0)
@@ -128,9 +112,8 @@ class Store:
 
     def way(self, s, m, examples=None):
         """How to compute this, by default of the present minibatch: not at all if there are no examples or units."""
-        if not (self.minibatch.examples[m] if examples is None else examples):
-            return EMPTY
-        if self.splits[s] is not None and not self.own[s].size:
+        has_none = self.splits[s] is not None and not self.own[s].size
+        if has_none or not (self.minibatch.examples[m] if examples is None else examples):
             return EMPTY
         return REFERENCE if self.kernels is None else self.ways[s, m]
 
@@ -200,9 +183,7 @@ class Store:
             return self.own[s]
         if value not in self.values:
             start, stop = self.extent(value)
-            new = self.fixed.get(value)
-            if new is None:
-                new = self.spare.pop(value[:2], None)  # new memory is slow: the system zeroes each page
+            new = self.fixed[value] if value in self.fixed else self.spare.pop(value[:2], None)
             if new is None or new.size != stop - start:
                 new = self.new(stop - start)
             self.values[value] = new
@@ -226,11 +207,16 @@ class Store:
         return self.exchanged(value)
 
     def prepare(self, value):
-        """Prepare transfers of a value: create its array, with the device's part filled in."""
-        if value[0] in ("y", "dy"):
-            self._join(value)
-        else:
+        """Create a value's whole array for transfers, with the device's part filled in, and zeros elsewhere."""
+        if value[0] not in ("y", "dy"):
             self.flat_of(value)
+            return
+        own, s = self.values.get(value), value[1]
+        if own is None or len(own) < self.widths[s]:
+            whole = self.values[value] = self._whole(value)
+            whole.fill(0)
+            if own is not None:
+                whole[slice(*self._places(s))] = own
 
     def exchanged(self, value):
         """The flat array that transfers of a value use."""
@@ -252,22 +238,9 @@ class Store:
         part = self.parts.get(s)
         return part is not None and (self.splits[s] is not None or part.params == full_range(self.plan.stages[s]))
 
-    def _join(self, value):
-        """Create a whole y or dy, with the device's own units in their places and zeros elsewhere."""
-        _, s, _ = value
-        own = self.values.get(value)
-        width = 0 if own is None else len(own)
-        if width == self.widths[s]:
-            return
-        whole = self.values[value] = self._whole(value)
-        whole.fill(0)
-        if width:
-            whole[slice(*self._places(s))] = own
-
     def _whole(self, value):
         """A new array for a y or dy with all its units."""
-        _, s, m = value
-        return self.new((self.widths[s], *self.images[s], self.minibatch.examples[m]))
+        return self.new((self.widths[value[1]], *self.images[value[1]], self.minibatch.examples[value[2]]))
 
     def _places(self, s):
         """Where the device's units of stage s are in its y: (start, stop) along the first axis."""

@@ -84,7 +84,7 @@ def _check_parts(parts, device, plan):
         (s, params, state), n, split = part, plan.stages[part.stage].params, splits[part.stage]
         if not (_are_bounds(params, n) and _are_bounds(state, n) and params[0] <= state[0] <= state[1] <= params[1]):
             raise PlanError(f"{where}, {shown(tuple(part))}: params should be within 0 … {n}, and state within params")
-        if split is not None and not split.is_part(params):
+        if split is not None and any(edge % split.size for edge in params):
             raise PlanError(f"{where}, stage {s}: params {params} should be whole units, of {split.size} elements each")
     if len({part.stage for part in parts}) < len(parts):
         raise PlanError(f"{where} lists a stage twice")

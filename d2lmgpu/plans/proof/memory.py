@@ -41,12 +41,12 @@ class MemoryUse(NamedTuple):
     line: list
 
 
-def held_in_steps(plan, columns, batch_size, states, dtype, target_bytes=8, kernels=True):
+def held_in_steps(plan, columns, batch_size, states, dtype, target_bytes=8):
     """The `MemoryUse` of each device, for ``batch_size`` examples and an optimiser with ``states`` arrays.
 
     ``target_bytes``: the bytes of an example's target.
     """
-    ways, lives = ExecutionModes(plan, columns, kernels), [[] for _ in plan.layout]
+    ways, lives = ExecutionModes(plan, columns), [[] for _ in plan.layout]
     for life in live_ranges(plan, columns):
         if not ways.is_nothing(life.device, life.value):
             lives[life.device].append(life._replace(begin=ways.early.get(life[:3], life.begin)))

@@ -34,22 +34,20 @@ class PlanProof:
     wasted: list
 
 
-def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", target_bytes=8, kernels=True):
+def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", target_bytes=8):
     """Prove that each device ends with the same values as one device that does everything; return a `PlanProof`.
 
     Memory and bytes are for a minibatch of ``batch_size`` examples (a number, or a tuple with the size of each
-    micro-batch) whose targets take ``target_bytes`` each. Without ``kernels``, layers compute as they are written,
-    and everything that forward keeps counts as memory (see execution/modes.py).
+    micro-batch) whose targets take ``target_bytes`` each.
 
     Raises PlanError, which names step, device and micro-batch, if the plan is wrong; ValueError for anything else.
     """
     replay = replayed(plan)
     batch_size = check_minibatch(plan, batch_size, optimizer, dtype)
-    options = batch_size, OPTIMIZERS[optimizer].states, dtype, target_bytes, kernels
-    held = held_in_steps(plan, replay.columns, *options)
-    peaks = [each.peak for each in held], [each.peak_of for each in held], [each.between for each in held]
+    held = held_in_steps(plan, replay.columns, batch_size, OPTIMIZERS[optimizer].states, dtype, target_bytes)
     sent = sent_by([moves for _, moves in replay.columns], plan.k, unit_bytes(plan, batch_size, dtype))
-    return PlanProof(*peaks, sent, replay.wasted)
+    peak, peak_of, between = ([getattr(each, name) for each in held] for name in ("peak", "peak_of", "between"))
+    return PlanProof(peak, peak_of, between, sent, replay.wasted)
 
 
 def replayed(plan):

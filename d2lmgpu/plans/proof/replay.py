@@ -1,4 +1,4 @@
-"""Replay what all devices hold during a plan: transfers (replay.py), and computations by their rules (rules.py).
+"""Replay what all devices hold during a plan: transfers as in collectives/prove.py, computations by rules.py.
 
 Sets take the place of numbers. Their meaning depends on the value:
 
@@ -20,7 +20,7 @@ import numpy as np
 from ...collectives.actions import Transfer, name_of
 from ...collectives.columns import InvalidStep
 from ...collectives.diagnosis import diagnosis, follow
-from ...collectives.replay import SUMMED, TWICE, Replay
+from ...collectives.prove import SUMMED, TWICE, Replay
 from ..stages import splits_of
 from .check import size_of
 from .memory import joined_values

@@ -11,7 +11,7 @@ Each device does the next item on its list as soon as it can. Items that are don
 
 import itertools
 
-from ...base.arguments import as_whole, check_list, check_name, check_text, check_whole, shown
+from ...base.arguments import as_whole, check_list, check_name, check_whole, shown
 from ...collectives import ALGORITHMS, schedules_of
 from ...collectives.actions import Transfer, place
 from ...networks import LENET
@@ -32,15 +32,15 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     `prove` to check that the plan is right.
     """
     check_network(network)
-    check_text("name", name)
     if not callable(algorithm):
         check_name("algorithm", algorithm, ALGORITHMS)
+    computations = check_list("computations", computations, of="lists, one for each device")
+    check_whole("the number of devices", len(computations))
     micro_batches = check_whole("micro_batches", micro_batches, most=MAX_MICRO_BATCHES)
     devices = [
         [_computation(short, device) for short in check_list(f"device {device}", todo, of="computations")]
-        for device, todo in enumerate(check_list("computations", computations, of="lists, one for each device"))
+        for device, todo in enumerate(computations)
     ]
-    check_whole("the number of devices", len(devices))
     if stages is None:
         stages = cut(network, 1 + max((c.stage for todo in devices for c in todo), default=0))
     stages = check_stages(stages, network)

@@ -9,16 +9,31 @@ first is ready early. Device i computes the micro-batches i·m to (i+1)·m - 1 o
 gradients. Bytes: those of the allreduce; with a ring, each device sends 2(k-1)/k·n elements for n parameters. Memory:
 each device holds all n parameters, n gradients, the optimiser's state, and the cache of one micro-batch.
 
+In a *product*, not a device but several have a copy of the network: a pipeline or a split by channels, each copy with
+its own part of the examples. The devices form a grid, in which a row is a copy, and a column has the same part of each
+copy. For 2 copies of 2 stages:
+
+    devices 0 1    micro-batches 0 to m-1     stages 0 1
+    devices 2 3    micro-batches m to 2m-1    stages 0 1
+
+Device c·k + s has stage s (or part s of each layer) of copy c. The devices of a column allreduce their gradients.
+Bytes: each device sends as much as in its pipeline for its copy's examples; in the allreduce among c copies, it sends
+2(c-1)/c times its stage's parameters. Memory: that of the pipeline.
+
 Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs" (parallel/data_parallel.py follows it);
-Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server".
+Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server"; Narayanan et al. 2021, "Efficient
+large-scale language model training on GPU clusters using Megatron-LM", which calls such groups of devices the data,
+pipeline and tensor parallel groups.
 """
 
 from collections.abc import Callable
 
-from ...base.arguments import plain_numbers
+from ...base.arguments import check_name, plain_numbers
 from ...networks import LENET
 from ..stages import cut, in_buckets
+from .channels import copies_of_channels
 from .compose import compose
+from .pipelines import ORDERS
 
 
 @plain_numbers
@@ -35,5 +50,24 @@ def data(k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring", 
 def in_turn(device, micro_batches, stages):
     """The computations of a device with all stages: each micro-batch in turn goes through the stages and back."""
     order = [("F", s) for s in range(stages)] + [("B", s) for s in reversed(range(stages))]
-    own = range(device * micro_batches, (device + 1) * micro_batches)
-    return [(what, s, m) for m in own for what, s in order]
+    return [(what, s, device * micro_batches + m) for m in range(micro_batches) for what, s in order]
+
+
+@plain_numbers
+def copies_of(name, copies, k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring"):
+    """The plan for ``copies`` times k devices; each copy is the plan ``name`` with ``micro_batches`` micro-batches.
+
+    ``name``: a pipeline, or "channels". ``algorithm``: the allreduce that sums the gradients.
+
+    Raises ValueError if there is no such plan, or if the network has too few layers for it.
+    """
+    check_name("the plan to copy", name, (*ORDERS, "channels"))
+    if name == "channels":
+        return copies_of_channels(copies, k, micro_batches, network, algorithm)
+    order = [
+        [(what, s, m + copy * micro_batches) for what, s, m in todo]
+        for copy in range(copies)
+        for todo in ORDERS[name](k, micro_batches)
+    ]
+    title = f"data={copies},{name}={k}"
+    return compose(order, copies * micro_batches, network, name=title, algorithm=algorithm)

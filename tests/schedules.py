@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from d2lmgpu.collectives import ALGORITHMS, Transfer, all_gather, hierarchical, reduce_scatter
+from d2lmgpu.collectives import ALGORITHMS, Transfer, hierarchical
 
 SUMMING = sorted(set(ALGORITHMS) - {"none"})
 
@@ -34,22 +34,22 @@ def transfers(draw, k, n):
     return Transfer(source, destination + (destination >= source), start, stop, draw(st.sampled_from(["add", "copy"])))
 
 
+def any_steps(k, n):
+    """Steps in which many may overwrite what many read."""
+    return st.lists(st.lists(transfers(k, n), max_size=3 * k), max_size=6)
+
+
 @st.composite
 def any_schedules(draw):
-    """Steps in which many may overwrite what many read, as (k, n, schedule)."""
+    """Any steps, as (k, n, schedule)."""
     k, n = draw(st.sampled_from([2, 3, 5, 8])), draw(st.integers(1, 23))
-    return k, n, draw(st.lists(st.lists(transfers(k, n), max_size=3 * k), max_size=6))
+    return k, n, draw(any_steps(k, n))
 
 
 @st.composite
 def mutants(draw):
-    """What has a goal, changed in one place, as (goal, k, n, schedule)."""
-    goal = draw(st.sampled_from(["allreduce", "allreduce", "reduce_scatter", "all_gather"]))
-    if goal == "allreduce":
-        _, k, n, schedule = draw(allreduces(devices=6, elements=12).filter(lambda drawn: any(drawn[3])))
-    else:
-        k, n = draw(st.integers(2, 6)), draw(st.integers(0, 12))
-        schedule = {"reduce_scatter": reduce_scatter, "all_gather": all_gather}[goal](k, n)
+    """An allreduce, changed in one place, as (k, n, schedule)."""
+    _, k, n, schedule = draw(allreduces(devices=6, elements=12).filter(lambda drawn: any(drawn[3])))
     steps = [list(step) for step in schedule]
     at = draw(st.sampled_from([i for i, step in enumerate(steps) if step]))
     i = draw(st.integers(0, len(steps[at]) - 1))
@@ -68,7 +68,7 @@ def mutants(draw):
     else:
         moved = getattr(steps[at][i], change) + draw(st.sampled_from([-1, 1]))
         steps[at][i] = steps[at][i]._replace(**{change: moved})
-    return goal, k, n, steps
+    return k, n, steps
 
 
 def by_definition(schedule, values):
