@@ -58,12 +58,18 @@ class Transfer(NamedTuple):
     def __str__(self):
         """In words: "device 0 sends device 1 units 0 to 20 of y of stage 0, micro-batch 3"."""
         what = f"{'units' if self.value[0] in ('y', 'dy') else 'elements'} {self.start} to {self.stop}"
-        to = f", to be added to {name_of(self.target)}" if self.target else ", to be added" if self.op == "add" else ""
-        of = "" if self.value == ALONE else f" of {name_of(self.value)}"
+        to = (
+            f", to be added to {value_name(self.target)}"
+            if self.target
+            else ", to be added"
+            if self.op == "add"
+            else ""
+        )
+        of = "" if self.value == ALONE else f" of {value_name(self.value)}"
         return f"device {self.source} sends device {self.destination} {what}{of}{to}"
 
 
-def name_of(value):
+def value_name(value):
     """A value in words: "y of stage 0, micro-batch 3", "params of stage 1", "grads of stage 1, round 0"."""
     kind, s, *rest = value
     return f"{kind} of stage {s}" + "".join(f", {'round' if kind == 'grads' else 'micro-batch'} {i}" for i in rest)

@@ -112,7 +112,7 @@ def sent_by(columns, k, bytes_of=lambda value: 1):
     return sent.tolist()
 
 
-def cuts_of(columns, edges):
+def edges_of(columns, edges):
     """Where to cut a value so that all in the lists ``columns`` send whole pieces; ``edges`` are included."""
     found = {*edges}
     for each in itertools.chain.from_iterable(columns):

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..base.arguments import MAX_DEVICES, check_whole
-from .actions import ALONE, MAX_ELEMENTS, name_of
-from .columns import InvalidStep, check_columns, check_steps, cuts_of, sent_by
+from .actions import ALONE, MAX_ELEMENTS, value_name
+from .columns import InvalidStep, check_columns, check_steps, edges_of, sent_by
 from .diagnosis import diagnosis, follow, shares_alone
 
 TWICE = -1
@@ -70,7 +70,7 @@ class Replay:
         if missing.any():
             t = moves.transfer(number[np.argmax(missing)])
             raise InvalidStep(
-                f"device {t.source} does not have {name_of(t.value)}, elements {t.start} to {t.stop}, to send"
+                f"device {t.source} does not have {value_name(t.value)}, elements {t.start} to {t.stop}, to send"
             )
         self.fresh[moves.value][devices, pieces] = 0
         return number, pieces, sums
@@ -140,7 +140,7 @@ def prove(schedule, k, n):
     After an allreduce, all devices have the full sum. Raises ScheduleError for a schedule that is none.
     """
     k, n, steps, columns = check_form(schedule, k, n)
-    cuts = cuts_of(columns, {0, n})
+    cuts = edges_of(columns, {0, n})
     replay = Replay(k, lambda value: cuts)
     held = replay.sums(ALONE)
     held[...] = np.array([1 << device for device in range(k)], object)[:, None]

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base.arguments import check_whole, plain, plain_numbers
 from ..collectives.bounds import bound
-from ..collectives.columns import cuts_of
+from ..collectives.columns import edges_of
 from ..collectives.diagnosis import counted
 from ..collectives.prove import check_form
 from ..collectives.simulate import simulate
@@ -59,7 +59,7 @@ def draw_steps(schedule, k, n, columns=None):
 def states_of(schedule, k, n):
     """k, n and the steps of a schedule, where elements are cut into pieces, and what devices hold, from `counted`."""
     k, n, schedule, columns = check_form(schedule, k, n)
-    cuts = cuts_of(columns, [0, n]).tolist()
+    cuts = edges_of(columns, [0, n]).tolist()
     return k, n, schedule, cuts, counted(schedule, k, cuts)
 
 

@@ -3,8 +3,8 @@
 from ..base.packages import looked_up
 from .execution.execute import Execution as Execution, execute as execute
 from .plan import (
-    MAX_DEVICES as MAX_DEVICES,
     MAX_MICRO_BATCHES as MAX_MICRO_BATCHES,
+    MAX_PLAN_DEVICES as MAX_PLAN_DEVICES,
     Compute as Compute,
     Part as Part,
     Plan as Plan,

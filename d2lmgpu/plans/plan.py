@@ -47,7 +47,7 @@ from typing import NamedTuple
 from ..networks import Network
 
 MAX_MICRO_BATCHES = 2**12
-MAX_DEVICES = 2**10
+MAX_PLAN_DEVICES = 2**10
 """The most devices of a plan: even an allreduce of k devices has about 2k² transfers."""
 
 COMPUTES = ("F", "B", "I", "W")

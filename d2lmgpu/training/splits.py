@@ -22,7 +22,7 @@ from ..collectives import LIBRARIES
 from ..devices import DeviceMemoryError
 from ..layers.functions import function_of
 from ..networks import in_half
-from ..plans import MAX_DEVICES, PLANS, copies_of, prove_plan
+from ..plans import MAX_PLAN_DEVICES, PLANS, copies_of, prove_plan
 from ..plans.plan import Compute, Plan
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
@@ -99,7 +99,7 @@ def plan_of(settings, k, network, group=None):
 
     Raises ValueError if the network does not allow such a plan, or if the plan is for another number of devices.
     """
-    k = check_whole("k, the number of devices,", k, most=MAX_DEVICES)
+    k = check_whole("k, the number of devices,", k, most=MAX_PLAN_DEVICES)
     check_number_of_devices(settings.split, k)
     mixed, algorithm = settings.precision == "mixed", settings.algorithm
     if algorithm in WITHOUT_SCHEDULE:  # the engine handles these

@@ -18,7 +18,7 @@ from d2lmgpu.cluster.watchdog import Watch
 from d2lmgpu.devices import Task
 from d2lmgpu.plans import PLANS, Execution, copies_of, execute, prove
 from d2lmgpu.plans.execution.lower import actions_of
-from d2lmgpu.plans.execution.step import Step
+from d2lmgpu.plans.execution.step import StepOfPlan
 from d2lmgpu.plans.proof.check import check_plan
 
 pytestmark = pytest.mark.threads
@@ -99,13 +99,13 @@ class Faulty:
         self.watches = [Watch(cluster.progress.comm, hosts, 1.0) for cluster in self.clusters]
         for watch, cluster in zip(self.watches, self.clusters, strict=True):
             watch.communicators = [cluster.progress]
-        self.errors, add = {}, Step._add
+        self.errors, add = {}, StepOfPlan._add
 
         def add_noting(step, number, action):
             before(step, number, action)
             add(step, number, action)
 
-        monkeypatch.setattr(Step, "_add", add_noting)
+        monkeypatch.setattr(StepOfPlan, "_add", add_noting)
         self.threads = [threading.Thread(target=self._run, args=(plan, c), daemon=True) for c in self.clusters]
         for thread in self.threads:
             thread.start()

@@ -7,7 +7,7 @@ from ...layers.functions import check_grads, images_last
 from ...networks import plain
 
 
-def forward(store, action):
+def forward_as_written(store, action):
     """F."""
     s, m = action.stage, action.micro_batch
     layers, moments = store.layers[s], store.new_moments(s)
@@ -23,21 +23,21 @@ def forward(store, action):
     hand_on(store, action, y)
 
 
-def backward(store, action):
+def backward_as_written(store, action):
     """B."""
     dx, grads = _back(store, action)
     _add_grads(store, action, grads)
     hand_back(store, action, dx)
 
 
-def inputs(store, action):
+def inputs_as_written(store, action):
     """I: what W needs later is kept as delta."""
     dx, delta = _back(store, action, weight_grad=False)
     store.set("delta", action.stage, action.micro_batch, delta)
     hand_back(store, action, dx)
 
 
-def weights(store, action):
+def weights_as_written(store, action):
     """W."""
     s, m = action.stage, action.micro_batch
     delta, cache = store.values["delta", s, m], store.values["cache", s, m]
@@ -58,7 +58,7 @@ def _back(store, action, weight_grad=True):
 def _add_grads(store, action, values):
     grads = store.views(store.flat_of(action.target), action.stage)
     check_grads(values, [grad.shape for grad in grads])
-    add(zip(grads, values, strict=True))
+    add_to_each(zip(grads, values, strict=True))
 
 
 def hand_on(store, action, y):
@@ -78,10 +78,10 @@ def hand_back(store, action, dx):
 
 def add_moments(store, s, moments):
     """Add a micro-batch's moments to those of the stage."""
-    add(zip(store.moments.get(s, ()), moments, strict=True))
+    add_to_each(zip(store.moments.get(s, ()), moments, strict=True))
 
 
-def add(pairs):
+def add_to_each(pairs):
     """For pairs of a gradient and a term, add the term to the gradient."""
     for grad, term in pairs:
         grad += term

@@ -14,7 +14,7 @@ from ...layers.functions import with_shapes
 from ...networks.mixed import are_finite
 from ..plan import COMPUTES
 from . import as_written
-from .as_written import add, add_moments, hand_back, hand_on
+from .as_written import add_moments, add_to_each, hand_back, hand_on
 from .modes import CACHED, EMPTY, FUSED, IN_FUSED, REFERENCE
 
 
@@ -27,14 +27,14 @@ def do(store, action, *more):
 # A step's beginning and end:
 
 
-def begin(store, minibatch):
+def begin_step(store, minibatch):
     """Begin a step with this `Minibatch`."""
     store.minibatch, store.scale_of_step = minibatch, store.precision.scale
     for array in itertools.chain(*store.moments.values()):
         array.fill(0)
 
 
-def end(store):
+def end_step(store):
     """End a step: move the running statistics, and forget all data that belong only to the step."""
     for s, running in store.running.items():
         for mean, variance, moments in zip(running[::2], running[1::2], store.moments[s], strict=True):
@@ -68,7 +68,7 @@ def there_and_back(store, action, final=()):
     found = store.kernels.loss_and_grads(x, y, params, layers, grads, moments=sum(moments, []), **options)
     for i, own in zip(stages, moments, strict=True):
         add_moments(store, i, own)
-    add(more)
+    add_to_each(more)
     store.minibatch.sums[m] = found.astype(store.dtype)
 
 
@@ -113,7 +113,7 @@ def backward_by_kernels(store, action):
     places, more = places_for(store, [action.target])
     params, scale = contiguous_params(store, s), store.precision.scale
     dx = store.values["cache", s, m].backward(params, places, store.dy(s, m), scale)
-    add(more)
+    add_to_each(more)
     hand_back(store, action, dx)
 
 
@@ -210,10 +210,10 @@ FUNCTIONS = {
     ("B", IN_FUSED): done_already,
     ("F", CACHED): forward_by_kernels,
     ("B", CACHED): backward_by_kernels,
-    ("F", REFERENCE): as_written.forward,
-    ("B", REFERENCE): as_written.backward,
-    ("I", REFERENCE): as_written.inputs,
-    ("W", REFERENCE): as_written.weights,
+    ("F", REFERENCE): as_written.forward_as_written,
+    ("B", REFERENCE): as_written.backward_as_written,
+    ("I", REFERENCE): as_written.inputs_as_written,
+    ("W", REFERENCE): as_written.weights_as_written,
     **{(what, EMPTY): of_nothing for what in COMPUTES},
     ("update", None): update,
     ("keep", None): keep,

@@ -24,7 +24,7 @@ from .across import AcrossProcesses
 from .lower import actions_of, extents_of
 from .modes import ExecutionModes
 from .queues import Errors
-from .step import Minibatch, Step
+from .step import Minibatch, StepOfPlan
 from .store import Store
 
 
@@ -124,7 +124,7 @@ class Execution:
         if self.has_failed:
             raise ValueError("a step of this execution has failed; create a new execution")
         self._raise_error()  # if a step that is still running has failed
-        step = Step(self, minibatch, plain(lr), tell)
+        step = StepOfPlan(self, minibatch, plain(lr), tell)
         self.begun += 1
         step.batch.commit()
         self.errors.let_go()

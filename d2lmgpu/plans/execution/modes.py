@@ -40,7 +40,7 @@ class ExecutionModes:
                 done.setdefault(compute[1:4], []).append(compute.what)
         self.computed = [[] for _ in plan.layout]
         for (device, s, m), whats in done.items():
-            fast = sorted(whats) == ["B", "F"] and has_kernels(plan.stages[s], plan.network)
+            fast = sorted(whats) == ["B", "F"] and _has_kernels(plan.stages[s], plan.network)
             self.of[device, s, m] = CACHED if fast else REFERENCE
             self.computed[device].append((s, m))
         self._runs = {}  # by device, a run whose F's may still go back
@@ -107,7 +107,7 @@ class _Run(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def has_kernels(stage, network):
+def _has_kernels(stage, network):
     """Whether kernels compute the stage for some examples at a time, where batch norm does not need all."""
     layers = network[stage.first : stage.stop]
     return bool(layers) and all(layer.channels or function_of(layer)[0] in EACH_BY_ITSELF for layer in layers)

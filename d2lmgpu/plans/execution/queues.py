@@ -98,7 +98,7 @@ class Errors(list):
 
 
 class Overlap:
-    """What is under way beside the computations of a `Step`: events by (device, gradients).
+    """What is under way beside the computations of a `StepOfPlan`: events by (device, gradients).
 
     ``final``: the gradients have their final values; ``exchanged``: their exchange is done.
     """

@@ -15,7 +15,7 @@ from ...collectives.execute import add_exchange, needs_staging
 from ...devices import DeviceArray
 from ...devices.records import note_transfer
 from ...devices.transfer import result_to_host
-from .compute import agree, begin, do, end, finite
+from .compute import agree, begin_step, do, end_step, finite
 from .lower import compiled
 from .queues import Chains, Overlap
 
@@ -32,7 +32,7 @@ class Minibatch:
         self.examples, self.draws, self.X, self.y, self.sums = examples, draws, {}, {}, {}
 
 
-class Step:
+class StepOfPlan:
     """A step of an `Execution`. The constructor makes its ``batch``; ``minibatch``: a `Minibatch` for each device.
 
     ``number``: how many steps came before. ``ends``: for each device, an event that happens when the device has
@@ -47,7 +47,7 @@ class Step:
         self.across, self.told = execution.across, None
         self.overlap = Overlap(self) if execution.overlap else None
         for i, own in minibatch.items():
-            self.chain(execution.store[i], begin, execution.store[i], own)
+            self.chain(execution.store[i], begin_step, execution.store[i], own)
         for number, action in execution.actions[: execution.before_updates]:
             self._add(number, action)
         if self.across is not None:
@@ -57,7 +57,7 @@ class Step:
         for number, action in execution.actions[execution.before_updates :]:
             self._add(number, action)
         self._await_exchanges()
-        self.ends = [self.chain(store, end, store) for store in execution.stores]
+        self.ends = [self.chain(store, end_step, store) for store in execution.stores]
 
     def chain(self, store, function, *args):
         """Submit work for the store's device that consists only of kernels and Python code; return the task."""
@@ -75,18 +75,18 @@ class Step:
             return rows_gathered(self.told, self.execution.group).tolist()
         return [self._row(i, result_to_host) for i in self.minibatch]
 
-    def _row(self, i, to_host):
-        """A device's row; ``to_host(array, device)`` copies the device's sums to the host."""
+    def _row(self, i, on_host):
+        """A device's row; ``on_host(array, device)`` copies the device's sums to the host."""
         row = [0.0] * (2 * len(self.examples)) + [self.tell]
         for m, sums in self.minibatch[i].sums.items():
-            row[2 * m : 2 * m + 2] = to_host(sums, self.execution.store[i].device).tolist()
+            row[2 * m : 2 * m + 2] = on_host(sums, self.execution.store[i].device).tolist()
         return row
 
     # Between gradients and updates, at the same point of the step in all processes:
 
     def _tell_others(self):
         """Let all processes know the rows of all devices: losses are known, and nothing has been updated."""
-        makers = [functools.partial(self._row, i, to_host) for i in self.minibatch]
+        makers = [functools.partial(self._row, i, _on_host) for i in self.minibatch]
         self.told = add_gather(self.batch, self.execution.group, 2 * len(self.examples) + 1, makers)
 
     def _agree(self):
@@ -194,6 +194,6 @@ class Exchanged:
         return self.stores[i].exchanged(self.value)
 
 
-def to_host(array, device):
+def _on_host(array, device):
     """The plain ``array`` on the host; runs on the device."""
     return array if device.kind == "cpu" else array.get()

@@ -19,7 +19,7 @@ from ...networks import half_weights
 from ...networks.compute import kernels_for
 from ...networks.mixed import LossScale
 from ..plan import COMPUTES, full_range, norms_of, shapes_of
-from ..proof.sizes import output_shapes, owned_arrays
+from ..proof.sizes import owned_arrays, stage_output_shapes
 from ..stages import in_shapes, splits_of, units_of_outputs, views
 from .modes import EMPTY, REFERENCE
 
@@ -45,7 +45,7 @@ class Store:
         self.parts = {part.stage: part for part in sorted(plan.layout[number])}
         self.splits, self.units = splits_of(network, stages), units_of_outputs(network, stages)
         self.shapes, self.norms = ([find(stage, network) for stage in stages] for find in (shapes_of, norms_of))
-        shapes = output_shapes(network, stages)
+        shapes = stage_output_shapes(network, stages)
         self.widths, self.images = [shape[0] for shape in shapes], [shape[1:] for shape in shapes]  # of y, all units
         self.layers = [network[stage.first : stage.stop] for stage in stages]
         self.random = [sum(layer.random for layer in network[: stage.first]) for stage in stages]  # before it

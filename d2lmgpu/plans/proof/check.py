@@ -8,7 +8,7 @@ import functools
 from ...base.arguments import as_whole, check_list, check_whole, scalar, shown
 from ...collectives.columns import InvalidStep, check_columns, columns_of
 from ...networks import Network
-from ..plan import COMPUTES, MAX_DEVICES, MAX_MICRO_BATCHES, Compute, Part, Plan, PlanError, Stage, stage_of
+from ..plan import COMPUTES, MAX_MICRO_BATCHES, MAX_PLAN_DEVICES, Compute, Part, Plan, PlanError, Stage, stage_of
 from ..stages import splits_of, units_of_outputs
 
 
@@ -43,7 +43,7 @@ def check_plan(plan):
     check_stages(plan.stages, plan.network)
     check_whole("the plan's micro_batches", plan.micro_batches, most=MAX_MICRO_BATCHES)
     layout = check_list("the plan's layout", plan.layout, of="lists of parts, one for each device")
-    check_whole("the number of the plan's devices", len(layout), most=MAX_DEVICES)
+    check_whole("the number of the plan's devices", len(layout), most=MAX_PLAN_DEVICES)
     for device, parts in enumerate(layout):
         _check_parts(check_list(f"the layout of device {device}", parts, of="parts"), device, plan)
     columns = []

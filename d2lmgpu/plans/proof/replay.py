@@ -17,7 +17,7 @@ import itertools
 
 import numpy as np
 
-from ...collectives.actions import Transfer, name_of
+from ...collectives.actions import Transfer, value_name
 from ...collectives.columns import InvalidStep
 from ...collectives.diagnosis import diagnosis, follow
 from ...collectives.prove import SUMMED, TWICE, Replay
@@ -64,7 +64,7 @@ class PlanReplay(Rules, Replay):
         used = self.used[moves.target][moves.destination[number]]
         if used.any() and moves.target in self.joined:  # caches share this array
             t = moves.transfer(number[np.argmax(used)])
-            raise InvalidStep(f"{t}: device {t.destination} has computed with {name_of(t.target or t.value)} already")
+            raise InvalidStep(f"{t}: device {t.destination} has computed with {value_name(t.target or t.value)}")
         if moves.op == "copy":
             for device in np.unique(moves.destination[number[used]]).tolist():
                 self._forget(moves.target, device)
@@ -112,7 +112,7 @@ class PlanReplay(Rules, Replay):
         making = [(compute, *made) for compute in computes for made in self.computed(compute)]
         for (compute, value, _, _), each in itertools.product(making, moves):
             if value == each.target and (each.destination == compute.device).any():
-                raise InvalidStep(f"{compute}: in the same step transfers write {name_of(value)}")
+                raise InvalidStep(f"{compute}: in the same step transfers write {value_name(value)}")
         for each, what in arriving:
             self.write(each, *what)
         for made in making:
@@ -124,7 +124,7 @@ class PlanReplay(Rules, Replay):
         table, fresh, device = self.sums(value), self.fresh[value], compute.device
         if value[0] in ("y", "dy"):
             if fresh[device, some].any():
-                self.waste(f"{compute}: {name_of(value)} is there already, and nobody has used it")
+                self.waste(f"{compute}: {value_name(value)} is there already, and nobody has used it")
             self._forget(value, device)  # the computation makes a new array
         table[device, some], fresh[device, some] = sums, -self.number
 
@@ -135,7 +135,7 @@ class PlanReplay(Rules, Replay):
             unread &= ~self.persistent[value[1]]
         if unread.any():
             device, piece = np.argwhere(unread)[0].tolist()
-            self.waste(f"{name_of(value)} of device {device}: nobody uses it", abs(self.fresh[value][device, piece]))
+            self.waste(f"{value_name(value)} of device {device}: nobody uses it", abs(self.fresh[value][device, piece]))
         if value[0] != "params":
             del self.held[value], self.fresh[value]
 
@@ -170,12 +170,12 @@ class PlanReplay(Rules, Replay):
             steps, everything = self.plan.steps[: self.number - 1], {*range(self.plan.micro_batches)}
             found = follow(steps, {}, cuts[piece], lambda action: self._is_about(action, kind, s))
             what = diagnosis(found, everything, (device, value), "contribution", "micro-batch")
-            return f"{name_of(value)}{where}: {what}"
+            return f"{value_name(value)}{where}: {what}"
         if kind == "params" and found is not None:
-            return f"{name_of(value)}{where}: they are updated already"
+            return f"{value_name(value)}{where}: they are updated already"
         if found is None:
-            return f"{name_of(value)}{where and where + ','} {'are' if kind == 'params' else 'is'} not there"
-        return f"{name_of(value)}{where}: a share {'was added twice' if found == TWICE else 'is missing'}"
+            return f"{value_name(value)}{where and where + ','} {'are' if kind == 'params' else 'is'} not there"
+        return f"{value_name(value)}{where}: a share {'was added twice' if found == TWICE else 'is missing'}"
 
     def _is_about(self, action, kind, s):
         """Whether an action adds to the stage's gradients."""

@@ -27,7 +27,7 @@ from ...collectives.algorithms.sharded import gather_at_hubs, spread_from_hubs
 from ...networks import LENET
 from ..plan import Compute, Part, Plan, full_range, stage_of
 from ..stages import blocks, has_weights, splits_of, units_of_outputs
-from .compose import allreduce, drop_empty
+from .compose import drop_empty, placed_allreduce
 
 
 def channels(k, micro_batches=1, network=LENET):
@@ -70,7 +70,7 @@ def copies_of_channels(copies, k, micro_batches, network, algorithm="ring"):
             steps.append([Compute("B", i, s, i // k * micro_batches + j) for i in devices])
     for s in reversed(range(len(stages))):
         steps += in_parallel(
-            *(allreduce(algorithm, devices[i::k], ("grads", s), part) for i, part in enumerate(parts[s]))
+            *(placed_allreduce(algorithm, devices[i::k], ("grads", s), part) for i, part in enumerate(parts[s]))
         )
         steps.append([Compute("update", i, s) for i in devices if parts[s][i % k][0] < parts[s][i % k][1]])
     title = "channels" if copies == 1 else f"data={copies},channels={k}"

@@ -49,12 +49,12 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     steps = _in_steps(devices, units_of_outputs(network, stages))
     for s in reversed(range(len(stages))):
         holders = [i for i, own in enumerate(held) if s in own]
-        steps += allreduce(algorithm, holders, ("grads", s), full_range(stages[s]))
+        steps += placed_allreduce(algorithm, holders, ("grads", s), full_range(stages[s]))
         steps.append([Compute("update", device, s) for device in holders])
     return Plan(name, network, stages, micro_batches, layout, steps)
 
 
-def allreduce(algorithm, group, value, bounds):
+def placed_allreduce(algorithm, group, value, bounds):
     """The schedule that sums elements (start, stop) of a value over a group of devices."""
     start, stop = bounds
     return drop_empty(place(schedules_of(algorithm)(len(group), stop - start), group, start, value))
