@@ -8,8 +8,7 @@ import math
 
 from ..collectives import ScheduleError, bound, prove, ring_along, simulate
 from ..collectives.wirings.wires import nvlink_ring, rewired, torus
-from .exercise import Exercise
-from .results import Empty, Wrong, call, expect, read, returned
+from .exercise import Empty, Exercise, Wrong, call, expect, read, returned
 
 _FORM = "a schedule is a list of steps, a step a list of Transfer(source, destination, start, stop, op)"
 FEWER = "there is a step too many: k - 1 steps complete the sums, and k - 1 more give them to all devices"

@@ -3,8 +3,7 @@
 import numpy as np
 
 from ..layers import max_pool2d, max_pool2d_grad
-from .exercise import Exercise
-from .results import RUN_IT, call, close, compare_results, expect, in_case, read, returned, short
+from .exercise import RUN_IT, Exercise, call, close, compare_results, expect, in_case, read, returned, short
 
 NUMBERS = "return an array of numbers"
 

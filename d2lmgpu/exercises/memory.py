@@ -4,8 +4,7 @@ import numpy as np
 
 from ..base.text import several
 from ..collectives import chunk_bounds
-from .exercise import Exercise
-from .results import Empty, call_recorded, close, expect, short
+from .exercise import Empty, Exercise, call_recorded, close, expect, short
 from .spies import check_ways, row_of, spread
 from .splitting import LENET_OUTPUTS
 

@@ -4,8 +4,7 @@ import numpy as np
 
 from ..base.text import several
 from ..devices import cpu, to_host
-from .exercise import Exercise
-from .results import Empty, call, call_recorded, close, expect, read, returned, same_value
+from .exercise import Empty, Exercise, call, call_recorded, close, expect, read, returned, same_value
 from .spies import RAW, FakeClock, PretendDevice, check_place, spread
 
 PUT = "you cannot mix arrays of two devices: d2l.put(x, device) copies x to the device"

@@ -4,8 +4,7 @@ import itertools
 
 from ..networks import LENET
 from ..plans import PlanError, compose, cut, prove, simulate
-from .exercise import Exercise
-from .results import Wrong, call, expect, read, returned
+from .exercise import Exercise, Wrong, call, expect, read, returned
 
 _FORM = "return one list for each device, with tuples (what, stage, micro_batch), such as ('F', 0, 3)"
 

@@ -2,8 +2,7 @@
 
 import math
 
-from .exercise import Exercise
-from .results import RUN_IT
+from .exercise import RUN_IT, Exercise
 
 
 class updates_per_epoch(Exercise):

@@ -2,8 +2,7 @@
 
 import itertools
 
-from .exercise import Exercise
-from .results import same_value
+from .exercise import Exercise, same_value
 
 PER_CENT = "return a fraction, not a percentage: 1 is perfect"
 ON_PAPER = "work out the first case on paper"

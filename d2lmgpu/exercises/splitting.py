@@ -3,8 +3,7 @@
 import numpy as np
 
 from ..base.text import several
-from .exercise import Exercise
-from .results import call_recorded, expect, returned
+from .exercise import Exercise, call_recorded, expect, returned
 from .spies import check_place, row_of
 
 LENET_OUTPUTS = [13520, 13520, 3380, 4050, 4050, 800, 800, 128, 128, 10]

@@ -7,10 +7,9 @@ from ..collectives import ALGORITHMS
 from ..collectives.phases import compile_algorithm
 from ..devices import cpu, to_host
 from ..parallel import get_params
-from .exercise import Exercise
-from .places import PUT, vectors
-from .results import (
+from .exercise import (
     Empty,
+    Exercise,
     call,
     call_recorded,
     close,
@@ -22,6 +21,7 @@ from .results import (
     returned,
     same_things,
 )
+from .places import PUT, vectors
 from .spies import check_place, check_ways, row_of
 
 TWO_LISTS = "return two lists: return X_shards, y_shards"

@@ -8,8 +8,7 @@ from ..base.text import several
 from ..collectives import chunk_bounds
 from ..networks import init_params, lenet
 from ..parallel import get_params
-from .exercise import Exercise
-from .results import call_recorded, close, expect, read, returned
+from .exercise import Exercise, call_recorded, close, expect, read, returned
 from .spies import row_of
 
 _EMPTY = "the last minibatch may have fewer images than there are devices: a shard may be empty, and 0/0 is NaN"
