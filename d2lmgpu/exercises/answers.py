@@ -16,10 +16,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import NoneType
 from typing import NamedTuple
 
-from ..base.arguments import check_list, check_number, check_path, shown
+from ..base.arguments import check_list, check_number, check_path
 from ..base.files import target, visible
 from ..cluster.watchdog import how_it_ended
 from .checking import EXERCISES, Verdict, find, judge, not_yet
@@ -115,44 +114,39 @@ def run_file(path, seconds, names):
 
 
 class Mark(NamedTuple):
-    """A row of the marks. ``says`` is the whole verdict, with the hint."""
+    """A row of the marks: a right answer is worth a point. ``says`` is the whole verdict, with the hint."""
 
     student: str
     exercise: str
     passed: bool
-    points: float
+    points: int
     says: str
 
 
-def grade(folder, exercises=None, points=None, seconds=SECONDS):
+def grade(folder, exercises=None, seconds=SECONDS):
     """Judge ``folder``/STUDENT/mine.py, where `check` saves right answers. Yields a list of `Mark`s for each student.
 
-    Each list has a mark for each of the ``exercises`` (names; by default, all), even if there is no answer. ``points``:
-    a dict from names to the points that exercises are worth; the others are worth 1. ``seconds`` is the limit for an
-    answer.
+    Each list has a mark for each of the ``exercises`` (names; by default, all), even if there is no answer. ``seconds``
+    is the limit for an answer.
 
-    Raises ValueError for a folder without students, for unknown exercises, and for invalid limits or points; OSError if
-    the folder cannot be read.
+    Raises ValueError for a folder without students, for unknown exercises, and for an invalid limit; OSError if the
+    folder cannot be read.
     """
     check_path("folder", folder)
     exercises = EXERCISES if exercises is None else check_list("exercises", exercises, of="names", one=str)
-    if not isinstance(points, (dict, NoneType)):
-        raise ValueError(f"points are {shown(points)}; give a dict such as {{'ring': 2}}")
-    points = points or {}
-    for name in (*exercises, *points):
+    for name in exercises:
         find(name)
-    worth = {name: check_number(f"points: {name}", points.get(name, 1), least=0) for name in exercises}
     check_number("seconds", seconds, above=0, most=86_400)
     students = [path for path in visible(target(folder)) if path.is_dir()]
     if not students:
         raise ValueError(f"{folder} has no folders; each student's answers should be in one, as in {folder}/ada/{FILE}")
-    return (_marks(student, worth, seconds) for student in students)
+    return (_marks(student, exercises, seconds) for student in students)
 
 
-def _marks(student, worth, seconds):
-    """The marks of one student. ``worth``: the points of each exercise."""
+def _marks(student, exercises, seconds):
+    """The marks of one student."""
     if (student / FILE).exists():
-        verdicts = judge_answers(student / FILE, worth, seconds, errors=subprocess.DEVNULL)
+        verdicts = judge_answers(student / FILE, exercises, seconds, errors=subprocess.DEVNULL)
     else:
-        verdicts = {name: not_yet(name, f"there is no {FILE}", "check saves right answers there") for name in worth}
-    return [Mark(student.name, name, right, worth[name] * right, says) for name, (right, says) in verdicts.items()]
+        verdicts = {name: not_yet(name, f"there is no {FILE}", "check saves right answers there") for name in exercises}
+    return [Mark(student.name, name, right, int(right), says) for name, (right, says) in verdicts.items()]
