@@ -171,7 +171,7 @@ def _each_as_code(listed):
 @functools.cache
 def _parsers():
     from d2lmgpu import cli
-    from d2lmgpu.cli.parser import make_parser
+    from d2lmgpu.cli.options import make_parser
 
     return make_parser(cli.COMMANDS)[1].choices
 

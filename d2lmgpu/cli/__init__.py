@@ -6,15 +6,13 @@ for training 143 if SIGTERM and 138 if SIGUSR1 interrupted it.
 """
 
 import io
-import os
 import sys
 
 from ..base import signals
 from ..base.text import legible, message_of
 from ..training.monitor import say
 from . import allreduce, check, course, devices, grade, plan, predict, scaling, sweep, train
-from .options import check_files
-from .parser import parse
+from .options import check_files, parse
 from .ranks import are_together, check_alone, errors_told, run_together
 
 COMMANDS = (devices, train, sweep, predict, allreduce, scaling, plan, course, check, grade)
@@ -22,22 +20,9 @@ COMMANDS = (devices, train, sweep, predict, allreduce, scaling, plan, course, ch
 
 def main(arguments=None):
     """Run a command line (``sys.argv`` unless given); return the exit code."""
-    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # ``2>&-``
     for stream in sys.stdout, sys.stderr:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # not all encodings have all characters
-    code = _run(arguments)
-    try:
-        sys.stdout.flush()
-    except OSError as error:  # a closed pipe, a full disk: Python would try again as it exits
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not code:
-            say(f"d2lmgpu: error: cannot write to standard output: {error.strerror}", file=sys.stderr)
-            code = 2
-    return code
-
-
-def _run(arguments):
     name = "d2lmgpu"
     try:
         options = parse(COMMANDS, arguments)
@@ -48,18 +33,14 @@ def _run(arguments):
         check_alone(options)
         return options.command(options) or 0
     except errors_told() as error:
-        say(legible(f"{name}: error: {_one_line(error)}"), file=sys.stderr)
+        told = message_of(error)
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            told = f"{' '.join(str(error.filename).split())}: {error.strerror}"
+        say(legible(f"{name}: error: {told}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:  # before or after training, or a second time during it
         say(f"{name}: interrupted, no result was written", file=sys.stderr)
         return signals.exit_code()
-
-
-def _one_line(error):
-    """An error's message; for an operating system error about a file, the file's name and what is wrong with it."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{' '.join(str(error.filename).split())}: {error.strerror}"
-    return message_of(error)
 
 
 if __name__ == "__main__":

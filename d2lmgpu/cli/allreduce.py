@@ -7,15 +7,17 @@ such as "0-1: 25 GB/s"), and --invent lets the computer find an allreduce for th
 
 from pathlib import Path
 
-from ..base.arguments import MAX_DEVICES, check_name, shown
+from ..base.arguments import check_name, shown
 from ..cluster import begin_together, cluster
 from ..collectives import ALGORITHMS, NAMES, Invented, invented, measure_allreduce
 from ..collectives.benchmark import parse_size
 from ..collectives.network import TOPOLOGIES, read_wires, topology
 from ..collectives.simulate import simulate
 from ..collectives.wirings.invent import known_on
+from ..devices import parse_devices
 from ..pictures.schedule_films import write_html
-from .options import add_devices, add_option, add_output, find_devices, write_results
+from .inputs import add_devices, find_devices
+from .options import add_option, add_output, write_results
 from .ranks import join
 
 SUMMING = [name for name in ALGORITHMS if name != "none"]
@@ -26,13 +28,10 @@ def add_to(command):
     """Add the options to the command's parser."""
     also = ", ".join(name for name in NAMES if name not in SUMMING)
     add_devices(command, default="2, or 1 per process if there are several")
-    help = f"names, separated by commas; also {also}, and mpi under mpiexec"
-    add_option(command, "--algorithms", str, ",".join(SUMMING), help)
+    add_option(command, "--algorithms", str, ",".join(SUMMING), f"names; also {also}, and mpi under mpiexec")
     add_option(command, "--sizes", str, "4K,512K,64M", "bytes of the array on each device, separated by commas")
-    help = f"simulate, on the wires in a file or on one of: {', '.join(TOPOLOGIES)}"
-    add_option(command, "--on", str, None, help)
+    add_option(command, "--on", str, None, f"simulate, on the wires in a file or on one of {', '.join(TOPOLOGIES)}")
     command.add_argument("--invent", action="store_true", help="also invent an allreduce for the network of --on")
-    add_output(command, "--json", "write the rows as JSON")
     add_output(command, "--html", "write a page that plays the fastest one on the network of --on, for the last size")
 
 
@@ -63,26 +62,24 @@ def _report(options, devices, measured):
         if not rows:
             print(f"float32, sum, in place, on {devices}; busbw = algbw * 2(k-1)/k")
             print(line("bytes", "algorithm", "steps", "seconds", "algbw GB/s", "busbw GB/s"))
-        steps = "-" if row.steps is None else row.steps
-        speeds = (f"{row.seconds:.6f}", f"{row.algbw:.3f}", f"{row.busbw:.3f}")
-        print(line(f"{row.bytes:,}", row.algorithm, steps, *speeds), flush=True)
+        numbers = f"{row.seconds:.6f}", f"{row.algbw:.3f}", f"{row.busbw:.3f}"
+        print(line(f"{row.bytes:,}", row.algorithm, row.steps or "-", *numbers), flush=True)
         rows.append(row)
     write_results(options, {"rows": [row.as_dict() for row in rows]})
 
 
 def _network(options):
     """The network of --on. Raises ValueError if it does not have --devices devices, OSError for an unreadable file."""
-    asked = options.devices
-    if asked is not None and not (asked.isdigit() and 1 <= int(asked) <= MAX_DEVICES):
-        raise ValueError(f"--devices is {shown(asked)}; for a simulated network, give a number, such as 16")
+    path, asked = Path(options.on), parse_devices(options.devices or "8")
+    if not isinstance(asked, int):
+        raise ValueError(f"--devices is {shown(options.devices)}; for a simulated network, give a number, such as 16")
     if options.on in TOPOLOGIES:
-        network = topology(options.on, int(asked or 8))
-    else:
-        path = Path(options.on)
-        if not path.is_file():  # such as /dev/zero, which never ends
-            raise ValueError(f"--on {path}: there is no such file; networks by name are {', '.join(TOPOLOGIES)}")
+        network = topology(options.on, asked)
+    elif path.is_file():  # and not /dev/zero, which never ends
         network = read_wires(path.read_text(encoding="utf-8", errors="replace"), path.name)
-    if asked is not None and int(asked) != network.k:
+    else:
+        raise ValueError(f"--on {path}: there is no such file; networks by name are {', '.join(TOPOLOGIES)}")
+    if options.devices and asked != network.k:
         raise ValueError(f"--devices is {asked}, and {options.on} has {network.k}; leave out --devices")
     return network
 
@@ -106,15 +103,14 @@ def _simulate(options, algorithms, sizes):
             made[name] = told.seconds, schedule
             factor = f"{told.seconds / told.bound:.2f}" if told.bound else "-"
             note = f"  {schedule.name}, proved" if isinstance(schedule, Invented) else ""
-            seconds = f"{told.seconds:.3e}", f"{told.bound:.3e}"
-            print(line(f"{nbytes:,}", name, len(schedule), *seconds, factor) + note, flush=True)
             row = {"algorithm": name, "devices": network.k, "bytes": nbytes, "steps": len(schedule)}
             rows.append(row | {"seconds": told.seconds, "bound": told.bound})
-    name = min(made, key=lambda name: made[name][0])
+            seconds = f"{told.seconds:.3e}", f"{told.bound:.3e}"
+            print(line(f"{nbytes:,}", name, len(schedule), *seconds, factor) + note, flush=True)
+    name, (_, schedule) = min(made.items(), key=lambda pair: pair[1][0])
 
     def write_page(path, schedule):
         write_html(schedule, network.k, sizes[-1] // 4, path, network, title=name)
 
     result = {"network": network.name, "times": "simulated, not measured", "rows": rows}
-    page = options.html, write_page, made[name][1]
-    write_results(options, result, page)
+    write_results(options, result, (options.html, write_page, schedule))

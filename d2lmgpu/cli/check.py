@@ -5,7 +5,7 @@ process; what it prints appears on standard error. Without a name, the command l
 prints what the exercise asks for.
 """
 
-from .options import add_input, add_option, add_output, write_results
+from .options import add_input, add_option, write_results
 
 
 def add_to(command):
@@ -13,7 +13,6 @@ def add_to(command):
     command.add_argument("exercise", metavar="NAME", nargs="?", help="name of the exercise")
     add_input(command, "file", "Python file with the answer", nargs="?")
     add_option(command, "--seconds", float, 20.0, "seconds that the answer may take")
-    add_output(command, "--json", "write the verdict as JSON")
 
 
 def run(options):

@@ -4,14 +4,13 @@ Puts the notebooks of the course, without outputs, their data, and a file mine.p
 Existing files are not changed.
 """
 
-from .options import add_input, add_output, write_results
+from .options import add_input, write_results
 
 
 def add_to(command):
     """Add the options to the command's parser."""
     add_input(command, "folder", "folder for the copy, made if it does not exist", "DIR")
     command.add_argument("--no-data", action="store_true", help="leave out Fashion-MNIST, which takes 30 MB")
-    add_output(command, "--json", "write what was done as JSON")
 
 
 def run(options):

@@ -2,12 +2,11 @@
 
 from ..devices import device_table, find_gpus
 from ..experiments.checkup import check_machine
-from .options import add_output, write_results
+from .options import write_results
 
 
 def add_to(command):
     """Add the options to the command's parser."""
-    add_output(command, "--json", "write the table as JSON")
     command.add_argument("--check", action="store_true", help="test what training relies on, and report what works")
 
 

@@ -1,4 +1,4 @@
-"""What commands work on: Fashion-MNIST or pictures in folders, and users' own Python files.
+"""What commands work on: devices, Fashion-MNIST or pictures in folders, and users' own Python files.
 
 A file for ``--network FILE.py`` defines ``network(input_shape, classes)``, and one for ``--metrics FILE.py`` defines
 ``metrics = {"top 3": function, ...}``.
@@ -13,24 +13,47 @@ from pathlib import Path
 from ..base.arguments import shown
 from ..base.files import target
 from ..base.text import legible, one_line
+from ..collectives.benchmark import parse_size
 from ..data.fashion_mnist import CLASSES, load_fashion_mnist
 from ..data.images import image_shape, load_image_data
 from ..data.minibatches import first_examples
+from ..devices import ENVIRONMENTS, choose_devices
 from ..networks import FASHION_MNIST
 from ..networks.checks import check_network
 from ..training.evaluation import check_metrics
-from .options import add_input
+from .options import add_input, add_option
+
+
+def add_devices(command, default, environments=ENVIRONMENTS):
+    """Add --environment, --devices and --memory-limit; ``default`` is the default of --devices that the help states."""
+    add_option(command, "--environment", str, "auto", ", ".join(environments))
+    help = f"number of devices (2), or which ones (0,2 or gpu:0,cpu:0); default: {default}"
+    command.add_argument("--devices", metavar="K", help=help)
+    command.add_argument("--memory-limit", metavar="SIZE", help="bytes that each device may use, such as 512M or 1.5G")
+
+
+def find_devices(options, default=None, environment=None):
+    """The environment and the devices that were asked for. ``environment``: replaces that of the options."""
+    environment, devices = choose_devices(environment or options.environment, options.devices or default)
+    limit_memory(options, devices)
+    return environment, devices
+
+
+def limit_memory(options, devices):
+    """Apply --memory-limit to the devices, if the command has this option and it is given."""
+    if getattr(options, "memory_limit", None) is not None:
+        for device in devices:
+            device.limit_memory(parse_size(options.memory_limit))
 
 
 def add_data(command, limit=int):
     """Add the options that choose the training data; ``limit`` is the function that reads --limit."""
     pictures = "pictures in FOLDER/train/CLASS/ and FOLDER/test/CLASS/, or MNIST's files (default: Fashion-MNIST)"
     add_input(command, "--data", pictures, "FOLDER")
-    size = "width and height to which pictures are resized (default: their own, or 28x28 if they differ)"
-    command.add_argument("--image-size", type=_size, metavar="WxH", help=size)
-    command.add_argument("--channels", type=int, metavar="C", help="1 (grey) or 3 (colour); default: as in the files")
+    add_option(command, "--image-size", _size, None, "WxH to resize pictures to (default: their own, or 28x28)")
+    add_option(command, "--channels", int, None, "1 (grey) or 3 (colour); default: as in the files")
     command.add_argument("--invert", action="store_true", help="the pictures show dark things on a bright background")
-    command.add_argument("--limit", type=limit, metavar="N", help="train on only N examples, for a quick look")
+    add_option(command, "--limit", limit, None, "train on only N examples, for a quick look")
 
 
 def _size(text):
@@ -77,8 +100,6 @@ def network_from(text, data=None):
     classes = len(data[4]) if data is not None and len(data) > 4 else len(CLASSES)
 
     def make(function):
-        if not callable(function):
-            raise ValueError("it should define network(input_shape, classes), which returns what sequential makes")
         made = function(shape, classes)
         check_network(made)
         return made
@@ -104,17 +125,11 @@ def metrics_from(path):
 
     Raises the errors of `_from_file`.
     """
-
-    def checked(found):
-        if not isinstance(found, dict) or not found:
-            raise ValueError("it should define metrics, a dict of functions of outputs and labels by their names")
-        return check_metrics(found)
-
-    return path and _from_file("--metrics", path, "metrics", checked)
+    return path and _from_file("--metrics", path, "metrics", check_metrics)
 
 
 def _from_file(option, path, name, use):
-    """Call ``use`` with what the file of an ``option`` defines as ``name``, or with None; return the result.
+    """Call ``use`` with what the file of an ``option`` defines as ``name``; return the result.
 
     The file can import files beside it. Raises ValueError, with a one-line message, if there is no such file, and for
     anything that goes wrong in the file or in ``use``, except Ctrl-C.
@@ -123,7 +138,10 @@ def _from_file(option, path, name, use):
         raise ValueError(f"{option} {path}: there is no such file")
     sys.path.insert(0, str(target(path).parent))
     try:
-        return use(runpy.run_path(path, run_name=f"{name}_of_ones_own").get(name))
+        found = runpy.run_path(path, run_name=f"{name}_of_ones_own")
+        if name not in found:
+            raise ValueError(f"it should define {name}")
+        return use(found[name])
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # sys.exit, too

@@ -1,18 +1,73 @@
-"""Options of several commands: how they are declared and read, those for `Settings`, and which files they name."""
+"""The command line: argparse, with one-line errors that suggest what was perhaps meant.
+
+The options of several commands are declared and read here, such as those for `Settings` and those that name files.
+"""
 
 import argparse
 import os
 import re
 from dataclasses import fields
 
+from .. import __version__
 from ..base.arguments import check_path
-from ..base.files import check_writable, same_file, save_figure, write_json
-from ..collectives.benchmark import parse_size
-from ..devices import ENVIRONMENTS, choose_devices
+from ..base.files import check_plot, check_writable, same_file, save_figure, write_json
+from ..base.names import perhaps_meant
+from ..base.text import shortened, shown
 from ..training.checks import cli_name, kind_of, meaning
 from ..training.settings import Settings
 
 _ALL = [about.name for about in fields(Settings)]
+
+
+def parse(modules, arguments):
+    """The options of a command line; each of ``modules`` is a command.
+
+    Unlike argparse's own ``parse_args``, this also accepts more files after an option that follows the first files.
+    """
+    parser, commands = make_parser(modules)
+    options, rest = parser.parse_known_args(arguments)
+    if any(word.startswith("-") for word in rest) or (rest and not hasattr(options, "files")):
+        commands.choices[options.name].refuse(rest)
+    if rest:
+        options.files += rest
+    return options
+
+
+def make_parser(modules):
+    """The parser, and the action whose ``choices`` are the parsers of the commands, by name.
+
+    Each module has the command's name. Its docstring, from the first ": " on, is what ``--help`` prints about it, its
+    function ``add_to`` adds options to the command's parser, and its function ``run`` is called with the options.
+    """
+    parser = _Parser(prog="d2lmgpu", description="Train LeNet on several devices, from scratch.")
+    parser.add_argument("--version", action="version", version=f"d2lmgpu {__version__}")
+    commands = parser.add_subparsers(dest="name", required=True, metavar="COMMAND", parser_class=_Parser)
+    for module in modules:
+        about, _, more = (module.__doc__ or "").partition("\n\n")  # with -OO there is none
+        help = " ".join(about.split()).partition(": ")[2].removesuffix(".").replace("``", "")
+        command = commands.add_parser(module.__name__.rpartition(".")[2], help=help, description=more or help)
+        command.set_defaults(command=module.run)
+        module.add_to(command)
+        add_output(command, "--json", "write the result as JSON")
+    return parser, commands
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        """Print one line, and exit with code 2."""
+        self.exit(2, f"{self.prog}: error: {' '.join(map(shortened, message.split()))} (see {self.prog} --help)\n")
+
+    def refuse(self, words):
+        """Exit with an error that names the unknown options, or else arguments, and what the first perhaps means."""
+        options = [word for word in words if word.startswith("-")]
+        words = options or words
+        meant = perhaps_meant(words[0].split("=")[0], self._option_string_actions) if options else ""
+        self.error(f"unknown argument{'s' * (len(words) > 1)} {', '.join(map(shown, words))}{meant}")
+
+    def _check_value(self, action, value):  # overrides argparse's own, to suggest a command
+        if action.choices is not None and value not in action.choices:
+            known = ", ".join(action.choices)
+            self.error(f"{shown(value)} is not a command; choose from {known}{perhaps_meant(value, action.choices)}")
 
 
 def add_option(command, flag, kind, default, help):
@@ -51,6 +106,11 @@ def add_output(command, flag, help, metavar="FILE", check=check_writable):
     command.set_defaults(outputs=(*(command.get_default("outputs") or ()), (flag, action.dest, check)))
 
 
+def add_plot(command, flag, help):
+    """Add an option that names the file of a plot."""
+    add_output(command, flag, f"{help} (.png, .svg or .pdf)", check=check_plot)
+
+
 def add_input(command, name, help, metavar="FILE", **more):
     """Add an option, or an argument without a flag, that names a file to be read."""
     action = command.add_argument(name, type=file_name, metavar=metavar, help=help, **more)
@@ -63,12 +123,12 @@ def check_files(options):
     Raises ValueError if two results share a file, or if one would be written over a file that is read; only a run that
     is resumed may go on in its own checkpoint.
     """
-    given, read = {}, [getattr(options, dest) for dest in getattr(options, "inputs", ())]
-    read = [path for paths in read for path in (paths if isinstance(paths, list) else [paths]) if path is not None]
-    for flag, dest, check in options.outputs:
+    given, read = {}, []
+    for dest in getattr(options, "inputs", ()):
         path = getattr(options, dest)
-        if path is None:
-            continue
+        read += path if isinstance(path, list) else [path] * (path is not None)
+    chosen = [(flag, getattr(options, dest), check) for flag, dest, check in options.outputs]
+    for flag, path, check in [each for each in chosen if each[1] is not None]:
         check(path)
         for other in read:
             if same_file(path, other) and flag != "--checkpoint":
@@ -80,48 +140,21 @@ def check_files(options):
 
 
 def write_results(options, result=None, *others, **figures):
-    """Write what the options name files for: a ``result`` as JSON, ``figures``, and ``others`` as in `write_all`.
+    """Write what the options name files for: a ``result`` as JSON, ``figures``, and ``others``.
 
-    ``figures``: the functions that draw the figures, by the names of the options.
+    ``figures``: the functions that draw the figures, by the names of the options. ``others``: tuples (path, write,
+    result), for ``write(path, result)``. The first error is raised when all that can be written is written.
     """
     drawn = [(getattr(options, name), save_figure, draw) for name, draw in figures.items()]
-    write_all((result is not None and options.json, write_json, result), *drawn, *others)
-
-
-def write_all(*results):
-    """Call ``write(path, result)`` for each (path, write, result) with a path; the first error is raised at the end."""
     errors = []
-    for path, write, result in results:
+    for path, write, what in [(result is not None and options.json, write_json, result), *drawn, *others]:
         if path:
             try:
-                write(path, result)
-            except Exception as error:  # what can be written is written
+                write(path, what)
+            except Exception as error:  # whatever drawing and writing raise
                 errors.append(error)
     if errors:
         raise errors[0]
-
-
-def add_devices(command, default, environments=ENVIRONMENTS):
-    """Add --environment, --devices and --memory-limit; ``default`` is the default of --devices that the help states."""
-    add_option(command, "--environment", str, "auto", ", ".join(environments))
-    help = f"number of devices (2), or which ones (0,2 or gpu:0,cpu:0); default: {default}"
-    command.add_argument("--devices", metavar="K", help=help)
-    command.add_argument("--memory-limit", metavar="SIZE", help="bytes that each device may use, such as 512M or 1.5G")
-
-
-def find_devices(options, default=None, environment=None):
-    """The environment and the devices that were asked for. ``environment``: replaces that of the options."""
-    asked = default if options.devices is None else options.devices
-    environment, devices = choose_devices(environment or options.environment, asked)
-    limit_memory(options, devices)
-    return environment, devices
-
-
-def limit_memory(options, devices):
-    """Apply --memory-limit to the devices, if the command has this option and it is given."""
-    if getattr(options, "memory_limit", None) is not None:
-        for device in devices:
-            device.limit_memory(parse_size(options.memory_limit))
 
 
 def add_settings(command, as_type=lambda kind: kind, names=_ALL):
@@ -132,22 +165,17 @@ def add_settings(command, as_type=lambda kind: kind, names=_ALL):
     group = command.add_argument_group("settings")
     for about in (about for about in fields(Settings) if about.name in names):
         flag = "--" + cli_name(about).replace("_", "-")
-        if about.type is bool:
-            _add_flag(group, flag, about)
+        if about.type is bool and about.default:
+            flag, help = flag.replace("--", "--no-"), about.metadata["without"]
+            group.add_argument(flag, action="store_false", dest=cli_name(about), help=help)
+        elif about.type is bool:
+            group.add_argument(flag, action="store_true", help=about.metadata["help"])
         elif kind_of(about) == list[float]:
             add_option(group, flag, numbers_or_auto, None, meaning(about))
         else:
             read = as_splits if about.name == "split" and as_type is listed_numbers else as_type(kind_of(about))
             also = ", or a file FILE.py" if about.name == "network" else ""
             add_option(group, flag, read, about.default, meaning(about) + also)
-
-
-def _add_flag(group, flag, about):
-    if about.default:
-        help = about.metadata["without"]
-        group.add_argument(flag.replace("--", "--no-"), action="store_false", dest=cli_name(about), help=help)
-    else:
-        group.add_argument(flag, action="store_true", help=about.metadata["help"])
 
 
 def as_splits(text):

@@ -7,7 +7,6 @@ not measured: each computation takes the time of its multiplications at --speed,
 
 from .. import plans
 from ..base.arguments import check_name, check_number
-from ..base.files import check_plot
 from ..base.text import several
 from ..collectives import ALGORITHMS
 from ..collectives.network import TOPOLOGIES, topology
@@ -15,7 +14,7 @@ from ..training.checks import find_network
 from ..training.settings import Settings
 from ..training.splits import EXAMPLE, SPLITS, plan_of
 from .inputs import network_from
-from .options import add_option, add_output, add_settings, taken, write_results
+from .options import add_option, add_output, add_plot, add_settings, taken, write_results
 
 
 def add_to(command):
@@ -25,28 +24,22 @@ def add_to(command):
     add_option(command, "--allreduce", str, "ring", f"for a split over data: {', '.join(ALGORITHMS)}")
     add_option(command, "--on", str, "full_switch", f"network between the devices: {', '.join(TOPOLOGIES)}")
     add_option(command, "--speed", float, 1e12, "multiplications per second of each device")
-    add_output(command, "--json", "write the result as JSON")
-    add_output(
-        command, "--plot", "draw what each device does when, and its memory (.png, .svg or .pdf)", check=check_plot
-    )
+    add_plot(command, "--plot", "draw what each device does, and its memory")
     add_output(command, "--html", "write a page that plays the plan in any browser")
-    names = "pipeline micro_batches network width batch_statistics batch_size optimizer".split()
-    add_settings(command, names=names)
+    add_settings(command, names="pipeline micro_batches network width batch_statistics batch_size optimizer".split())
 
 
 def run(options):
     """Prove and simulate the plan, print the result, and write the files that the options name."""
     check_name("allreduce", options.allreduce, ALGORITHMS)
-    chosen = taken(options, "split", "pipeline", "micro_batches", "batch_statistics")
-    settings = Settings(algorithm=options.allreduce, **chosen)
-    given = network_from(options.network)
-    name, network = find_network(given, width=options.width, batch_statistics=options.batch_statistics)
-    plan = plan_of(settings, options.devices, network)
-    minibatch = taken(options, "batch_size", "optimizer")
     check_name("network", options.on, TOPOLOGIES)
     check_number("speed", options.speed, above=0)
+    chosen = taken(options, "split", "pipeline", "micro_batches", "batch_statistics")
+    settings = Settings(algorithm=options.allreduce, **chosen)
+    name, network = find_network(network_from(options.network), **taken(options, "width", "batch_statistics"))
+    plan = plan_of(settings, options.devices, network)
     costs = plans.estimate_costs(plan, options.batch_size, options.speed)
-    timed = {"network": topology(options.on, plan.k), "costs": costs, **minibatch}
+    timed = {"network": topology(options.on, plan.k), "costs": costs, **taken(options, "batch_size", "optimizer")}
     simulation = plans.simulate(plan, **timed)
     result = _result(options, plan, name, simulation)
     _print(result, plan)
@@ -55,13 +48,10 @@ def run(options):
 
 
 def _print(result, plan):
-    parts = f"{several(plan.k, 'device')}, {several(plan.micro_batches, 'micro-batch')}"
-    size = f"batch {result['batch_size']}, {result['optimizer']}"
-    print(f"{plan.name}: {result['network']} × {result['width']:g}, {parts}, {size}; proved")
-    print(
-        f"on {result['on']}: {1000 * result['seconds']:.4g} ms a step, bubble {result['bubble']:.1%}, "
-        f"{result['bytes'] / 1e6:.3g} MB sent in all"
-    )
+    parts = f"{several(plan.k, 'device')}, {several(plan.micro_batches, 'micro-batch')}, batch {result['batch_size']}"
+    print(f"{plan.name}: {result['network']} × {result['width']:g}, {parts}, {result['optimizer']}; proved")
+    time = f"{1000 * result['seconds']:.4g} ms a step, bubble {result['bubble']:.1%}"
+    print(f"on {result['on']}: {time}, {result['bytes'] / 1e6:.3g} MB sent in all")
     print(result["times"])
     line = "{:>6} {:>9} {:>10} {:>12}".format
     print(line("device", "computes", "sends MB", "at most MB"))
@@ -72,9 +62,8 @@ def _print(result, plan):
 
 def _result(options, plan, name, simulation):
     times = f"simulated, not measured: devices of {options.speed:g} multiplications per second"
-    asked = taken(options, "split", "pipeline", "width", "batch_size", "optimizer", "on", "speed")
-    about = {"plan": plan.name, "devices": plan.k, "micro_batches": plan.micro_batches, "network": name}
-    found = {"proved": True, "times": times, "seconds": simulation.seconds, "bubble": simulation.bubble}
-    found |= {"utilisation": simulation.utilisation, "peak_memory": simulation.peak}
-    sent = {"bytes": sum(simulation.sent), "bytes_sent_per_device": simulation.sent}
-    return asked | about | found | sent
+    result = taken(options, "split", "pipeline", "width", "batch_size", "optimizer", "on", "speed")
+    result |= {"plan": plan.name, "devices": plan.k, "micro_batches": plan.micro_batches, "network": name}
+    result |= {"proved": True, "times": times, "seconds": simulation.seconds, "bubble": simulation.bubble}
+    result |= {"utilisation": simulation.utilisation, "peak_memory": simulation.peak}
+    return result | {"bytes": sum(simulation.sent), "bytes_sent_per_device": simulation.sent}

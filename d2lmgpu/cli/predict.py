@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..base.files import check_plot
 from ..base.text import legible, several
 from ..data.fashion_mnist import CLASSES, find_idx, load_fashion_mnist
 from ..data.images import load_image_data, load_image_folder
@@ -18,7 +17,8 @@ from ..devices.probes import warn
 from ..layers.loss import answers
 from ..pictures.plots import plot_confusion
 from ..training import confusion_matrix, load_model
-from .options import add_devices, add_input, add_output, find_devices, write_results
+from .inputs import add_devices, find_devices
+from .options import add_input, add_plot, write_results
 from .ranks import add_ranks
 
 
@@ -26,14 +26,12 @@ def add_to(command):
     """Add the options to the command's parser."""
     add_input(command, "checkpoint", "file written by d2lmgpu train --checkpoint", "CHECKPOINT")
     add_input(command, "files", "pictures of any size", nargs="*", default=[])
-    test_set = "folder with the test set in FOLDER/test/CLASS/ (default: Fashion-MNIST)"
-    add_input(command, "--data", test_set, "FOLDER")
     invert = "the pictures show dark things on a bright background (default: as in training)"
     command.add_argument("--invert", action=BooleanOptionalAction, help=invert)
+    add_input(command, "--data", "test set in FOLDER/test/CLASS/ (default: Fashion-MNIST)", "FOLDER")
     add_devices(command, default="1", environments=(*ENVIRONMENTS, "parallel"))
     add_ranks(command)
-    add_output(command, "--json", "write the result as JSON")
-    add_output(command, "--confusion", "plot which classes of the test set are confused", check=check_plot)
+    add_plot(command, "--confusion", "plot which classes of the test set are confused")
 
 
 def run(options, group=None):
@@ -70,10 +68,8 @@ def _test_set(options, model, names):
     elif model.classes is None and names == list(CLASSES):
         _, _, X, y = load_fashion_mnist()
     else:
-        raise ValueError(
-            f"{options.checkpoint} was trained on other classes than Fashion-MNIST's ({', '.join(names)}): give "
-            "pictures, or the folder with their test set, --data FOLDER"
-        )
+        others = f"{options.checkpoint} was trained on other classes than Fashion-MNIST's ({', '.join(names)})"
+        raise ValueError(f"{others}: give pictures, or the folder with their test set, --data FOLDER")
     return X, y
 
 

@@ -13,7 +13,8 @@ from ..data.fashion_mnist import DataError
 from ..devices import DeviceError, parse_devices
 from ..devices.errors import errors_of_cuda
 from ..training.monitor import Callback
-from .options import add_output, check_files, find_devices, limit_memory
+from .inputs import find_devices, limit_memory
+from .options import add_option, add_output, check_files
 
 OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion")
 """Options that name files; only rank 0 writes them."""
@@ -21,10 +22,9 @@ OUTPUTS = ("json", "plot", "trace", "tensorboard", "confusion")
 
 def add_ranks(command):
     """Add the options that only this environment has."""
-    help = "with --environment parallel: folder for the output of the processes, one file each"
-    add_output(command, "--log", help, "DIR", check_folder)
-    help = f"with --environment parallel: seconds for which a process waits for another (default: {PATIENCE:g})"
-    command.add_argument("--patience", type=float, metavar="S", help=help)
+    add_output(command, "--log", "of several processes: folder for a file of output from each", "DIR", check_folder)
+    patience = f"of several processes: seconds that one waits for another (default: {PATIENCE:g})"
+    add_option(command, "--patience", float, None, patience)
 
 
 def errors_told():
@@ -89,28 +89,19 @@ def join(options, patience=PATIENCE):
 class RankLogger(Callback):
     """Prints how training goes, to the log of a process other than rank 0."""
 
-    def __init__(self, group):
-        self.group = group
-
-    def on_start(self, history, steps):
-        place = self.group
-        print(f"rank {place.rank} of {place.size}, process {os.getpid()} on {place.hosts[place.rank]}: ", end="")
-        print(f"{listed(place.mine)}, of {len(place)} devices", flush=True)
-
     def on_epoch(self, history):
         told = f"epoch {len(history.train_loss)}/{history.epochs}: {format_metrics(history.last())}"
         print(f"{told}, {format_seconds(history.seconds_per_epoch[-1])} s", flush=True)
 
 
 class _Tee:
-    """A text stream that also writes to a log, except for a progress bar's lines, which overwrite each other."""
+    """A text stream that also writes to a log."""
 
     def __init__(self, stream, log):
         self._stream, self._log = stream, log
 
     def write(self, text):
-        if not text.startswith("\r"):
-            self._log.write(text)
+        self._log.write(text)
         return self._stream.write(text)
 
     def __getattr__(self, name):
@@ -130,4 +121,7 @@ def _redirected(folder, group):
     with open(path, "w", buffering=1, encoding="utf-8") as log:
         out = _Tee(sys.stdout, log) if group.rank == 0 else log
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(_Tee(sys.stderr, log)):
+            if group.rank > 0:
+                about = f"rank {group.rank} of {group.size}, process {os.getpid()} on {group.hosts[group.rank]}"
+                print(f"{about}: {listed(group.mine)}, of {len(group)} devices")
             yield

@@ -5,15 +5,15 @@ trains on the devices of all processes that mpiexec or srun starts.
 """
 
 from ..base import signals
-from ..base.files import check_folder, check_plot, is_plot, save_figure, write_json
+from ..base.files import check_folder, is_plot, save_figure, write_json
 from ..base.text import listed
 from ..devices import ENVIRONMENTS, count_cores
 from ..devices.timeline import Timeline, chrome_trace
 from ..pictures.plots import plot_history, plot_timeline
 from ..training import train
 from ..training.monitor import TensorBoard, say
-from .inputs import add_data, find_data, metrics_from, network_from
-from .options import add_devices, add_input, add_output, add_settings, find_devices, settings, taken, write_results
+from .inputs import add_data, add_devices, find_data, find_devices, metrics_from, network_from
+from .options import add_input, add_output, add_plot, add_settings, settings, taken, write_results
 from .ranks import RankLogger, add_ranks
 
 
@@ -23,11 +23,10 @@ def add_to(command):
     add_ranks(command)
     add_data(command)
     add_input(command, "--metrics", "a Python file that defines metrics, a dict of functions of outputs and labels")
-    add_output(command, "--json", "write the result as JSON")
-    add_output(command, "--plot", "plot accuracy and loss by epoch (.png, .svg or .pdf)", check=check_plot)
-    trace = "write what each device did and when, as a Chrome trace (JSON, opens in ui.perfetto.dev)"
-    steps = "or as a plot of the first steps (.png, .svg or .pdf)"
-    add_output(command, "--trace", f"{trace} {steps}")
+    add_plot(command, "--plot", "plot accuracy and loss by epoch")
+    add_output(
+        command, "--trace", "write what each device did when, as a Chrome trace (JSON) or a plot (.png, .svg, .pdf)"
+    )
     add_output(command, "--checkpoint", "write a checkpoint after every epoch and when training stops")
     command.add_argument("--checkpoint-steps", type=int, metavar="N", help="also write it after every N steps")
     add_output(command, "--keep-best", "write the model that was best on the test set so far")
@@ -50,7 +49,7 @@ def run(options, group=None):
     timeline = Timeline(group.mine if group else devices, spans=options.trace is not None)
     callbacks = [TensorBoard(options.tensorboard)] if options.tensorboard else []
     if group and group.rank > 0:
-        callbacks.append(RankLogger(group))
+        callbacks.append(RankLogger())
     chosen = settings(options) | {"network": network}
     files = taken(options, "checkpoint", "checkpoint_steps", "keep_best", "resume", "invert")
     watched = {"callbacks": callbacks, "timeline": timeline, "environment": environment, "metrics": metrics}

@@ -14,10 +14,8 @@ from ..base.arguments import check_text, plain
 from ..base.files import write_json
 from .answers import judge_file as judge_file
 from .checking import EXERCISES as EXERCISES, find as find, judge
-from .course import begin as begin, begun
-from .framework import add_to_mine as add_to_mine, my_framework as my_framework, write_my_page as write_my_page
-from .predictions import compare as compare, look_back as look_back
-from .student_file import FILE as FILE, try_to_keep
+from .course import FILE as FILE, begin as begin, begun, compare as compare
+from .student_file import add_to_mine as add_to_mine, my_framework as my_framework, try_to_keep
 
 
 def check(name, answer=None):

@@ -1,24 +1,29 @@
 """Answers in files: those of one student, or of a whole folder of students.
 
-A file runs in a process of its own, in its own folder, with a limit on time, so that it cannot block this one.
+A file runs in a process of its own, in its own folder, with a limit on time, so that it cannot block this one. There,
+`run_file` writes a line of JSON to standard output when the file has run, [], and one for each function, [name,
+verdict]. What the file prints goes to standard error.
 
 This protects from mistakes, such as an answer that runs for ever, exits Python or crashes it. It is not a sandbox: the
 code can do whatever the user can.
 """
 
+import faulthandler
 import json
+import os
+import runpy
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import NoneType
 from typing import NamedTuple
 
-from ..base.arguments import check_list, check_number, check_path, shown
+from ..base.arguments import check_list, check_number, check_path
 from ..base.files import target, visible
 from ..cluster.watchdog import how_it_ended
-from .checking import EXERCISES, Verdict, find, not_yet
-from .student_file import FILE
+from .checking import EXERCISES, Verdict, find, judge, not_yet
+from .course import FILE
+from .exercise import in_words
 
 SECONDS = 20.0
 """How many seconds an answer may take, unless another limit is given; the course's own answers need less than one."""
@@ -66,8 +71,9 @@ def judge_answers(path, names, seconds=SECONDS, errors=None):
 
 
 def _run(path, seconds, names, errors):
-    """Run `__main__.py`. Returns a list of what it wrote, and in words how it ended."""
-    command = [sys.executable, "-B", "-m", __package__, json.dumps([path, seconds, names])]
+    """Call `run_file` in a new process. Returns a list of what it wrote, and in words how it ended."""
+    program = f"import json, sys; from {__name__} import run_file; run_file(*json.loads(sys.argv[1]))"
+    command = [sys.executable, "-B", "-c", program, json.dumps([path, seconds, names])]
     with tempfile.TemporaryFile() as results:  # not a pipe, which a process that the answer starts could keep open
         done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=results, stderr=errors)
         results.seek(0)
@@ -77,45 +83,70 @@ def _run(path, seconds, names, errors):
     return [json.loads(line) for line in lines if line.startswith(b"[")], ended
 
 
+def run_file(path, seconds, names):
+    """Run the file at ``path`` in its folder, judge its functions ``names``, and end this process.
+
+    If the file or an answer takes longer than ``seconds``, faulthandler writes the line "Timeout ..." and ends the
+    process, even if code in C is running.
+    """
+    results = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    os.environ.setdefault("MPLBACKEND", "Agg")  # or a plot might open a window, and wait until it is closed
+    folder, file = os.path.split(path)
+    os.chdir(folder)
+    sys.argv[:] = [path]
+    sys.path.insert(0, folder)
+    faulthandler.dump_traceback_later(seconds, exit=True, file=results)
+    try:
+        found, wrong = runpy.run_path(path), None
+    except BaseException as error:  # sys.exit, too
+        found, wrong = {}, f"{file} cannot be run: {in_words(error)}"
+    print("[]", file=results)
+    for name in names:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=results)
+        if name in found:
+            verdict = judge(name, found[name])
+        else:
+            verdict = not_yet(name, wrong or f"{file} has no function {name}", f"write def {name}(...), and run {file}")
+        print(json.dumps([name, verdict]), file=results)
+    os._exit(0)  # whatever threads the answers have started
+
+
 class Mark(NamedTuple):
-    """A row of the marks. ``says`` is the whole verdict, with the hint."""
+    """A row of the marks: a right answer is worth a point. ``says`` is the whole verdict, with the hint."""
 
     student: str
     exercise: str
     passed: bool
-    points: float
+    points: int
     says: str
 
 
-def grade(folder, exercises=None, points=None, seconds=SECONDS):
+def grade(folder, exercises=None, seconds=SECONDS):
     """Judge ``folder``/STUDENT/mine.py, where `check` saves right answers. Yields a list of `Mark`s for each student.
 
-    Each list has a mark for each of the ``exercises`` (names; by default, all), even if there is no answer. ``points``:
-    a dict from names to the points that exercises are worth; the others are worth 1. ``seconds`` is the limit for an
-    answer.
+    Each list has a mark for each of the ``exercises`` (names; by default, all), even if there is no answer. ``seconds``
+    is the limit for an answer.
 
-    Raises ValueError for a folder without students, for unknown exercises, and for invalid limits or points; OSError if
-    the folder cannot be read.
+    Raises ValueError for a folder without students, for unknown exercises, and for an invalid limit; OSError if the
+    folder cannot be read.
     """
     check_path("folder", folder)
     exercises = EXERCISES if exercises is None else check_list("exercises", exercises, of="names", one=str)
-    if not isinstance(points, (dict, NoneType)):
-        raise ValueError(f"points are {shown(points)}; give a dict such as {{'ring': 2}}")
-    points = points or {}
-    for name in (*exercises, *points):
+    for name in exercises:
         find(name)
-    worth = {name: check_number(f"points: {name}", points.get(name, 1), least=0) for name in exercises}
     check_number("seconds", seconds, above=0, most=86_400)
     students = [path for path in visible(target(folder)) if path.is_dir()]
     if not students:
         raise ValueError(f"{folder} has no folders; each student's answers should be in one, as in {folder}/ada/{FILE}")
-    return (_marks(student, worth, seconds) for student in students)
+    return (_marks(student, exercises, seconds) for student in students)
 
 
-def _marks(student, worth, seconds):
-    """The marks of one student. ``worth``: the points of each exercise."""
+def _marks(student, exercises, seconds):
+    """The marks of one student."""
     if (student / FILE).exists():
-        verdicts = judge_answers(student / FILE, worth, seconds, errors=subprocess.DEVNULL)
+        verdicts = judge_answers(student / FILE, exercises, seconds, errors=subprocess.DEVNULL)
     else:
-        verdicts = {name: not_yet(name, f"there is no {FILE}", "check saves right answers there") for name in worth}
-    return [Mark(student.name, name, right, worth[name] * right, says) for name, (right, says) in verdicts.items()]
+        verdicts = {name: not_yet(name, f"there is no {FILE}", "check saves right answers there") for name in exercises}
+    return [Mark(student.name, name, right, int(right), says) for name, (right, says) in verdicts.items()]

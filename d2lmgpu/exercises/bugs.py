@@ -10,8 +10,7 @@ import io
 import numpy as np
 
 from . import places, synchronisation
-from .exercise import Exercise
-from .results import expect
+from .exercise import Exercise, expect
 from .synchronisation import RAGGED
 
 ONE_FOR_ALL = "one device does all the work: let every device add up one chunk, and send it back"

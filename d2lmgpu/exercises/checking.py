@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.arguments import check_name
 from . import faulty
-from .results import Empty, Wrong, in_case, in_words
+from .exercise import Empty, Wrong, in_case, in_words
 
 
 def _exercises(topic):

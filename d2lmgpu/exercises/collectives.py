@@ -8,11 +8,9 @@ import math
 
 from ..collectives import ScheduleError, bound, prove, ring_along, simulate
 from ..collectives.wirings.wires import nvlink_ring, rewired, torus
-from .exercise import Exercise
-from .results import Empty, Wrong, call, expect, read, returned
+from .exercise import Empty, Exercise, Wrong, call, expect, read, returned
 
 _FORM = "a schedule is a list of steps, a step a list of Transfer(source, destination, start, stop, op)"
-FEWER = "there is a step too many: k - 1 steps complete the sums, and k - 1 more give them to all devices"
 ALL_SEND = "cut the array into k chunks, and in each step let all devices send one chunk at the same time"
 CHUNKS = "chunk_bounds(n, k) gives the start and stop of each of k chunks; take chunk numbers modulo k"
 
@@ -40,9 +38,7 @@ def _hint(error, schedule, k, n):
         return "on the second trip round the ring the sums are complete: they replace the old numbers, with op 'copy'"
     if (k, n) == (3, 6) and len(schedule) < 2 * (k - 1):
         return "it is right only for two devices: a chunk needs k - 1 steps to collect all shares, then k - 1 more"
-    return (
-        "follow one chunk round the ring. In each step a device passes on the chunk that it received in the step before"
-    )
+    return "follow one chunk round the ring: a device passes on the chunk that it received in the step before"
 
 
 def _busiest(step, k):
@@ -68,8 +64,7 @@ class ring(Exercise):
         expect(len(ways) <= 1 and ways <= {1, k - 1}, no_ring, "device i sends only to device (i + 1) % k")
         in_line, enough = sum(_busiest(step, k) for step in schedule), 2 * (k - 1) * -(-n // k)
         slow = f"right, but as slow as {in_line} elements sent one after the other; {enough} are enough"
-        in_chunks = all(len(step) == k and _busiest(step, k) <= -(-n // k) for step in schedule)
-        expect(in_line <= enough, slow, FEWER if in_chunks else ALL_SEND)
+        expect(in_line <= enough, slow, ALL_SEND)
 
 
 class ring_seconds(Exercise):
@@ -92,12 +87,8 @@ class ring_seconds(Exercise):
         yield steps * (latency + wire), "each step sends all nbytes", "a step sends one chunk, of nbytes / k bytes"
         yield right / 2, "this is one trip round the ring", "chunks go round twice: to be added up, then copied"
         yield steps / k * wire, "the latency is missing", "every step begins with a latency"
-        yield latency + steps / k * wire, "only one latency is counted", "every step begins with a latency"
         yield 2 * k * (latency + wire / k), "there are 2k steps", "each of the two trips takes k - 1 steps"
         yield steps * (latency + nbytes * bandwidth / k), "it grows with the bandwidth", "bandwidth is bytes per second"
-
-
-EQUATE = "write down both times for n bytes, set them equal, and solve for n"
 
 
 class crossover_bytes(Exercise):
@@ -110,7 +101,7 @@ class crossover_bytes(Exercise):
 
     optional = True
     cases = ((8, 1e-5, 12.5e9), (4, 5e-6, 16e9), (64, 2e-5, 1e9), (6, 1e-5, 1e9), (5, 1e-5, 1e9))
-    hint = EQUATE
+    hint = "write down both times for n bytes, set them equal, and solve for n"
 
     def right(self, k, latency, bandwidth, rounds=None):
         """The n for which 2(k-1)(α + n/kB) = 2r(α + n/B), where r is ``rounds``, by default ⌈log₂ k⌉."""
@@ -121,7 +112,6 @@ class crossover_bytes(Exercise):
         rounds, unrounded = math.ceil(math.log2(k)), math.log2(k)
         half, in_parts = (self.right(k, latency, bandwidth, r) for r in (rounds / 2, unrounded))
         yield right / 4, "this is a number of elements", "the answer is in bytes"
-        yield latency * bandwidth, "at this size a message's latency equals the time for its bytes", EQUATE
         yield in_parts, "the tree's steps are not rounded", "round log2(k) up; for k = 6 that is 3"
         yield half, "only half of the tree's steps are counted", "the tree has the same number of steps up and down"
 
@@ -166,8 +156,7 @@ class torus_allreduce(Exercise):
         if n < LONG:
             return None
         time, (enough, why) = simulate(schedule, self.network), self.enough(n)
-        busy = (time.link_bytes / self.network.bandwidth).mean() / time.seconds
-        said = f"{1000 * time.seconds:.4g} ms simulated, in which a wire is busy {busy:.0%} of the time on average"
+        said = f"{1000 * time.seconds:.4g} ms simulated"
         expect(time.seconds < enough, f"right, but it takes {said}; {why}", self.faster)
         ring, least = simulate(self.ring(n), self.network).seconds, bound(self.network, n)
         others = f"both rings along the wires {1000 * ring:.4g}; invented {1000 * self.invented:.4g}"

@@ -1,15 +1,21 @@
-"""A student's copy of the course: notebooks without outputs, the data that they read, and a file for answers."""
+"""A student's copy of the course: notebooks without outputs, their data, a file for answers, and predictions.
+
+In a student's copy, `compare` hides a result until there is a prediction, or until it is called a second time. The
+notebooks of this repository show results at once, since they are also meant for reading.
+"""
 
 import json
+import math
 import os
 import re
 from pathlib import Path
 from typing import NamedTuple
 
-from ..base.arguments import check_text
+from ..base.arguments import check_name, is_number, shown
 from ..base.files import as_json, shipped, target, write_file
 from ..data.fashion_mnist import FILES, find_file
-from .student_file import FILE
+
+FILE = "mine.py"
 
 MINE = '''"""My own framework: `check` saves right answers to the course's exercises here.
 
@@ -21,13 +27,7 @@ text in this file is yours. ``d2lmgpu check allreduce mine.py`` checks the answe
 
 _BEGIN = """from d2lmgpu.exercises import begin
 
-begin({name!r})  # saves your predictions beside this notebook, and your answers in mine.py"""
-LAST_TEXT = """## Looking back
-
-Which of your predictions were wrong, and by how much? The worst ones come first."""
-_LAST = """from d2lmgpu.exercises import look_back
-
-look_back()"""
+begin()  # saves your answers in mine.py, and hides results until you have predicted them"""
 
 
 def copy_course(folder, data=True):
@@ -68,12 +68,11 @@ def find_notebooks():
 
 
 def _for_a_student(path):
-    """A notebook as bytes, without outputs, but with cells that keep predictions and answers."""
+    """A notebook as bytes, without outputs, but with a cell that calls `begin`."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     first, *cells = notebook["cells"]
-    begin = _cell("code", "begin", _BEGIN.format(name=path.stem))
-    last = _cell("markdown", "looking-back", LAST_TEXT), _cell("code", "look-back", _LAST)
-    notebook["cells"] = [_plain(cell) for cell in (first, begin, *cells, *last)]
+    begin = {"cell_type": "code", "id": "begin", "metadata": {}, "source": _BEGIN.splitlines(keepends=True)}
+    notebook["cells"] = [_plain(cell) for cell in (first, begin, *cells)]
     return (as_json(notebook, indent=1, ensure_ascii=False) + "\n").encode()
 
 
@@ -85,14 +84,9 @@ def _plain(cell):
     return cell | {"source": text.splitlines(keepends=True)}
 
 
-def _cell(kind, name, text):
-    return {"cell_type": kind, "id": name, "metadata": {}, "source": text.splitlines(keepends=True)}
-
-
 class Begun(NamedTuple):
-    """A notebook that has called `begin`: its name, its folder, and the results that `compare` has shown or hidden."""
+    """A copy's notebook that has called `begin`: its folder, and the names that `compare` has shown or hidden."""
 
-    name: str
     folder: Path
     seen: set
 
@@ -100,16 +94,55 @@ class Begun(NamedTuple):
 _begun = []  # at most one
 
 
-def begin(name):
-    """From now on, keep predictions under this name, and right answers in mine.py, both in the current folder.
+def begin():
+    """From now on, put right answers into mine.py in the current folder, and let `compare` hide results.
 
-    The notebooks that ``d2lmgpu course`` copies begin with this call; those of the repository do not. Raises ValueError
-    if ``name`` is not a string.
+    The notebooks that ``d2lmgpu course`` copies begin with this call; those of the repository do not.
     """
-    check_text("name", name)
-    _begun[:] = [Begun(name, target("."), set())]
+    _begun[:] = [Begun(target("."), set())]
 
 
 def begun():
     """The `Begun` of this notebook; None if it has not called `begin`."""
     return _begun[0] if _begun else None
+
+
+WAYS = ("measured", "counted", "computed", "simulated", "published")
+"""The ways in which the number beside a prediction may have been found."""
+
+
+def compare(what, predicted, found, unit="", how="measured", details=""):
+    """Print a prediction beside what was found, and the ratio. ``how``, one of `WAYS`, says how it was found.
+
+    In a student's copy of the course (after `begin`), what was found stays hidden until there is a prediction, or until
+    a second call. ``details`` is a string that is shown below what was found, or hidden with it. ``predicted`` may be
+    None or ``...`` if there is no prediction yet. Raises ValueError for anything else that is not a number.
+    """
+    predicted = None if predicted is ... else predicted
+    for name, value in (("found", found), ("predicted", 0 if predicted is None else predicted)):
+        if not is_number(value):
+            raise ValueError(f"compare: {name} is {shown(value)}; it should be a number")
+    check_name("compare: how", how, WAYS)
+    mine = begun()
+    if mine and predicted is None and what not in mine.seen:
+        said = "the answer is hidden. First put your prediction into the call, or run it again to see the answer."
+    else:
+        said = "\n".join([_in_words(predicted, float(found), unit, how), *[details] * bool(details)])
+    if mine:
+        mine.seen.add(what)
+    print(f"{what}: {said}")
+
+
+def _in_words(predicted, found, unit, how):
+    said = f"{how} {_in_digits(found, 4)}{unit}"
+    if predicted is None:
+        return f"{said}."
+    ratio = 1.0 if predicted == found else found / predicted if predicted else math.nan
+    ratio = _in_digits(ratio, 2)
+    times = {"nan": "not what was predicted", "1": "as predicted"}.get(ratio, f"{ratio} times what was predicted")
+    return f"predicted {_in_digits(float(predicted), 4)}{unit}, {said}: {times}."
+
+
+def _in_digits(number, digits):
+    """A number with this many digits; a larger one without its fraction, such as 129,068 rather than 1.291e+05."""
+    return f"{number:,.0f}" if 10**digits <= abs(number) < 1e15 else f"{number:.{digits}g}"

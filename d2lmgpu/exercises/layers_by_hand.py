@@ -3,8 +3,7 @@
 import numpy as np
 
 from ..layers import max_pool2d, max_pool2d_grad
-from .exercise import Exercise
-from .results import RUN_IT, call, close, compare_results, expect, in_case, read, returned, short
+from .exercise import RUN_IT, Exercise, call, close, compare_results, expect, in_case, read, returned, short
 
 NUMBERS = "return an array of numbers"
 
@@ -16,12 +15,7 @@ class leaky_relu(Exercise):
     y, and dx for a given dy, are right for four slopes, even if calls are interleaved.
     """
 
-    cases = (
-        (0.1, (2, 3, 5)),
-        (0.01, (4,)),
-        (2.0, (3, 2)),
-        (-0.5, (6, 1)),
-    )  # max(x, slope * x) is wrong for two of them
+    cases = ((0.1, (2, 3, 5)), (0.01, (4,)), (2.0, (3, 2)), (-0.5, (6, 1)))  # max(x, slope * x) is wrong for two
     hint = "dy times the derivative: 1 where x was positive, slope elsewhere; each call has its own x"
 
     def words(self, slope, shape):
@@ -39,9 +33,8 @@ class leaky_relu(Exercise):
             y = read(pair[0], np.ndarray, NUMBERS)
             zero = np.where(x > 0, x, 0), "it is zero where x is negative", "a leaky ReLU is slope * x there"
             larger = np.maximum(x, slope * x), "the larger of x and slope * x", "slope may be more than 1, or negative"
-            compare_results(
-                y, np.where(x > 0, x, slope * x), [zero, larger], "x where it is positive, slope * x elsewhere"
-            )
+            right = np.where(x > 0, x, slope * x)
+            compare_results(y, right, [zero, larger], "x where it is positive, slope * x elsewhere")
         call(answer, other, 2 * slope)  # the first call must remember its own x and slope
         for again, given in (("", dy), (", called again,", other)):
             with in_case(f"backward(dy){again} for dy {short(given)} and x {short(x)}"):
@@ -55,7 +48,6 @@ class leaky_relu(Exercise):
         yield slopes, "the slopes alone are the gradient of y's sum; multiply them by dy"
         yield np.where(dy > 0, 1, slope) * dy, "the sign of x, not of dy, decides which of the two slopes applies"
         yield np.where(x > 0, dy, 0), "where x is negative, y still depends a little on x"
-        yield slopes * x * dy, "multiply dy by the derivative of y, not by y"
 
 
 def _pooled(rng, x):

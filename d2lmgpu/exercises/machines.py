@@ -32,7 +32,6 @@ class my_examples(Exercise):
         yield one, "the examples of one device", "a process has the parts from its first device through its last"
         yield (right[0], right[1] - right[0]), "this is a start and a length", STOP
         yield (right[0], right[1] - 1), "the last example is missing", STOP
-        yield self.right(n, counts, (rank + 1) % len(counts)), "the examples of the next rank", FIRST
         yield (before * (n // k), after * (n // k)), "the remainder goes to other devices", _RAGGED
 
 
@@ -58,7 +57,6 @@ class culprits(Exercise):
         waited = list(waits.values())
         yield sorted(waits), "these are the ranks that wait", "a rank that waits has answered, so it is not to blame"
         yield sorted(set(waited)), "all ranks that others wait for", "some of these wait themselves: they have answered"
-        yield sorted(rank for rank in waited if rank not in waits), "a rank is in the list twice", "name each rank once"
         yield right[:1], "some are missing", "more than one rank may be silent"
         yield sorted(found) == right, "in order, the lowest rank first: sorted(...) makes a list; a set has no order"
         yield bool(waits and not right), "if all ranks that others wait for wait, too, none is to blame: return []"

@@ -4,11 +4,8 @@ import numpy as np
 
 from ..base.text import several
 from ..devices import cpu, to_host
-from .exercise import Exercise
-from .results import Empty, call, call_recorded, close, expect, read, returned, same_value
+from .exercise import Empty, Exercise, call, call_recorded, close, expect, read, returned, same_value
 from .spies import RAW, FakeClock, PretendDevice, check_place, spread
-
-PUT = "you cannot mix arrays of two devices: d2l.put(x, device) copies x to the device"
 
 
 def vectors(devices, shape=(2, 3)):
@@ -23,11 +20,10 @@ def _check_way(transfers, ways, nbytes):
     moved = [(t.source, t.destination, t.nbytes) for t in transfers if t.source != t.destination]
     over_host = any("host" in (source, destination) for source, destination, _ in moved)
     expect(not over_host, "the numbers went through the host: two copies", "put copies from device to device")
-    total, enough = sum(size for *_, size in moved), nbytes * len(ways)
-    straight = f"copy each array once, directly to the device where it is needed; {RAW}"
-    expect(total == enough, f"{total} bytes moved between devices instead of {enough}", straight)
     right = sorted((str(cpu(i)), str(cpu(j)), nbytes) for i, j in ways)
-    expect(sorted(moved) == right, "the right number of bytes moved, but between the wrong devices", straight)
+    total = sum(size for *_, size in moved)
+    said = f"{total} bytes moved between devices; {nbytes * len(ways)} are enough"
+    expect(sorted(moved) == right, said, f"copy each array once, directly to the device where it is needed; {RAW}")
 
 
 COPY = "begin with a copy that you can change, put(arrays[0], device); or add with + instead of +="
@@ -49,7 +45,7 @@ class sum_on(Exercise):
     def test(self, answer, places, there):
         """Test that the sum is on the right device, that no needless byte was sent, and that no array has changed."""
         arrays, values = vectors(list(map(cpu, places)))
-        result, transfers = call_recorded(answer, list(arrays), cpu(there), mixed=PUT)
+        result, transfers = call_recorded(answer, list(arrays), cpu(there))
         returned(result)
         expect(same_value(arrays, values), "it changed the arrays that it was given", COPY)
         check_place(result, cpu(there), "the sum", "put every array on the device first, then add there")
@@ -78,7 +74,7 @@ class swap(Exercise):
     def test(self, answer, one, other):
         """Test that the exchange is in place, between two devices and on one."""
         (a, b), (was_a, was_b) = vectors((cpu(one), cpu(other)))
-        _, transfers = call_recorded(answer, a, b, mixed=PUT)
+        _, transfers = call_recorded(answer, a, b)
         now, right = (to_host(a), to_host(b)), (was_b, was_a)
         if same_value(now, right[::-1]):
             raise Empty(f"the arrays a and b have not changed; {self.hint}")
@@ -86,9 +82,7 @@ class swap(Exercise):
         _check_way(transfers, [(one, other), (other, one)] if one != other else [], a.nbytes)
 
     def mistakes(self, _, right):
-        was_b, was_a = right
-        yield (was_a, was_a), "now both hold a's old contents", OVERWRITTEN
-        yield (was_b, was_b), "now both hold b's old contents", OVERWRITTEN
+        yield (right[0], right[0]), "now both hold b's old contents", OVERWRITTEN
 
 
 WARM_UP = 1000  # seconds that the first call takes in addition, by the test's clock
@@ -96,7 +90,6 @@ SUBMITTING = 1  # seconds that work() takes to submit the work
 EACH_TIMED = "call work once to warm up, untimed; then call it `repeats` times, and time each call separately"
 WAIT = "wait with d2l.synchronize(devices) before you read the clock"
 WARM = "call work once before the loop, and wait for it, too, before you read the clock"
-WAIT_FOR_ALL = "wait for all devices, not for only one"
 GIVEN = "read the given clock, clock() instead of time.perf_counter(), and subtract begin from end"
 
 
@@ -139,6 +132,6 @@ class timed(Exercise):
         yield np.full(len(result), SUBMITTING), "the time for submitting the work, not for doing it", WAIT
         yield result[0] >= WARM_UP, "the warm-up is in the first time", WARM
         yield close(np.diff(result, prepend=0), right), "the time since the start", "read the clock at each beginning"
-        yield (result < 0.01).all() or (result <= 0).any(), GIVEN
-        yield close(result[first], took[first, 0]), "the time of the first device only", WAIT_FOR_ALL
-        yield close(result[first], took[first, -1]), "the time of the last device only", WAIT_FOR_ALL
+        yield (result < 0.01).any(), GIVEN
+        one = result[first] in took[first]
+        yield one, "the time of one device only", "wait for all devices, not for only one"

@@ -7,7 +7,7 @@ import contextlib
 import threading
 
 from ..devices import DONE, Device, DeviceArray, Failures, cpu, current_device, put
-from .results import expect
+from .exercise import expect
 
 RAW = "reading .raw bypasses the rules, and on a GPU this would fail"
 

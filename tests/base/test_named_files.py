@@ -13,7 +13,7 @@ from PIL import Image
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.cli.parser import make_parser
+from d2lmgpu.cli.options import make_parser
 from d2lmgpu.networks import Dense, Flatten, sequential
 
 COMMANDS = make_parser(cli.COMMANDS)[1].choices

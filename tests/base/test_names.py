@@ -15,7 +15,7 @@ import pytest
 import d2lmgpu as d2l
 from d2lmgpu import cli
 from d2lmgpu.base.names import names, perhaps_meant, spelled_alike
-from d2lmgpu.cli.parser import make_parser, parse
+from d2lmgpu.cli.options import make_parser, parse
 from d2lmgpu.devices import ENVIRONMENTS
 
 ROWS = [row for rows in names().values() for row in rows]

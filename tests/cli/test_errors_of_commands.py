@@ -76,12 +76,11 @@ predict / => /: Is a directory
 predict => are required: CHECKPOINT (see
 predict none => No such file
 predict none squares/test/a/1.png --confusion plot.png => leave out the files
-predict text --json new.png --confusion ./new.png => --confusion ./new.png and --json new.png are the same
+predict text --json new.png --confusion ./new.png => --json new.png and --confusion ./new.png are the same
 predict text picture.png --json link => --json link would be written over text, which is read
 check rng file.py => did you mean ring?
 check ring text --json text => --json text would be written over text, which is read
 grade . --exercises rings => exercise 'rings' is unknown; … did you mean ring?
-grade . --points ring=-1 => points: ring is -1.0; it should be a finite number, at least 0
 course text --no-data => text
 """,
 }

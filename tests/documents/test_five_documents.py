@@ -23,7 +23,7 @@ from test_pages import code, options_of
 
 import d2lmgpu as d2l
 from d2lmgpu import cli, collectives, layers, networks, plans
-from d2lmgpu.cli.parser import make_parser
+from d2lmgpu.cli.options import make_parser
 from d2lmgpu.data import fashion_mnist
 from d2lmgpu.networks import LENET, optimizers
 from d2lmgpu.training import Result

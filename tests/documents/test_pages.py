@@ -11,7 +11,7 @@ from site_course import exercises
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.cli.parser import make_parser
+from d2lmgpu.cli.options import make_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))

@@ -18,7 +18,7 @@ import site_sources
 
 import d2lmgpu as d2l
 from d2lmgpu.exercises.checking import EXERCISES
-from d2lmgpu.exercises.framework import CORE
+from d2lmgpu.exercises.student_file import CORE
 
 REPOSITORY = Path(__file__).parents[2]
 NOTEBOOKS = sorted(path.stem for path in (REPOSITORY / "notebooks").glob("*.ipynb"))

@@ -24,7 +24,7 @@ from d2lmgpu.collectives import (
 )
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.collectives.wirings.wires import nvlink_ring, rewired, torus
-from d2lmgpu.exercises import framework
+from d2lmgpu.exercises import student_file
 from d2lmgpu.experiments.scaling import Sample, make_rows
 from d2lmgpu.layers.exact import as_integers
 from d2lmgpu.networks.mixed import LossScale, are_finite
@@ -114,9 +114,9 @@ _SUMS = {
 _CHUNKS = {key: use for key, use in _SUMS.items() if key != "the function"}
 
 REFUSED = {
-    "sum_on": {"the stand-in": framework.sum_on},
+    "sum_on": {"the stand-in": student_file.sum_on},
     "max_pool_grad": {"the layer": max_pool_grad},
-    "log_softmax": {"the loss": log_softmax, "the stand-in": framework.STAND_INS["log_softmax"]},
+    "log_softmax": {"the loss": log_softmax, "the stand-in": student_file.STAND_INS["log_softmax"]},
     "split_batch": {"the function": d2l.split_batch, "its parts": split_batch},
     "allreduce": _SUMS,
     "associative_sum": {"the rounding": associative_sum},

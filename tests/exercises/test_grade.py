@@ -49,7 +49,6 @@ CLASS = {  # of each student: mine.py, and what should be said of each exercise,
     "nothing": (None, "there is no mine.py"),
     "sleeps": ("import time\nprint('x' * 9999)\ntime.sleep(10**6)", "mine.py did not end within 1 seconds"),
 }
-POINTS = {"cut": 2.5, "he_std": 2}
 
 
 def contents(folder):
@@ -69,13 +68,13 @@ def test_whatever_students_hand_in(tmp_path, capsys, students):
     for name in (".hidden", "__MACOSX"):
         (folder / name).mkdir()
     before, table, result = contents(folder), tmp_path / "marks.csv", tmp_path / "marks.json"
-    options = ["--exercises", ",".join(SAYS), "--points", "he_std=2,cut=2.5", "--seconds", "1"]
+    options = ["--exercises", ",".join(SAYS), "--seconds", "1"]
     assert cli.main(["grade", str(folder), *options, "--json", str(result), "--csv", str(table)]) == 0
     assert contents(folder) == before
     assert "leaves" not in students or runs.read_text() == "x", "a file is run once, and not for each answer"
     out = capsys.readouterr().out.splitlines()
-    assert "good: 1 of 8 right, 2.5 points" in out
-    assert "nothing: 0 of 8 right, 0 points; the first: ✗ cut: not right yet: there is no mine.py" in "\n".join(out)
+    assert "good: 1 of 8 right" in out
+    assert "nothing: 0 of 8 right; the first: ✗ cut: not right yet: there is no mine.py" in "\n".join(out)
     marks = json.loads(result.read_text())
     assert [(row["student"], row["exercise"]) for row in marks] == [(who, name) for who in students for name in SAYS]
     for row in marks:
@@ -85,12 +84,12 @@ def test_whatever_students_hand_in(tmp_path, capsys, students):
         says = row["says"]
         assert expected in says and says.startswith((f"✗ {row['exercise']}: ", f"✓ {row['exercise']}: ")), row
         assert row["passed"] == says.startswith("✓")
-        assert row["points"] == (row["passed"] and POINTS.get(row["exercise"], 1))
+        assert row["points"] == row["passed"]
     with open(table, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["student", "exercise", "passed", "points", "says"] and len(rows) == len(marks)
     first = rows[len(SAYS) * students.index("good")]
-    assert (first["student"], first["exercise"], first["passed"], first["points"]) == ("good", "cut", "true", "2.5")
+    assert (first["student"], first["exercise"], first["passed"], first["points"]) == ("good", "cut", "true", "1")
 
 
 @pytest.mark.parametrize(
@@ -98,8 +97,6 @@ def test_whatever_students_hand_in(tmp_path, capsys, students):
     [
         ([], [], "has no folders; each student's answers should be in one"),
         (["ada"], ["--exercises", "rings"], "exercise 'rings' is unknown; .* did you mean ring?"),
-        (["ada"], ["--points", "ring=-1"], "points: ring is -1.0; it should be a finite number, at least 0"),
-        (["ada"], ["--points", "ring"], "'ring' should be an exercise and its points, such as ring=3"),
         (["ada"], ["--seconds", "0"], "seconds is 0.0; it should be"),
     ],
 )
@@ -149,7 +146,7 @@ def test_ctrl_c_keeps_what_was_done_and_ends_the_answer(tmp_path):
     command = [sys.executable, "-um", "d2lmgpu", "grade", str(tmp_path / "class"), "--csv", str(table)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([*command, "--exercises", "cut", "--seconds", "500"], **streams)
-    assert process.stdout.readline() == "ada: 1 of 1 right, 1 points\n"
+    assert process.stdout.readline() == "ada: 1 of 1 right\n"
     own, stop = psutil.Process(process.pid), time.monotonic() + 60
     while not (answers := own.children()) or answers[0].cpu_times().user < 0.1:  # it has begun
         assert time.monotonic() < stop

@@ -9,7 +9,7 @@ from runs import DATA, PLAIN, brief, cpus
 
 import d2lmgpu as d2l
 from d2lmgpu.cli import COMMANDS
-from d2lmgpu.cli.parser import make_parser
+from d2lmgpu.cli.options import make_parser
 from d2lmgpu.experiments import DEFAULTS
 from d2lmgpu.networks.optimizers import learning_rates
 from d2lmgpu.training.checks import cli_name

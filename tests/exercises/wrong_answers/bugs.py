@@ -160,8 +160,3 @@ def name_devices__gpus_only(k, gpus):
 def name_devices__backwards(k, gpus):
     """number them from 0 on, in order"""
     return list(itertools.chain(f"{'gpu' if gpus else 'cpu'}({i})" for i in reversed(range(k))))
-
-
-def name_devices__a_number(k, gpus):
-    """return a list of names"""
-    return k

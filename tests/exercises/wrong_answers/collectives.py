@@ -33,18 +33,13 @@ def ring__adds_when_giving_back(k, n):
 
 
 def ring__chunk_off_by_one(k, n):
-    """In each step a device passes on the chunk that it received in the step before"""
+    """a device passes on the chunk that it received in the step before"""
     return _round(k, n, 0, "add") + _round(k, n, 0, "copy")
 
 
 def ring__loses_what_is_left_over(k, n):
     """it is right if k divides n"""
     return _round(k, n - n % k, -1, "add") + _round(k, n - n % k, 0, "copy")
-
-
-def ring__one_step_too_many(k, n):
-    """there is a step too many"""
-    return _round(k, n, -1, "add", k) + _round(k, n, 0, "copy")
 
 
 def ring__no_way_round(k, n):
@@ -78,11 +73,6 @@ def ring_seconds__without_latency(k, nbytes, latency, bandwidth):
     return 2 * (k - 1) / k * nbytes / bandwidth
 
 
-def ring_seconds__one_latency(k, nbytes, latency, bandwidth):
-    """only one latency is counted"""
-    return latency + 2 * (k - 1) / k * nbytes / bandwidth
-
-
 def ring_seconds__a_step_too_many(k, nbytes, latency, bandwidth):
     """each of the two trips takes k - 1 steps"""
     return 2 * k * (latency + nbytes / k / bandwidth)
@@ -91,16 +81,6 @@ def ring_seconds__a_step_too_many(k, nbytes, latency, bandwidth):
 def ring_seconds__times_bandwidth(k, nbytes, latency, bandwidth):
     """bandwidth is bytes per second"""
     return 2 * (k - 1) * (latency + nbytes / k * bandwidth)
-
-
-def ring_seconds__a_list(k, nbytes, latency, bandwidth):
-    """return one number"""
-    return [latency + nbytes / k / bandwidth] * (2 * (k - 1))
-
-
-def crossover_bytes__of_one_message(k, latency, bandwidth):
-    """set them equal, and solve for n"""
-    return latency * bandwidth
 
 
 def crossover_bytes__in_elements(k, latency, bandwidth):

@@ -36,12 +36,6 @@ def leaky_relu__the_sign_of_dy(x, slope):
     return np.where(x > 0, x, slope * x), lambda dy: np.where(dy > 0, dy, slope * dy)
 
 
-def leaky_relu__forward_twice(x, slope):
-    """not by y"""
-    y = np.where(x > 0, x, slope * x)
-    return y, lambda dy: dy * y
-
-
 def leaky_relu__remembers_the_last_call_only(x, slope, kept={}):  # noqa: B006
     """each call has its own x"""
     kept["derivative"] = np.where(x > 0, 1, slope)

@@ -1,7 +1,5 @@
 """Wrong answers to the exercises of notebook 14. A docstring is a part of what the check should say."""
 
-import collections
-
 from d2lmgpu.collectives import chunk_bounds
 
 
@@ -27,20 +25,10 @@ def my_examples__last_included(batch_size, counts, rank):
     return start, stop - 1
 
 
-def my_examples__of_the_next_rank(batch_size, counts, rank):
-    """the examples of the next rank"""
-    return _right(batch_size, counts, (rank + 1) % len(counts))
-
-
 def my_examples__drops_the_rest(batch_size, counts, rank):
     """the first n % k devices get one example more"""
     size, first = batch_size // sum(counts), sum(counts[:rank])
     return first * size, (first + counts[rank]) * size
-
-
-def my_examples__a_range(batch_size, counts, rank):
-    """it returned range(32, 64)"""
-    return range(*_right(batch_size, counts, rank))
 
 
 def culprits__who_waits(waits):
@@ -56,16 +44,6 @@ def culprits__all_that_are_waited_for(waits):
 def culprits__one_only(waits):
     """more than one rank may be silent"""
     return sorted(set(waits.values()) - set(waits))[:1]
-
-
-def culprits__twice(waits):
-    """name each rank once"""
-    return sorted(rank for rank in waits.values() if rank not in waits)
-
-
-def culprits__the_most_waited_for(waits):
-    """follow the chain"""
-    return [collections.Counter(waits.values()).most_common(1)[0][0]] if waits else []
 
 
 def culprits__in_no_order(waits):

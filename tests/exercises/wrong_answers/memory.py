@@ -16,17 +16,6 @@ def zero_bytes__a_stage_too_far(stage, parameters, states, k):
     return _bytes_of(stage + 1, parameters, states, k)
 
 
-def zero_bytes__a_stage_behind(stage, parameters, states, k):
-    """the result for stage 1"""
-    return _bytes_of(max(stage - 1, 1), parameters, states, k)
-
-
-def zero_bytes__forgets_gradients(stage, parameters, states, k):
-    """the complete gradients take memory, too"""
-    part = -(-parameters // k)
-    return 4 * ((parameters if stage < 3 else part) + states * (parameters if stage < 1 else part))
-
-
 def zero_bytes__forgets_the_state(stage, parameters, states, k):
     """it has `states` numbers per parameter"""
     return _bytes_of(stage, parameters, 0, k)
@@ -40,16 +29,6 @@ def zero_bytes__always_adam(stage, parameters, states, k):
 def zero_bytes__rounds_down(stage, parameters, states, k):
     """this uses the smallest part"""
     return _bytes_of(stage, parameters, states, k, parameters // k)
-
-
-def zero_bytes__parts_of_numbers(stage, parameters, states, k):
-    """this includes a fraction of a number"""
-    return _bytes_of(stage, parameters, states, k, parameters / k)
-
-
-def zero_bytes__of_all_devices(stage, parameters, states, k):
-    """return those of one"""
-    return k * _bytes_of(stage, parameters, states, k)
 
 
 def zero1_step__does_not_gather(params, grads, velocities, lr, momentum):
@@ -107,14 +86,6 @@ def zero1_step__over_the_host(params, grads, velocities, lr, momentum):
     step = lr * np.concatenate([d2l.to_host(velocity) for velocity in velocities])
     for param in params:
         param[:] = d2l.put(d2l.to_host(param) - step, param.device)
-
-
-def zero1_step__whole_velocities(params, grads, velocities, lr, momentum):
-    """it raised ValueError"""
-    d2l.allreduce(grads, "ring")
-    for param, grad, velocity in zip(params, grads, velocities, strict=True):
-        velocity[:] = momentum * velocity + grad
-        param[:] -= lr * velocity
 
 
 def largest_batch__forgets_gradients(parameters, activations, memory, k):

@@ -20,7 +20,7 @@ def one_f_one_b__ahead_of_the_wrong_end(k, micro_batches):
 
 
 def one_f_one_b__forgets_the_last_backwards(k, micro_batches):
-    """each device computes the backward once for each of its 4 micro-batches"""
+    """each device computes the backward of each micro-batch, 0 to 3, once"""
     return [
         [step for step in todo if step[0] == "F" or step[2] < micro_batches - 1] for todo in _good(k, micro_batches)
     ]
@@ -29,11 +29,6 @@ def one_f_one_b__forgets_the_last_backwards(k, micro_batches):
 def one_f_one_b__all_stages_on_each_device(k, micro_batches):
     """device s computes only stage s"""
     return [[(what, s, m) for m in range(micro_batches) for what in "FB" for s in range(k)] for _ in range(k)]
-
-
-def one_f_one_b__numbers_from_one(k, micro_batches):
-    """micro-batches are numbered from 0 to 3"""
-    return [[(what, s, m + 1) for what, s, m in todo] for todo in _good(k, micro_batches)]
 
 
 def one_f_one_b__backward_first(k, micro_batches):
@@ -66,11 +61,6 @@ def enough_micro_batches__does_not_round(k, bubble):
 def enough_micro_batches__counts_the_empty_places(k, bubble):
     """subtract the empty ones"""
     return max(1, math.ceil((k - 1) / bubble))
-
-
-def enough_micro_batches__all_devices_wait(k, bubble):
-    """k - 1 slots are empty, not k"""
-    return max(1, math.ceil(k * (1 - bubble) / bubble))
 
 
 def enough_micro_batches__none_for_one_device(k, bubble):

@@ -38,13 +38,6 @@ def to_bfloat16__nothing_done(x):
     return x
 
 
-def to_bfloat16__float64(x):
-    """in float64"""
-    bits = x.view(np.uint32)
-    last = (bits >> 16) & 1
-    return ((bits + 0x7FFF + last) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(float)
-
-
 def next_scale__only_the_scale(scale, good_steps, grads, interval):
     """return use, scale, good_steps"""
     return scale if all(np.isfinite(grad).all() for grad in grads) else scale / 2

@@ -53,11 +53,6 @@ def learning_rate__goes_on_rising(step, lr, k, warmup_steps):
     return k * lr * (step + 1) / warmup_steps if warmup_steps else k * lr
 
 
-def learning_rate__from_one_devices_rate(step, lr, k, warmup_steps):
-    """here the rate rises from 0"""
-    return lr + (k - 1) * lr * step / warmup_steps if step < warmup_steps else k * lr
-
-
 def learning_rate__divides_by_nothing(step, lr, k, warmup_steps):
     """warmup_steps may be 0: then there is no warm-up"""
     return k * lr * min(1, (step + 1) / warmup_steps)
@@ -66,11 +61,6 @@ def learning_rate__divides_by_nothing(step, lr, k, warmup_steps):
 def learning_rate__root_of_k(step, lr, k, warmup_steps):
     """scaled by the square root of k"""
     return math.sqrt(k) * lr * (min(1, (step + 1) / warmup_steps) if warmup_steps else 1)
-
-
-def he_std__counts_channels_only(shape):
-    """adds up its window in every input channel"""
-    return math.sqrt(2 / (math.prod(shape[2:]) if len(shape) == 4 else shape[0]))
 
 
 def he_std__forgets_the_window(shape):
@@ -96,8 +86,3 @@ def he_std__one_rule_for_all_shapes(shape):
 def he_std__without_the_two(shape):
     """ReLU sets half of the values to zero"""
     return math.sqrt(1 / (math.prod(shape[1:]) if len(shape) == 4 else shape[0]))
-
-
-def he_std__the_textbooks(shape):
-    """it should depend on the shape"""
-    return 0.01

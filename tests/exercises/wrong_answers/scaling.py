@@ -56,12 +56,6 @@ def serial_fraction__what_is_missing(speedups):
     return 1 - speedup / k
 
 
-def serial_fraction__half_solved(speedups):
-    """1/S - 1/k is not yet s"""
-    k, speedup = list(speedups.items())[-1]
-    return 1 / speedup - 1 / k
-
-
 def serial_fraction__one_device_counts(speedups):
     """for one device every s fits (0 = s · 0), so leave it out"""
     return statistics.mean((1 / speedup - 1 / k) / (1 - 1 / k) for k, speedup in speedups.items())

@@ -31,12 +31,6 @@ def count_products__operations(x_shape, weight_shape, input_grad):
     return 2 * (2 + input_grad) * count_products__forward_only(x_shape, weight_shape, input_grad)
 
 
-def count_products__sides_swapped(x_shape, weight_shape, input_grad):
-    """kh belongs to H, and kw to W"""
-    (N, _, H, W), (O, C, kh, kw) = x_shape, weight_shape
-    return (2 + input_grad) * N * O * (H - kw + 1) * (W - kh + 1) * C * kh * kw
-
-
 def count_products__outputs_only(x_shape, weight_shape, input_grad):
     """each output is a sum of C·kh·kw products"""
     (N, _, H, W), (O, _, kh, kw) = x_shape, weight_shape
@@ -131,11 +125,6 @@ def buckets__an_empty_one(sizes, limit):
             found.append([])
         found[-1].append(i)
     return found
-
-
-def buckets__the_largest_first(sizes, limit):
-    """out of order"""
-    return _packed(sorted(range(len(sizes)), key=lambda i: (-sizes[i], -i % 3)), sizes, limit)
 
 
 def buckets__a_flat_list(sizes, limit):

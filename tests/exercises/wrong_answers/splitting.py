@@ -20,11 +20,6 @@ def layer_split_bytes__numbers(outputs, cuts, batch_size):
     return 2 * batch_size * sum(outputs[cut - 1] for cut in cuts)
 
 
-def layer_split_bytes__float64(outputs, cuts, batch_size):
-    """a float32 number takes 4 bytes, not 8"""
-    return 2 * 8 * batch_size * sum(outputs[cut - 1] for cut in cuts)
-
-
 def layer_split_bytes__of_one_example(outputs, cuts, batch_size):
     """960 instead of 6,720: these are the bytes of one example"""
     return 2 * 4 * sum(outputs[cut - 1] for cut in cuts)
@@ -93,11 +88,6 @@ def dense_by_inputs__over_the_host(x, weight, bias, devices):
 def dense_by_inputs__left_on_the_host(x, weight, bias, devices):
     """y is on the host"""
     return x @ weight + bias
-
-
-def dense_by_inputs__sums_on_two_devices(x, weight, bias, devices):
-    """first move them to one, put(x, device)"""
-    return sum(_products(x, weight, devices)) + bias
 
 
 def _products(x, weight, devices):

@@ -36,11 +36,6 @@ def split_batch__labels_in_another_order(X, y, devices):
     return X_shards, [d2l.put(part, d) for part, d in zip(np.array_split(y[::-1], k), devices, strict=True)]
 
 
-def split_batch__one_list_of_pairs(X, y, devices):
-    """return two lists: return X_shards, y_shards"""
-    return list(zip(np.array_split(X, len(devices)), np.array_split(y, len(devices)), strict=True))
-
-
 def allreduce__for_device_0_only(data):
     """once the sum is on device 0, copy it to the others"""
     _add_on_the_first(data)

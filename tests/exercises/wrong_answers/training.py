@@ -58,7 +58,7 @@ def train_batch__returns_the_first_devices_loss(X, y, device_params, devices, lr
 
 
 def train_batch__adds_losses_of_two_devices(X, y, device_params, devices, lr):
-    """first move them to one, put(x, device), or to the host"""
+    """to_host(x) to the host"""
     return sum([task.result()[0] for task in list(_tasks(X, y, device_params, devices))])
 
 
@@ -103,14 +103,9 @@ def _finish(results, device_params, lr, n):
     return sum(float(loss) for loss, _ in results)
 
 
-def examples_per_second__the_median(seconds, sizes):
-    """the median of the steps' rates"""
-    return statistics.median(size / second for size, second in zip(sizes[1:], seconds[1:], strict=True))
-
-
-def examples_per_second__a_text(seconds, sizes):
-    """it returned '2.0'"""
-    return f"{sum(sizes[1:]) / sum(seconds[1:])}"
+def examples_per_second__five_percent_too_many(seconds, sizes):
+    """divide all examples by all seconds, except for the first step"""
+    return 1.05 * sum(sizes[1:]) / sum(seconds[1:])
 
 
 def examples_per_second__with_the_warm_up(seconds, sizes):

@@ -113,12 +113,6 @@ def combine_statistics__weighted_mean_of_variances(counts, means, variances):
     return np.average(means, weights=counts), np.average(variances, weights=counts)
 
 
-def combine_statistics__means_count_the_same(counts, means, variances):
-    """weight shards by their counts"""
-    mean = np.average(means, weights=counts)
-    return mean, np.average(variances, weights=counts) + np.mean((np.array(means) - mean) ** 2)
-
-
 def combine_statistics__the_mean_square(counts, means, variances):
     """subtract the square of the mean"""
     squares = np.array(variances) + np.array(means) ** 2
