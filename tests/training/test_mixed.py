@@ -92,13 +92,13 @@ def update(store, grads, lr, batch_size):
     """A step in which these NumPy arrays are the gradients, all in one stage, summed over devices."""
 
     def do():
-        compute.begin(store, Minibatch([1], None))
+        compute.begin_step(store, Minibatch([1], None))
         for grad, value in zip(store.views(store.flat_of(("grads", 0)), 0), grads, strict=True):
             grad[...] = array_module(grad).asarray(value)
         row = np.array(compute.finite(store))
         compute.agree(store, d2l.put(row.view(np.uint8), d2l.cpu(0)))
         compute.update(store, Action("update", 0), lr, batch_size)
-        compute.end(store)
+        compute.end_step(store)
 
     store.device.submit(do).result()
 
