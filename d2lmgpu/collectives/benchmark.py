@@ -161,12 +161,12 @@ def fit_virtual_devices(measurements, algorithms, cores):
     cores that the devices share. There should be more rows than constants.
     """
     alone = [{other: float(other == name) for other in CONSTANTS} for name in CONSTANTS]  # one is 1, the others 0
-    terms = [predict(measurements, algorithms, virtual_devices(constants, cores)) for constants in alone]
+    terms = [predicted_times(measurements, algorithms, virtual_devices(constants, cores)) for constants in alone]
     seconds = [row.seconds for row in measurements]
     return dict(zip(CONSTANTS, fit(np.transpose(terms), seconds).tolist(), strict=True))
 
 
-def predict(measurements, algorithms, network):
+def predicted_times(measurements, algorithms, network):
     """The simulated seconds of each row's allreduce; ``network`` is a function of k."""
     seconds = []
     for row in measurements:

@@ -72,12 +72,10 @@ class MixedComputation(Computation):
         self.scale = LossScale(mixed=True)
 
     def loss_and_grads(self, X, y, params, grads, batch_size, draws):
-        """As in `Computation`."""
         with self.scale.quiet():
             return super().loss_and_grads(X, y, half_weights(params), grads, batch_size, draws)
 
     def final(self, params, grads):
-        """As in `Computation`."""
         super().final(params, grads)
         scale = self.scale.scale
         return grads if self.scale.adapt(are_finite(grads)) else None, scale
@@ -87,11 +85,9 @@ class ExactComputation(Computation):
     """A `Computation` that adds up over examples as integers, granule by granule (layers/exact.py)."""
 
     def dtype_of_grads(self, dtype):
-        """As in `Computation`."""
         return np.dtype(np.int64)
 
     def loss_and_grads(self, X, y, params, grads, batch_size, draws):
-        """As in `Computation`."""
         sums, found = ExactSums(batch_size, f"on {self.device}"), array_module(X).zeros(2)
         flat = self.device.buffer("a granule's gradients", sum(param.size for param in params), params[0].dtype)
         own = parts_of(flat, params)
@@ -105,7 +101,6 @@ class ExactComputation(Computation):
         return found
 
     def final(self, params, grads):
-        """As in `Computation`."""
         return [as_floats(grad, param.dtype) for grad, param in zip(grads, params, strict=True)], 1
 
 

@@ -7,7 +7,7 @@ import pytest
 from at_random import nightly
 
 from d2lmgpu.collectives import ALGORITHMS, Transfer, simulate
-from d2lmgpu.collectives.benchmark import Measurement, fit_virtual_devices, predict, virtual_devices
+from d2lmgpu.collectives.benchmark import Measurement, fit_virtual_devices, predicted_times, virtual_devices
 from d2lmgpu.collectives.network import full_switch, machines, nvlink_mesh, pcie_bus, shared_cores
 from d2lmgpu.collectives.wirings.wires import MESH_WIRES
 
@@ -116,4 +116,6 @@ def test_constants_are_found_again(gamma):
     found = fit_virtual_devices(fake_measurements(truth, 2, [4096, 2**16, 2**20, 2**24]), ALGORITHMS, 2)
     assert found == pytest.approx(truth, rel=1e-6, abs=1e-16)
     rows = fake_measurements(truth, 2, [2**18])
-    np.testing.assert_allclose(predict(rows, ALGORITHMS, virtual_devices(found, 2)), [row.seconds for row in rows])
+    np.testing.assert_allclose(
+        predicted_times(rows, ALGORITHMS, virtual_devices(found, 2)), [row.seconds for row in rows]
+    )

@@ -17,17 +17,17 @@ from cuda_on_cpu import SIGNATURE
 
 from d2lmgpu.kernels.cuda import convolution, launch, winograd
 from d2lmgpu.kernels.cuda.batch_norm import Norm
-from d2lmgpu.kernels.cuda.convolution import Convolution
+from d2lmgpu.kernels.cuda.convolution import ConvolutionShape as Shape
 from d2lmgpu.kernels.cuda.dense import head
 from d2lmgpu.kernels.cuda.launch import Launch, read, rounding
 from d2lmgpu.layers.loss import right_answers
 
 pytestmark = pytest.mark.threads
 
-LENET_1 = Convolution(C=1, H=28, W=28, O=20, KH=3, KW=3, S=2, relu=True)
-LENET_2 = Convolution(C=20, H=13, W=13, O=50, KH=5, KW=5, S=2, relu=True)
+LENET_1 = Shape(C=1, H=28, W=28, O=20, KH=3, KW=3, S=2, relu=True)
+LENET_2 = Shape(C=20, H=13, W=13, O=50, KH=5, KW=5, S=2, relu=True)
 NORM = Norm(C=3, H=5, W=6, S=2, relu=True)  # a row is in no square
-ODD = Convolution(C=2, H=12, W=11, O=5, KH=1, KW=2, S=3, max_pool=True, relu=True)
+ODD = Shape(C=2, H=12, W=11, O=5, KH=1, KW=2, S=3, max_pool=True, relu=True)
 
 
 @pytest.fixture(params=["shim", REAL_GPU])
@@ -60,26 +60,36 @@ LONG = [
     *rows(
         tries.direct_conv,
         (3, LENET_1),
-        (3, Convolution(C=2, H=7, W=19, O=1, KH=3, KW=5, S=2, max_pool=True)),
-        (1, Convolution(C=1, H=37, W=6, O=9, KH=5, KW=1, S=3, relu=True)),
-        (2, Convolution(C=40, H=5, W=8, O=70, KH=1, KW=1, S=4)),  # more channels than a block takes
-        (1, Convolution(C=1, H=70, W=68, O=5, KH=3, KW=3, S=2)),  # more outputs than a block takes
-        (1, Convolution(C=7, H=8, W=9, O=62, KH=5, KW=5, S=2)),  # channels in chunks, and the last is smaller
-        (3, Convolution(C=1, H=31, W=17, O=35, KH=2, KW=2, S=4)),  # rows left over, in bands and in groups of channels
-        (7, Convolution(C=3, H=8, W=9, O=6, KH=3, KW=3, S=2, max_pool=True, relu=True)),  # several images in a block
-        (2, Convolution(C=2, H=3, W=45, O=3, KH=3, KW=2)),  # a row in strips of different lengths
-        (2, Convolution(C=2, H=9, W=11, O=3, KH=7, KW=6)),  # too large for the last version of the gradients
+        (3, Shape(C=2, H=7, W=19, O=1, KH=3, KW=5, S=2, max_pool=True)),
+        (1, Shape(C=1, H=37, W=6, O=9, KH=5, KW=1, S=3, relu=True)),
+        (2, Shape(C=40, H=5, W=8, O=70, KH=1, KW=1, S=4)),  # more channels than a block takes
+        (1, Shape(C=1, H=70, W=68, O=5, KH=3, KW=3, S=2)),  # more outputs than a block takes
+        (1, Shape(C=7, H=8, W=9, O=62, KH=5, KW=5, S=2)),  # channels in chunks, and the last is smaller
+        (
+            3,
+            Shape(C=1, H=31, W=17, O=35, KH=2, KW=2, S=4),
+        ),  # rows left over, in bands and in groups of channels
+        (
+            7,
+            Shape(C=3, H=8, W=9, O=6, KH=3, KW=3, S=2, max_pool=True, relu=True),
+        ),  # several images in a block
+        (2, Shape(C=2, H=3, W=45, O=3, KH=3, KW=2)),  # a row in strips of different lengths
+        (2, Shape(C=2, H=9, W=11, O=3, KH=7, KW=6)),  # too large for the last version of the gradients
     ),
     *rows(
         tries.winograd_conv,
-        (5, Convolution(C=3, H=9, W=14, O=7, KH=3, KW=3), (2, 4)),
-        (3, Convolution(C=5, H=12, W=11, O=6, KH=3, KW=5, S=2, max_pool=True, relu=True), (4, 2)),
-        (2, Convolution(C=4, H=26, W=29, O=9, KH=3, KW=3, S=2, relu=True), (4, 4)),  # an image for several blocks
-        (2, Convolution(C=2, H=13, W=10, O=3, KH=3, KW=3, S=3, max_pool=True, relu=True), (6, 6)),
-        (1, Convolution(C=9, H=31, W=17, O=33, KH=5, KW=5, S=2, relu=True), (4, 4)),  # the last chunk is smaller
-        (17, Convolution(C=1, H=8, W=8, O=1, KH=5, KW=5, S=4), (4, 4)),  # the last block has fewer images
-        (3, Convolution(C=7, H=10, W=9, O=30, KH=1, KW=5), (1, 4)),
-        (1, Convolution(C=30, H=8, W=20, O=60, KH=5, KW=5), (4, 4)),  # dx: channels in rounds, tiles beyond neighbours
+        (5, Shape(C=3, H=9, W=14, O=7, KH=3, KW=3), (2, 4)),
+        (3, Shape(C=5, H=12, W=11, O=6, KH=3, KW=5, S=2, max_pool=True, relu=True), (4, 2)),
+        (2, Shape(C=4, H=26, W=29, O=9, KH=3, KW=3, S=2, relu=True), (4, 4)),  # an image for several blocks
+        (2, Shape(C=2, H=13, W=10, O=3, KH=3, KW=3, S=3, max_pool=True, relu=True), (6, 6)),
+        (1, Shape(C=9, H=31, W=17, O=33, KH=5, KW=5, S=2, relu=True), (4, 4)),  # the last chunk is smaller
+        (17, Shape(C=1, H=8, W=8, O=1, KH=5, KW=5, S=4), (4, 4)),  # the last block has fewer images
+        (3, Shape(C=7, H=10, W=9, O=30, KH=1, KW=5), (1, 4)),
+        (
+            1,
+            Shape(C=30, H=8, W=20, O=60, KH=5, KW=5),
+            (4, 4),
+        ),  # dx: channels in rounds, tiles beyond neighbours
         (33, LENET_2._replace(C=9, H=17, W=11, O=27, S=1), (4, 2)),
     ),
     *rows(tries.winograd_black, (5, LENET_2, (4, 4)), (5, LENET_2._replace(C=3), (4, 4))),

@@ -1,6 +1,6 @@
 """A convolution with the ReLU and pooling that follow it, as one stage: by one matrix product.
 
-As in layers/convolution.py, all patches are copied out and multiplied with the kernels (im2col), but here
+All patches are copied out and multiplied with the kernels (im2col, which layers/convolution.py explains):
 
 - images are last in memory: the patches' pixels are copied in runs of n images;
 - only the patches that the pooling reads are copied, in the order in which it

@@ -10,7 +10,7 @@ Unlike the programs of program.py, these belong to a device's memory. Where back
 
 import numpy as np
 
-from .program import Program, backward_together, forward_together, parts_of, rounds_of
+from .program import Program, backward_together, counts_of_parts, forward_together, rounds_of
 from .scratch import scratch, shared_scratch
 
 
@@ -24,7 +24,7 @@ class Pass:
     """
 
     def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, lists):
-        sizes, _ = parts_of(layers, shape, np.dtype(dtype), N)
+        sizes, _ = counts_of_parts(layers, shape, np.dtype(dtype), N)
         self.shape, self.input_grad, self.with_loss, self.programs = (N, *shape), input_grad, with_loss, []
         for size in sizes:
             with shared_scratch(lists.setdefault(size, [])):

@@ -139,7 +139,7 @@ def borrowed_programs(network, params, X, statistics=(), input_grad=False):
     Raises what the layers raise if the sizes do not fit together.
     """
     network, shape = tuple(network), X.shape[1:]
-    sizes, others = parts_of(network, shape, X.dtype, len(X))
+    sizes, others = counts_of_parts(network, shape, X.dtype, len(X))
     together = batch_norm in others and not statistics
     if not together:
         sizes = [max(sizes)]
@@ -156,7 +156,7 @@ def borrowed_programs(network, params, X, statistics=(), input_grad=False):
     _idle.give_back(key, programs)
 
 
-def parts_of(network, shape, dtype, N):
+def counts_of_parts(network, shape, dtype, N):
     """How many of N images of this ``shape`` go through the network at a time: a list of numbers, as equal as possible.
 
     Also returns the functions of those layers that do not treat each image separately.

@@ -170,7 +170,7 @@ class ReferenceStage(ReferenceLayer):
 class SoftmaxCrossEntropy:
     """logits (K, n) and labels (m,), m ≤ n → the summed loss of the first m images, and their part of ``dx`` (K, n).
 
-    The other images' columns are padding. As in layers/loss.py, dx is the probabilities, less 1 at the label.
+    The other images' columns are padding. dx is the probabilities, less 1 at the label.
     """
 
     def __init__(self, logits):

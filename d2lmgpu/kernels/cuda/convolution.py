@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
 
 
-class Convolution(NamedTuple):
+class ConvolutionShape(NamedTuple):
     """A convolution with what is fused to it: bias, ReLU if ``relu``, pooling of S × S if S > 1.
 
     Input (N, C, H, W), weight (O, C, KH, KW), output (N, O, PH, PW).

@@ -1,11 +1,9 @@
 """Programs: a network of layers as launches of CUDA kernels, with all the arrays they need, for N images.
 
-As in kernels/cpu/program.py, layers that belong together are one stage: bias, ReLU
-and pooling are fused to the convolution before them, ReLU to a dense layer, ReLU
-and pooling to batch norm.
-Nothing is allocated and nothing is waited for once a program is made, so that its
-launches can be captured in a CUDA graph. Each program has its own arrays, so that one
-thread can have several of them under way.
+Layers that belong together are one stage: bias, ReLU and pooling are fused to the convolution before them, ReLU to a
+dense layer, ReLU and pooling to batch norm. Nothing is allocated and nothing is waited for once a program is made, so
+that its launches can be captured in a CUDA graph. Each program has its own arrays, so that one thread can have several
+of them under way.
 """
 
 import contextlib
@@ -200,14 +198,14 @@ class Pass:
         self.program.use_statistics(self.moments)
 
     def forward(self, X, params, y=None, draws=None):
-        """As in the CPU's `Pass`."""
+        """The outputs (..., N) for ``X`` (N, ...), or with targets ``y`` the loss and how many outputs are right."""
         program = self.program
         with span("forward"):
             program.forward(params, X, y, draws)
         return program.sums(y, self.loss) if self.with_loss else images_last(program.logits)
 
     def backward(self, params, grads, dy=None, scale=1):
-        """As in the CPU's `Pass`."""
+        """Write the parameters' gradients to ``grads``; return the gradient of X (..., N) if it is wanted."""
         dlogits = self.program.dlogits
         if dy is not None:
             dlogits[...] = dy

@@ -134,7 +134,7 @@ class WinogradConvolution(Convolution):
         super().forward(self.u, bias)
 
     def input_grad(self, dy, weight):
-        """As in `Convolution`, with the weights as `prepare` has transformed them."""
+        """Write the gradient of x, with the weights as `prepare` has transformed them."""
         super().input_grad(dy, self.u_back if self.transposed else weight)
 
 
@@ -229,7 +229,7 @@ def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half)
     import cupy
 
     (N, C, H, W), (O, _, KH, KW), mixed = x.shape, kernel_shape, kind == "float16"
-    conv = convolution.Convolution(C, H, W, O, KH, KW, S, max_pool, relu)
+    conv = convolution.ConvolutionShape(C, H, W, O, KH, KW, S, max_pool, relu)
     multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
     choice = winograd.choose(conv, N, multiprocessors)
     if choice is None:

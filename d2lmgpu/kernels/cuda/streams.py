@@ -141,9 +141,8 @@ def graphs_span(cards):
 def _try_graph(cards):
     """Try a graph of streams, one for each of these cards, which may be the same.
 
-    As in an allreduce, kernels add what another stream has computed, once around, and copies of the sum go to all
-    others: from a number on each, a launch makes (number of cards + 1) times this number, and 2. Raises RuntimeError if
-    the results are wrong.
+    Kernels add what another stream has computed, once around, and copies of the sum go to all others: from a number on
+    each, a launch makes (number of cards + 1) times this number, and 2. Raises RuntimeError if the results are wrong.
     """
     import cupy
 

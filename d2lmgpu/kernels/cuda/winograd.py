@@ -10,7 +10,7 @@ import itertools
 from typing import NamedTuple
 
 from ...layers.winograd import LARGEST_TILE, simple_transforms
-from .convolution import Convolution, check
+from .convolution import ConvolutionShape, check
 from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
 
 TILES = 16
@@ -40,7 +40,7 @@ MARGIN = 1.5
 class Winograd(NamedTuple):
     """A convolution in tiles of MH × MW outputs, for N images on a GPU with this number of multiprocessors."""
 
-    conv: Convolution
+    conv: ConvolutionShape
     MH: int
     MW: int
     N: int

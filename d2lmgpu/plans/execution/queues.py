@@ -41,18 +41,16 @@ class Chains(Batch):
         return task
 
     def record(self, device):
-        """As in `Batch`: return an event that happens when the device has done everything that it was given so far."""
+        """Return an event that happens when the device has done everything that it was given so far."""
         task, _ = self._open.pop(device, (None, None))
         return task or super().record(device)
 
     def submit_to_all(self, devices, function, *args):
-        """As in `Batch`."""
         for device in devices:
             self._open.pop(device, None)
         return super().submit_to_all(devices, function, *args)
 
     def wait(self, device, event):
-        """As in `Batch`."""
         self._open.pop(device, None)
         super().wait(device, event)
 

@@ -60,7 +60,6 @@ class PlanReplay(Rules, Replay):
                 raise InvalidStep(f"the layout: element {element} of the parameters of stage {s} is held by no device")
 
     def write(self, moves, number, pieces, sums):
-        """As in `Replay`."""
         used = self.used[moves.target][moves.destination[number]]
         if used.any() and moves.target in self.joined:  # caches share this array
             t = moves.transfer(number[np.argmax(used)])
