@@ -1,4 +1,6 @@
-"""A plan as an animation over time, which `write_html` plays on a page and plans.py shows as a picture.
+"""A plan as an animation over time: `write_html` plays it on a page, `play` in a notebook, plans.py shows it as a picture.
+
+`play` takes a schedule, too.
 
 Boxes are computations; messages are arrays that are sent whole, the y and dy of pipelines. Other transfers of a device,
 such as those of a collective, form one bar if they follow each other without a pause.
@@ -11,7 +13,7 @@ from ..plans.plan import COMPUTES, Plan
 from ..plans.simulate import simulate
 from . import COLOURS
 from .player import Player, write_page
-from .schedule_films import film_of as film_of_schedule
+from .schedule_films import film_of_schedule
 
 BOXES = {
     "F": ("F: forward", "#9ecae1"),
@@ -28,7 +30,7 @@ _MESSAGES = {"y": ("y, handed on", COLOURS[0]), "dy": ("dy, handed back", COLOUR
 """The name and the colour of each kind of message."""
 
 
-def film_of(plan, network=None, costs=None, **options):
+def film_of_plan(plan, network=None, costs=None, **options):
     """The animation of a plan: a dict in the form that `player` describes. Arguments and errors: see `simulate`."""
     simulation = simulate(plan, network, costs, **options)
     return film_of_simulation(plan, simulation, "" if costs is None and network is None else "s")
@@ -119,11 +121,6 @@ def _facts(plan, simulation):
     ]
 
 
-# Turn a plan into an animated page for a browser: what each device does, when, and how much memory it holds.
-#
-# `play` shows such a page for a plan or a schedule in a notebook.
-
-
 MAX_PIXELS = 10_000
 
 
@@ -132,7 +129,7 @@ def write_html(plan, file, network=None, costs=None, **options):
 
     The file needs only a browser. Raises OSError if it cannot be written.
     """
-    write_page(film_of(plan, network, costs, **options), file)
+    write_page(film_of_plan(plan, network, costs, **options), file)
 
 
 def play(schedule_or_plan, network=None, height=None, **options):
@@ -152,7 +149,7 @@ def play(schedule_or_plan, network=None, height=None, **options):
     if height is not None:
         height = check_whole("height", height, most=MAX_PIXELS)
     if isinstance(schedule_or_plan, Plan):
-        return Player(film_of(schedule_or_plan, network, **options), height)
+        return Player(film_of_plan(schedule_or_plan, network, **options), height)
     schedule = [step for step, _ in check_steps(schedule_or_plan)]
     named = [(max(t.source, t.destination) + 1, t.stop) for step in schedule for t in step]
     options = dict(zip("kn", map(max, zip(*named, (1, 0), strict=True)), strict=True)) | options

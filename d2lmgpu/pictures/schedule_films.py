@@ -18,10 +18,10 @@ def write_html(schedule, k, n, file, network=None, itemsize=4, title="a schedule
     one unit of time. Raises ValueError for anything but a schedule for k devices and n elements, OSError if the file
     cannot be written.
     """
-    write_page(film_of(schedule, k, n, network, itemsize, title), file)
+    write_page(film_of_schedule(schedule, k, n, network, itemsize, title), file)
 
 
-def film_of(schedule, k, n, network=None, itemsize=4, title="a schedule"):
+def film_of_schedule(schedule, k, n, network=None, itemsize=4, title="a schedule"):
     """The animation of a schedule, a dict as `player` describes it. Arguments and errors are those of `write_html`."""
     k, n, schedule, cuts, states = states_of(schedule, k, n)
     simulation = None if network is None else simulate(schedule, network, itemsize)
