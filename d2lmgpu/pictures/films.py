@@ -1,6 +1,6 @@
-"""A plan as an animation over time: `write_html` plays it on a page, `play` in a notebook, plans.py shows it as a picture.
+"""A plan as an animation over time: `write_html` plays it on a page, and plans.py shows it as a picture.
 
-`play` takes a schedule, too.
+`play` plays a plan or a schedule in a notebook.
 
 Boxes are computations; messages are arrays that are sent whole, the y and dy of pipelines. Other transfers of a device,
 such as those of a collective, form one bar if they follow each other without a pause.
@@ -28,6 +28,7 @@ BOXES = {
 }
 _MESSAGES = {"y": ("y, handed on", COLOURS[0]), "dy": ("dy, handed back", COLOURS[1])}
 """The name and the colour of each kind of message."""
+MAX_PIXELS = 10_000
 
 
 def film_of_plan(plan, network=None, costs=None, **options):
@@ -119,9 +120,6 @@ def _facts(plan, simulation):
         ["most memory of a device", f"{max(simulation.peak):,} bytes"],
         ["most sent by a device", f"{max(simulation.sent):,} bytes"],
     ]
-
-
-MAX_PIXELS = 10_000
 
 
 def write_html(plan, file, network=None, costs=None, **options):
