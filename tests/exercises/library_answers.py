@@ -1,7 +1,7 @@
 """What the library has for the exercises: its functions that do an exercise's work, and what an answer may use of it.
 
-In `REFUSED`, each exercise has answers that leave its work to the library, and in `ACCEPTED` are answers that use the
-library for a part of it. An exercise that is in neither has nothing in the library that would do.
+In `REFUSED`, exercises have answers that leave its work to the library, and in `ACCEPTED` are answers that use the
+library for a part of it.
 """
 
 import importlib
@@ -15,22 +15,12 @@ from d2lmgpu.collectives import (
     all_gather,
     chunk_bounds,
     execute,
-    invent,
-    invented,
     reduce_scatter,
-    ring,
-    ring_along,
-    simulate,
 )
-from d2lmgpu.collectives.network import full_switch
-from d2lmgpu.collectives.wirings.wires import nvlink_ring, rewired, torus
 from d2lmgpu.exercises import student_file
-from d2lmgpu.experiments.scaling import Sample, make_rows
-from d2lmgpu.layers.exact import as_integers
 from d2lmgpu.networks.mixed import LossScale, are_finite
 from d2lmgpu.networks.optimizers import learning_rates
 from d2lmgpu.parallel.shards import put_parts, shard_bounds
-from d2lmgpu.plans import PLANS
 from d2lmgpu.plans.splits.pipelines import one_f_one_b_order
 
 
@@ -48,12 +38,6 @@ def split_batch(X, y, devices):
     return put_parts(X, bounds, devices), put_parts(y, bounds, devices)
 
 
-def associative_sum(device_terms, allreduce):
-    arrays = [sum(map(as_integers, terms)) for terms in device_terms]
-    allreduce(arrays)
-    return (arrays[0] * 2.0**-40).astype(np.float32)
-
-
 def learning_rate(step, lr, k, warmup_steps):
     if not warmup_steps:
         return k * lr
@@ -68,22 +52,6 @@ def evaluate_predictions(device_params, X, y, devices, batch_size):
     return (d2l.predict(device_params, X, devices).argmax(axis=1) == y).mean()
 
 
-def split_by_loads(n, loads):
-    return [stop - start for start, stop in shard_bounds(n, len(loads), loads)]
-
-
-def combine_statistics(counts, means, variances):
-    n, m, v = np.array([counts, means, variances], float)
-    mean, variance = d2l.layers.mean_and_variance(np.array([[n.sum()], [n @ m], [n @ (v + m**2)]]))
-    return mean[0], variance[0]
-
-
-def speedup_and_efficiency(seconds):
-    turns = {k: [Sample(s, {})] for k, s in seconds.items()}
-    rows = make_rows(turns, dict.fromkeys(seconds, 1), 1, 1)
-    return {row.devices: (row.speedup, row.efficiency) for row in rows}
-
-
 def next_scale(scale, good_steps, grads, interval):
     state = LossScale(True)
     state.scale, state.good_steps = scale, 2000 - interval + good_steps
@@ -91,27 +59,11 @@ def next_scale(scale, good_steps, grads, interval):
     return use, state.scale, state.good_steps and state.good_steps - 2000 + interval
 
 
-def one_f_one_b(k, micro_batches):
-    plan = PLANS["1f1b"](k, micro_batches)
-    return plan and one_f_one_b_order(k, micro_batches)
-
-
-def ring_seconds(k, nbytes, latency, bandwidth):
-    return simulate(ring(k, 10 * k), full_switch(k, bandwidth, latency), nbytes / (10 * k)).seconds
-
-
-def _there_and_back(k, n):
-    collect = [[Transfer(i, i - 1, 0, n, "add")] for i in range(k - 1, 0, -1)]
-    return collect + [[Transfer(i, i + 1, 0, n, "copy")] for i in range(k - 1)]
-
-
-_TORUS, _LINE = torus(4, 4), rewired(nvlink_ring(8, 25e9, 2e-6), {(7, 0): 0})
 _SUMS = {
     "the function": d2l.allreduce,
     "a schedule from the table": lambda data: execute(ALGORITHMS["sharded"](len(data), data[0].size), data),
     "an own schedule": lambda data: d2l.allreduce(data, lambda k, n: reduce_scatter(k, n) + all_gather(k, n)),
 }
-_CHUNKS = {key: use for key, use in _SUMS.items() if key != "the function"}
 
 REFUSED = {
     "sum_on": {"the stand-in": student_file.sum_on},
@@ -119,33 +71,19 @@ REFUSED = {
     "log_softmax": {"the loss": log_softmax, "the stand-in": student_file.STAND_INS["log_softmax"]},
     "split_batch": {"the function": d2l.split_batch, "its parts": split_batch},
     "allreduce": _SUMS,
-    "associative_sum": {"the rounding": associative_sum},
     "train_batch": {"the function": d2l.train_batch},
     "ring": {
         "from the table": ALGORITHMS["ring"],
         "looked up": lambda k, n: getattr(importlib.import_module("d2lmgpu.collectives"), "ri" + "ng")(k, n),
         "its halves": lambda k, n: reduce_scatter(k, n) + all_gather(k, n),
-        "along wires": lambda k, n: ring_along(nvlink_ring(k, 1e9))(k, n) if k > 2 else ALGORITHMS["ring"](k, n),
     },
-    "ring_seconds": {"simulated": ring_seconds},
-    "torus_allreduce": {"invented": lambda k, n: invent(_TORUS, n) if n > 1000 else ring_along(_TORUS)(k, n)},
-    "line_allreduce": {"invented": lambda k, n: invented(_LINE)(k, n) if n > 1000 else _there_and_back(k, n)},
     "learning_rate": {"the schedule": learning_rate},
     "evaluate": {"the function": evaluate, "predictions": evaluate_predictions},
-    "split_by_loads": {"the bounds": split_by_loads},
-    "combine_statistics": {"batch norm's": combine_statistics},
-    "speedup_and_efficiency": {"the rows": speedup_and_efficiency},
-    "weak_efficiency": {"the rows": lambda seconds: {k: s for k, (s, _) in speedup_and_efficiency(seconds).items()}},
     "next_scale": {"mixed precision's": next_scale},
     "sum_into_all": _SUMS,
-    "sum_by_chunks": _CHUNKS,
-    "sum_from_neighbours": _SUMS,
-    "sum_round_the_ring": _CHUNKS,
     "cut": {"chunks": chunk_bounds, "shards": shard_bounds},
-    "one_f_one_b": {"the order": one_f_one_b_order, "the plan's": one_f_one_b},
+    "one_f_one_b": {"the order": one_f_one_b_order},
 }
-SLOW = "torus_allreduce", "line_allreduce"
-"""Inventing takes a while."""
 
 
 def leaky_relu(x, slope):

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import right_answers
-from conftest import long
-from library_answers import ACCEPTED, REFUSED, SLOW
+from library_answers import ACCEPTED, REFUSED
 
 import d2lmgpu as d2l
 from d2lmgpu.collectives import invent
@@ -78,7 +77,7 @@ def test_an_empty_or_odd_answer_gets_the_question_or_a_hint(name, capsys):
         assert ("\n  Hint: " in says or EXERCISES[name].asks in says) and "the check of what" not in says, odd
 
 
-@pytest.mark.parametrize("name", [*(name for name in REFUSED if name not in SLOW), *long(*SLOW)])
+@pytest.mark.parametrize("name", REFUSED)
 def test_the_librarys_own_function_is_no_answer(name):
     for what, answer in REFUSED[name].items():
         verdict = judge(name, lambda *args, answer=answer: answer(*args))
