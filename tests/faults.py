@@ -13,7 +13,7 @@ import numpy as np
 
 import d2lmgpu as d2l
 from d2lmgpu.cluster import members
-from d2lmgpu.cluster.watchdog import RANKS
+from d2lmgpu.cluster.watchdog import LAUNCHERS
 from d2lmgpu.plans.execution.compute import FUNCTIONS
 
 ROUNDS, PATIENCE = 3, 3.0
@@ -71,7 +71,7 @@ def main(how, where):
     With "sums" a number is too large for exact sums. Or "other-code"; "no-mpi" and "absent", if the process does not
     come to where the others are.
     """
-    rank = int(next(os.environ[name] for name in RANKS if name in os.environ))
+    rank = int(next(os.environ[name] for name in LAUNCHERS.values() if name in os.environ))
     if how == "other-code" and rank == where:
         members.checksum_of_code = lambda: "another version"
     if how == "no-mpi" and rank == where:

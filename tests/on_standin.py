@@ -31,7 +31,7 @@ def machine_of(text):
 
 
 if __name__ == "__main__":
-    begin_together()  # as the command does first: no supervisor begins where there is CuPy
+    begin_together()  # as the command does first
     machine = machine_of(sys.argv[1])
     from d2lmgpu.cli import main
     from d2lmgpu.devices import cpu

@@ -22,7 +22,7 @@ from ..devices import DeviceError, cpu, gpu, try_gpu
 from ..devices.discovery import identities_of_cards
 from .nccl import share_one_heap
 from .rendezvous import rendezvous
-from .watchdog import LAUNCHERS, supervise
+from .watchdog import LAUNCHERS
 
 
 def started_together():
@@ -37,7 +37,6 @@ def begin_together():
     """If this process is one of several, prepare it before its devices' threads start; return whether it is."""
     several = started_together()[0] > 1
     if several:
-        supervise()
         share_one_heap()
     return several
 

@@ -12,6 +12,7 @@ import faulthandler
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,6 @@ from typing import NamedTuple
 
 from ..base.arguments import check_list, check_number, check_path
 from ..base.files import target, visible
-from ..cluster.watchdog import how_it_ended
 from .checking import EXERCISES, Verdict, find, judge, not_yet
 from .course import FILE
 from .exercise import in_words
@@ -79,8 +79,13 @@ def _run(path, seconds, names, errors):
         results.seek(0)
         lines = results.read().splitlines()
     late = any(line.startswith(b"Timeout") for line in lines)
-    ended = f"did not end within {seconds:g} seconds" if late else how_it_ended(done.returncode)
+    ended = f"did not end within {seconds:g} seconds" if late else _how_it_ended(done.returncode)
     return [json.loads(line) for line in lines if line.startswith(b"[")], ended
+
+
+def _how_it_ended(code):
+    """How a process ended, in words, by its exit code; a negative one is a signal's number."""
+    return f"was killed by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with exit code {code}"
 
 
 def run_file(path, seconds, names):

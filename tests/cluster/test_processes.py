@@ -108,10 +108,9 @@ def test_the_command_measures_across_processes(tmp_path):
 WAITS = (
     r"waits in allreduce ring, step 1 of 6, for elements \d+ to \d+ of cpu\(0\) of rank {} \(\S+\), last heard from "
 )
-KILLED = r"rank {} \(\S+\) was killed by signal 9 \(SIGKILL\); the job ends"
 FAULTS = {
-    "kill": [KILLED],
-    "crash": [r"rank {} \(\S+\) was killed by signal 11 \(SIGSEGV\); the job ends"],
+    "kill": [],
+    "crash": [],
     "stop": [WAITS],
     "hold": [WAITS],
     "sleep": [WAITS],
@@ -121,7 +120,6 @@ FAULTS = {
     "sums": [r"rank {} \(\S+\) failed: SumError: .* for a granule on cpu\(0\), .*; the job ends"],
     "other-code": [r"the processes differ: the code of d2lmgpu is 'another version' on rank {}, but '\w+' on ranks "],
     "absent": [r"rank {} did not join rank \d at d2l.cluster\(\) within 3 s; the job ends"],
-    "plan-kill": [KILLED],
     "plan-sleep": [
         r"waits in training step 3 of plan 1f1b, device \d, step \d+ \(receive of \w+ of stage \d, micro-batch \d, "
         r"from device {0}\), for cpu\(0\) of rank {0} \(\S+\) to send it, last heard from \S+ s ago",
@@ -129,7 +127,7 @@ FAULTS = {
 }
 """By the names of tests/faults.py: what is said of the rank that has one."""
 
-BLAMED = r"rank (\d) (?:did not join|\(\S+\) was killed)"
+BLAMED = r"rank (\d) did not join"
 
 
 @pytest.mark.parametrize("how", few(FAULTS, "kill", parts=4))
@@ -142,11 +140,10 @@ def test_a_fault_is_told_and_ends_the_job(how):
     assert set(re.findall(BLAMED, done.stderr)) <= {str(where)}, done.stderr
 
 
-@pytest.mark.parametrize("how, where", [("none", 0), ("no-mpi", 2)])
-def test_nothing_is_said_without_faults_and_who_does_not_come_to_mpi_is_known_by_the_others(how, where):
-    done = mpiexec(4, PROGRAMS / "faults.py", how, where)
-    if how == "none":
-        assert (done.returncode, done.stderr) == (0, "")
-        return
-    said = re.findall(r"rank (\d) .* \(SIGALRM\), because it has waited for all others to begin with MPI", done.stderr)
-    assert done.returncode != 0 and said and set(said) <= set("013"), done.stderr
+def test_nothing_is_said_without_faults():
+    done = mpiexec(4, PROGRAMS / "faults.py", "none", 0)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_who_does_not_come_to_mpi_is_not_waited_for_without_end():
+    assert mpiexec(4, PROGRAMS / "faults.py", "no-mpi", 2).returncode != 0

@@ -35,8 +35,8 @@ SAYS = {  # what the verdict on each of its functions should say
     "he_std": "your answer did not end within 1 seconds",
     "ring": "it raised EOFError",
     "buckets": "your answer, or the check of what it returned, raised SystemExit: 0",
-    "swap": "your answer was killed by signal 11 (SIGSEGV)",
-    "timed": "your answer was killed by signal 2 (SIGINT)",
+    "swap": "your answer was killed by signal 11 (Segmentation fault)",
+    "timed": "your answer was killed by signal 2 (Interrupt)",
     "sum_on": "it raised RecursionError: maximum recursion depth exceeded",
     "learning_rate": "mine.py has no function learning_rate",
 }
