@@ -6,7 +6,7 @@ Whatever a cell shows is a line of JSON on standard output, a dict with one of t
     html     a value's own HTML, such as a player's
     png      a figure, in base64; with ``width``, its width in pixels
     error    a traceback
-    files    the small files of the course's folder that the cell has changed, by name: mine.py, predictions
+    files    the small files of the course's folder that the cell has changed, by name, such as mine.py
 """
 
 import ast
@@ -76,8 +76,8 @@ class Printed(io.TextIOBase):
             self._text = ""
 
 
-def begin(name):
-    """Before the first cell of a page: ``name`` is its notebook's, under which predictions are kept."""
+def begin():
+    """Before the first cell of a page."""
     from d2lmgpu import exercises
     from d2lmgpu.exercises.course import MINE
 
@@ -87,7 +87,7 @@ def begin(name):
     warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")
     warnings.filterwarnings("ignore", "Unable to import Axes3D")  # which is left out
     _known.update(_files())
-    exercises.begin(name)
+    exercises.begin()
 
 
 def run(source, name="cell", names=None):

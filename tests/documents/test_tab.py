@@ -7,7 +7,9 @@ import gzip
 import io
 import json
 import re
+import sys
 import tarfile
+from pathlib import Path
 
 import pytest
 import site_tab
@@ -17,6 +19,7 @@ import tab_playground
 import d2lmgpu as d2l
 from d2lmgpu.collectives import simulate
 from d2lmgpu.collectives.wirings.wires import read_wires
+from d2lmgpu.exercises import course
 
 
 @pytest.fixture
@@ -33,6 +36,15 @@ def cell(monkeypatch, tmp_path):
         return tab_cells.run(source, name, names), [*told]
 
     return run
+
+
+def test_a_page_begins_with_an_empty_file_of_answers(cell, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(course, "_begun", [])
+    tab_cells.begin()
+    assert Path("mine.py").read_text() == course.MINE and course.begun() is not None
+    source = "from d2lmgpu.exercises import compare\ncompare('seconds', None, 3)"
+    assert "3" not in cell(source)[1][0]["text"], "what was found is hidden"
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class Notebook {
   constructor(cells, bar) {
     this.cells = [...cells].map((element, i) => new Cell(element, i + 1, this));
     this.changed = load(KEY);
-    this.session = new Session(NAME, (text, progress) => this.state(text, progress));
+    this.session = new Session((text, progress) => this.state(text, progress));
     this.bar = bar;
     this.done = new Set(); // cells that this Python has run
     this.queue = [];

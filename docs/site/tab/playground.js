@@ -43,7 +43,7 @@ const unpacked = text => JSON.parse(new TextDecoder().decode(Uint8Array.from(ato
 
 class Playground {
   constructor(place, first) {
-    this.session = new Session("playground", text => this.state(text));
+    this.session = new Session(text => this.state(text));
     this.picture = drawn("svg", { viewBox: "16 16 268 268", role: "img", "aria-label": "the wiring; its text is below" });
     this.picture.addEventListener("pointerdown", event => this.grab(event));
     this.wiring = make("textarea", { value: first.wiring, rows: 4, spellcheck: false, oninput: () => (this.draw(), this.stale()) });

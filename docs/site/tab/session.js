@@ -25,9 +25,9 @@ export function save(key, value) {
 }
 
 export class Session {
-  // name: of the page, under which predictions are kept. onState(text, progress): what goes on, for the reader.
-  constructor(name, onState) {
-    Object.assign(this, { name, onState, files: load(KEPT), runs: new Map(), count: 0, number: 0 });
+  // onState(text, progress): what goes on, for the reader.
+  constructor(onState) {
+    Object.assign(this, { onState, files: load(KEPT), runs: new Map(), count: 0, number: 0 });
   }
 
   start() {
@@ -48,7 +48,7 @@ export class Session {
     return new Promise((resolve, reject) => {
       this.worker.onmessage = ({ data }) => this.#got(data, resolve, reject);
       this.worker.onerror = event => this.#got({ failed: event.message || "its worker does not start" }, resolve, reject);
-      this.worker.postMessage({ begin: { base: new URL("tab/", ROOT).href, runtime, name: this.name, files: this.files } });
+      this.worker.postMessage({ begin: { base: new URL("tab/", ROOT).href, runtime, files: this.files } });
     });
   }
 

@@ -17,12 +17,12 @@ const tell = told => {
 
 const ENVIRONMENT = ["D2LMGPU_QUICK=1", "NO_COLOR=1", "MPLBACKEND=agg"];
 
-async function begin({ base, runtime, name, files }) {
+async function begin({ base, runtime, files }) {
   const begun = performance.now();
   const { start } = await import(`./${runtime}.js`);
   python = await start(base, progress => postMessage({ progress }), tell, ENVIRONMENT);
   for (const [file, text] of Object.entries(files)) python.write(`course/${file}`, text);
-  const ready = python.run(`import os, tab_cells\nos.chdir("/course")\ntab_cells.begin(${JSON.stringify(name)})`);
+  const ready = python.run(`import os, tab_cells\nos.chdir("/course")\ntab_cells.begin()`);
   if (!ready) throw Error(said);
   postMessage({ ready: { seconds: (performance.now() - begun) / 1000, memory: python.memory() } });
 }
