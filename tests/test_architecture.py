@@ -79,10 +79,10 @@ def test_no_files_import_each_other_directly_or_in_a_circle():
         pytest.fail(" imports ".join(str(file.relative_to(PACKAGE)) for file in reversed(error.args[1])))
 
 
-MAX_LINES, MAX_FILES = 17_382, 249
+MAX_LINES, MAX_FILES = 16_425, 222
 """Of code in the package. Whoever adds takes away in the same commit; whoever takes away lowers this."""
 
-MAX_FOLLOWED = {"parallel/step.py": (32, 1_673), "training/begin.py": (149, 10_965)}
+MAX_FOLLOWED = {"parallel/step.py": (31, 1_610), "training/begin.py": (133, 10_550)}
 """How many files and code lines one must open to follow a file."""
 
 
