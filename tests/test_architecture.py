@@ -1,12 +1,13 @@
 """The plan of the house: a room imports only rooms that stand before it, and no two files import each other."""
 
 import ast
+import collections
 import graphlib
 from pathlib import Path
 
 import pytest
 import tables
-from budget import code_lines, followed
+from budget import code_lines, followed, tree_of
 
 PACKAGE = Path(__file__).resolve().parents[1] / "d2lmgpu"
 FLOORS = (
@@ -77,6 +78,23 @@ def test_no_files_import_each_other_directly_or_in_a_circle():
         graphlib.TopologicalSorter(imports).prepare()
     except graphlib.CycleError as error:
         pytest.fail(" imports ".join(str(file.relative_to(PACKAGE)) for file in reversed(error.args[1])))
+
+
+OF_TWO_KINDS = {"channels", "execute", "prove", "simulate", "write_html"}
+"""What is done with a schedule is done with a plan, too; and networks have channels by which a plan splits them."""
+
+
+def test_a_public_name_is_defined_in_one_file():
+    """Kernels for CPUs and CUDA have the same names, and so have commands; exercises are called as what they ask for."""
+    defined = collections.Counter()
+    for file in PACKAGE.rglob("*.py"):
+        if file.relative_to(PACKAGE).parts[0] not in ("kernels", "exercises", "cli"):
+            nodes = tree_of(file).body
+            names = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+            assigned = (target for node in nodes if isinstance(node, ast.Assign) for target in node.targets)
+            names |= {target.id for target in assigned if isinstance(target, ast.Name)}
+            defined.update(name for name in names if not name.startswith("_"))
+    assert {name for name, count in defined.items() if count > 1} <= OF_TWO_KINDS
 
 
 MAX_LINES, MAX_FILES = 16_425, 222

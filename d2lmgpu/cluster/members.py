@@ -92,11 +92,11 @@ class Cluster(Group):
         return Across(self, name_of(algorithm) if callable(algorithm) else algorithm, schedules)
 
     def mean(self, numbers):
-        """As in `Group`; a process's numbers count for each of its devices."""
+        """The mean of the numbers over all devices; a process's numbers count for each of its devices."""
         return gather(self, [numbers] * len(self.mine)).mean(axis=0).tolist()
 
     def rows_later(self, batch, tasks, tell):
-        """As in `Group`, for the devices of all processes."""
+        """Gather a row from each device of all processes; return a function that returns them when the batch is done."""
         if self.size == 1:
             return super().rows_later(batch, tasks, tell)
         rows = add_gather(batch, self, 3, [functools.partial(_row, task, tell) for task in tasks])

@@ -24,7 +24,7 @@ from ..training.checks import network_for
 from ..training.monitor import say, stop_on_interrupt
 from ..training.resume import data_checksum
 from .sweep_files import add_row, open_results
-from .trials import complete_trials, describe, make_row, network_of, parts_of, run_trial, varying
+from .trials import complete_trials, describe, make_row, network_of, parts_or_fashion_mnist, run_trial, varying
 
 MODES = ("simultaneous", "sequential")
 CONTEXT = multiprocessing.get_context("spawn")
@@ -77,7 +77,7 @@ def sweep(
     if (executor is not None) + (workers is not None) + (mode == "sequential") > 1:
         raise ValueError("executor, workers, mode 'sequential': give one of them, which says what trains")
     trials = complete_trials(trials)
-    parts = parts_of(data)
+    parts = parts_or_fashion_mnist(data)
     for settings in trials:
         network_for(parts, network_of(settings["network"]), settings["width"], find_loss(settings["loss"]))
     checksums = None if data is None else [data_checksum(*parts[:2]), data_checksum(*parts[2:4])]

@@ -160,7 +160,7 @@ def run_trial(settings, data=None, invert=False, model=None) -> dict:
         try:
             row["settings"] = complete_trial(settings)
             given = row["settings"] | {"network": network_of(row["settings"]["network"])}
-            data = first_examples(parts_of(data), given.pop("limit"))
+            data = first_examples(parts_or_fashion_mnist(data), given.pop("limit"))
             result = train(data=data, invert=invert, progress=False, **given)
             history = result.history
             status = next((name for name in ("diverged", "interrupted") if getattr(history, name)), "done")
@@ -172,7 +172,7 @@ def run_trial(settings, data=None, invert=False, model=None) -> dict:
             return row | {"message": one_line(error)}
 
 
-def parts_of(data):
+def parts_or_fashion_mnist(data):
     """The parts of a data set, or for None of Fashion-MNIST."""
     return check_parts(fashion_mnist() if data is None else data)
 

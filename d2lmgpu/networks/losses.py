@@ -147,7 +147,7 @@ def _forward(loss, outputs, y, xp):
         raise ValueError(f"forward returned {shown(result)}; it should return the loss and a cache for grad")
     if not (on_host(given) == outputs).all():
         raise ValueError("forward changed its outputs in place; it should work on a copy")
-    return number("forward returned", result[0], "the loss, summed over examples"), result[1]
+    return as_number("forward returned", result[0], "the loss, summed over examples"), result[1]
 
 
 def _gradient(loss, cache, shape):
@@ -168,7 +168,7 @@ def call_named(name, function, *arguments):
         raise ValueError(f"{name} failed: {one_line(error)}") from error
 
 
-def number(what, value, wanted, finite=True):
+def as_number(what, value, wanted, finite=True):
     """The ``value``, a number or a 0-d array, as a float. Raises ValueError for any other object."""
     if not is_number(on_host(value)):
         raise ValueError(f"{what} {shown(value)}; it should be a number: {wanted}")

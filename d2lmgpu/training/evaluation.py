@@ -23,7 +23,7 @@ from ..layers.exact import SUMS, ExactSums, slices_of_granules
 from ..layers.loss import answers, right_answers
 from ..networks import CROSS_ENTROPY, HALF, channels, logits, logits_as_written
 from ..networks.checks import check_params, check_running
-from ..networks.losses import as_targets, call_named, number, on_host
+from ..networks.losses import as_number, as_targets, call_named, on_host
 from ..parallel import get_params, split_batch
 from ..plans.plan import Compute, norms_of, shapes_of
 from .splits import limits_of
@@ -82,7 +82,7 @@ def sum_metrics(metrics, outputs, y, finite=False):
     finite_outputs = bool(metrics) and bool((answers(outputs) >= 0).all())
     for name, function in metrics.items():
         value = call_named(f"metric {name}", function, outputs, y) if finite_outputs else math.nan
-        sums.append(number(f"metric {name} returned", value, "the sum over images", finite))
+        sums.append(as_number(f"metric {name} returned", value, "the sum over images", finite))
     return sums
 
 

@@ -70,12 +70,10 @@ class GraphComputation(Computation):
         return [array.get()[0] for array in self.totals]
 
     def arrays(self):
-        """As in `Computation`."""
         arrays = [self.scale, self.good_steps] if self.kind else []
         return [self.device.submit(array.get).result() for array in arrays]
 
     def set_arrays(self, arrays):
-        """As in `Computation`."""
         if self.kind and arrays:
             for array, value in zip((self.scale, self.good_steps), arrays, strict=True):
                 self.device.submit(array.set, value).result()
@@ -93,7 +91,7 @@ class GraphComputation(Computation):
         return [DeviceArray(array[:n], self.device) for array in (self.x, self.y)]
 
     def loss_and_grads(self, X, y, params, grads, batch_size, draws):
-        """As in `Computation`, but the results are added to ``totals``. This is where the step is counted."""
+        """Add the results to ``totals``. This is where the step is counted."""
         if len(X):
             if len(X) not in self.programs:
                 options = {"precision": self.precision, "branches": self.branches, "own": (X, y, self.scale)}
@@ -121,7 +119,7 @@ class GraphComputation(Computation):
                 run(self.how_to_fetch, *self.data, *place)
 
     def final(self, params, grads):
-        """As in `Computation`; whether the gradients are finite, only the kernels know."""
+        """The gradients; only the kernels know whether they are finite."""
         return grads, 1
 
 
@@ -145,7 +143,7 @@ class GraphOptimizer:
         self.computation.device.submit(self.computation.taken.fill, steps).result()
 
     def update(self, params, grads, lr, batch_size):
-        """As in `DeviceOptimizer`. In mixed precision, an infinite gradient prevents it, and the scale is adapted."""
+        """Update the parameters. In mixed precision, an infinite gradient prevents it, and the scale is adapted."""
         own, params, grads = self.computation, self.params.raw, self.grads.raw
         n, state = params.size, [array.raw for array in self.flat_state]
         if own.kind:

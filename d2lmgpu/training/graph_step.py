@@ -133,14 +133,14 @@ class GraphStep(TextbookSteps):
             batch.wait(first, batch.record(device))
         batch.record(first)
 
-    # As in `Runner`:
+    # What a `Runner` does:
 
     def so_far(self):
-        """As in `Runner`: an epoch's results are known only when it is over."""
+        """An epoch's results are known only when it is over."""
         return None, None
 
     def start_epoch(self, order, rates, position=START):
-        """As in `Runner`. The losses may come from another plan or other devices."""
+        """The losses may come from another plan or other devices."""
         losses = list(position.losses)
         if len(losses) != len(self.replicas):
             losses = [sum(losses)] + [0.0] * (len(self.replicas) - 1)
@@ -155,7 +155,7 @@ class GraphStep(TextbookSteps):
         self.number = position.steps
 
     def launch(self, most):
-        """As in `Runner`: launch `TOGETHER` steps at once, or one if ``most`` is less.
+        """Launch `TOGETHER` steps at once, or one if ``most`` is less.
 
         The host program waits only if it is already `AHEAD` launches ahead.
         """
@@ -164,7 +164,7 @@ class GraphStep(TextbookSteps):
         return self._submit(self.longer_graph, TOGETHER)
 
     def pause(self):
-        """As in `Runner`; the losses are those of each device's examples."""
+        """The losses are those of each device's examples."""
         self.close()
         totals = [replica.device.submit(replica.computation.total).result() for replica in self.replicas]
         return [float(loss) for loss, _ in totals], int(sum(correct for _, correct in totals))

@@ -13,7 +13,7 @@ from ..networks import CROSS_ENTROPY, find_loss
 from .checks import cli_name, kind_in_files, of_kind
 from .settings import RECORDED
 
-PATIENCE = 3
+UNLEARNED_EPOCHS = 3
 """Training is given up after this many epochs in a row in which nothing was learned."""
 
 DIVERGED_AT_FIRST, DIVERGED = 5, 1.5
@@ -175,8 +175,8 @@ def why_diverged(losses, network, loss="cross_entropy", data=()):
     if not losses[-1] < most * guessing:  # also true for not a number
         what = f"diverged in epoch {len(losses)}"
     # with the textbook's initial weights, an epoch may pass before anything is learned
-    elif len(losses) >= PATIENCE and min(losses[-PATIENCE:]) > 0.999 * guessing:
-        what = f"nothing was learned in {PATIENCE} epochs"
+    elif len(losses) >= UNLEARNED_EPOCHS and min(losses[-UNLEARNED_EPOCHS:]) > 0.999 * guessing:
+        what = f"nothing was learned in {UNLEARNED_EPOCHS} epochs"
     else:
         return None
     odd = oddities(data)

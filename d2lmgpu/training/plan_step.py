@@ -38,7 +38,7 @@ class PlanStep(StepsAhead):
         return devices.across(self.settings.algorithm)
 
     def submit(self, n, lr, draws):
-        """As in `StepsAhead`. If each device has its own part of the examples, it gets its shard from the queue."""
+        """Submit a step. If each device has its own part of the examples, it gets its shard from the queue."""
         sizes = self._examples(n)
         if not self.is_data or self.limited:  # with limited memory there is no room for the queue's two minibatches
             return self.execution.submit(*self.queue.next_whole(), lr, draws, sizes, self.stop.wanted)
@@ -51,32 +51,26 @@ class PlanStep(StepsAhead):
         return self.execution.submit_placed(placed, lr, self.stop.wanted)
 
     def finish(self, step):
-        """As in `StepsAhead`."""
         return self.execution.finish(step), self.execution.correct, any(self.execution.told)
 
     def copies(self):
-        """As in `Runner`."""
         if self.is_data:
             return [store.copy() for store in self.execution.stores]
         return [(self.execution.params(), self.execution.statistics()[0])]
 
     def statistics(self):
-        """As in `Runner`."""
         return self.execution.statistics()
 
     def set_statistics(self, statistics):
-        """As in `Runner`."""
         self.execution.set_statistics([statistics] * len(self.devices))
 
     def state(self):
-        """As in `Runner`."""
         arrays = {"params": self.execution.params(), "kept": self.execution.gather_state()}
         arrays |= {f"statistics of {i}": own for i, own in enumerate(self.statistics())}
         first = self.execution.stores[0]  # the loss scale is the same on all devices
         return arrays | {"scaling": first.precision.arrays()}, first.steps
 
     def set_state(self, arrays, steps):
-        """As in `Runner`."""
         execution, others = self.execution, arrays.get("statistics of 0", [])
         execution.set_params(arrays["params"])
         execution.scatter_state(arrays.get("kept", []))

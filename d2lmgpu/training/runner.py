@@ -127,13 +127,12 @@ class StepsAhead:
         return plan_of(self.settings, len(self.group), self.network, self.group)
 
     def start_epoch(self, order, rates, position=START):
-        """As in `Runner`."""
         self.rates, self.number = np.broadcast_to(rates, self.steps).tolist(), position.steps
         self.known = position.steps, sum(position.losses), position.correct or 0
         self.queue.start_epoch(order, position.epoch, position.steps)
 
     def launch(self, most):
-        """As in `Runner`: submit one step, and wait while too many are under way."""
+        """Submit one step, and wait while too many are under way."""
         n, draws = self.queue.size, self.queue.draws if self.random else None
         self.under_way.append(self.submit(n, self.rates[self.number], draws))
         self.number += 1
@@ -141,27 +140,24 @@ class StepsAhead:
         return [n]
 
     def pause(self):
-        """As in `Runner`."""
         self._wait(0)
         synchronize(self.devices)
         _, loss, correct = self.known
         return [loss], correct
 
     def so_far(self):
-        """As in `Runner`."""
         done, loss, correct = self.known
         n = min(done * self.settings.batch_size, len(self.y))
         return (loss / n, correct / n) if n else (None, None)
 
     def make_test_set(self, X, y, metrics):
-        """As in `Runner`."""
         about = self.loss, metrics, self.settings.sums
         if self.limited or not self.is_data:
             return SplitTestSet(X, y, self.plan, self.group, self.settings.batch_size, *about)
         return TestSet(X, y, self.group, self.network, *about)
 
     def close(self):
-        """As in `Runner`: each device does its steps' work in its own queue."""
+        """Each device does its steps' work in its own queue."""
 
     def _wait(self, ahead):
         """If more than ``ahead`` steps are under way, wait until only this many are; on GPUs, wait for all of them."""

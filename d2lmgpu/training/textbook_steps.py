@@ -41,7 +41,6 @@ class TextbookSteps(StepsAhead):
         return Replica(device, params, optimizer, computation)
 
     def submit(self, n, lr, draws):
-        """As in `StepsAhead`."""
         options = {"draws": draws, "tell": self.stop.wanted, "batch": Batch(self.errors)}
         return Step(self.replicas, *self._shards(), lr, n, self.group, self.algorithm, self.settings.flat, **options)
 
@@ -53,16 +52,13 @@ class TextbookSteps(StepsAhead):
         return split_batch(X, y, self.group, self.settings.loads, self.settings.sums)
 
     def finish(self, step):
-        """As in `StepsAhead`."""
         loss, right, told = step.finish()
         return loss, int(right), told
 
     def copies(self):
-        """As in `Runner`."""
         return [(replica.params, replica.computation.statistics) for replica in self.replicas]
 
     def statistics(self):
-        """As in `Runner`."""
         arrays = [list(map(to_host, replica.computation.statistics)) for replica in self.replicas]
         if not arrays[0]:
             return [[] for _ in self.group]
@@ -71,12 +67,11 @@ class TextbookSteps(StepsAhead):
         return [np.split(row.astype(dtype), ends) for row in rows]
 
     def set_statistics(self, statistics):
-        """As in `Runner`."""
         for replica in self.replicas:
             _set(replica.computation.statistics, statistics)
 
     def state(self):
-        """As in `Runner`: all devices have the same, but for statistics."""
+        """All devices have the same, but for statistics."""
         first = self.replicas[0]
         arrays = {"params": first.params, "kept": first.optimizer.flat_state}
         arrays = {name: list(map(to_host, own)) for name, own in arrays.items()}
@@ -84,7 +79,6 @@ class TextbookSteps(StepsAhead):
         return arrays | {"scaling": first.computation.arrays()}, first.optimizer.steps
 
     def set_state(self, arrays, steps):
-        """As in `Runner`."""
         for i, replica in enumerate(self.replicas, self.group.first):
             _set(replica.params, arrays["params"])
             _set(replica.optimizer.flat_state, arrays.get("kept", []))

@@ -9,7 +9,7 @@ import d2lmgpu as d2l
 from d2lmgpu.networks import LENET
 from d2lmgpu.training import why_diverged
 from d2lmgpu.training.checkpoints import CheckpointError
-from d2lmgpu.training.history import PATIENCE
+from d2lmgpu.training.history import UNLEARNED_EPOCHS
 
 
 @LONG_ON_STANDIN
@@ -78,7 +78,7 @@ def test_a_run_that_was_given_up_does_not_go_on(tmp_path):
         ([12.0], "diverged in epoch 1: the training loss is 12"),
         ([0.5, 4.5], "diverged in epoch 2: the training loss is 4.5, where guessing gives 2.3"),
         ([float("nan")], "diverged in epoch 1: the training loss is nan"),
-        ([0.5, *[2.305] * PATIENCE], "nothing was learned in 3 epochs: the training loss is 2.31"),
+        ([0.5, *[2.305] * UNLEARNED_EPOCHS], "nothing was learned in 3 epochs: the training loss is 2.31"),
     ],
 )
 def test_what_divergence_is(losses, expected):
