@@ -85,7 +85,7 @@ OF_TWO_KINDS = {"channels", "execute", "prove", "simulate", "write_html"}
 
 
 def test_a_public_name_is_defined_in_one_file():
-    """Kernels for CPUs and CUDA have the same names, and so have commands; exercises are called as what they ask for."""
+    """Kernels for CPUs and CUDA have the same names, and so have commands; exercises are named after functions."""
     defined = collections.Counter()
     for file in PACKAGE.rglob("*.py"):
         if file.relative_to(PACKAGE).parts[0] not in ("kernels", "exercises", "cli"):

@@ -96,7 +96,7 @@ class Cluster(Group):
         return gather(self, [numbers] * len(self.mine)).mean(axis=0).tolist()
 
     def rows_later(self, batch, tasks, tell):
-        """Gather a row from each device of all processes; return a function that returns them when the batch is done."""
+        """Gather a row from each device of all processes; return a function to call when the batch is done."""
         if self.size == 1:
             return super().rows_later(batch, tasks, tell)
         rows = add_gather(batch, self, 3, [functools.partial(_row, task, tell) for task in tasks])
