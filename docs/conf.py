@@ -34,8 +34,6 @@ templates_path = ["templates"]
 html_show_copyright = False
 html_title = "d2lmgpu"
 html_static_path = ["site"]
-epub_exclude_files = ["search.html", "tab/tab.css"]
-epub_show_urls = "no"
 html_css_files = ["site.css", "tab/tab.css"]
 html_logo = html_favicon = "site/logo.svg"
 
@@ -91,7 +89,6 @@ autodoc_typehints = "none"
 autodoc_inherit_docstrings = False
 suppress_warnings = [
     "mystnb.unknown_mime_type",  # live plots, which a page shows as their picture
-    "epub.unknown_project_files",  # what runs the course in a browser's tab
 ]
 
 

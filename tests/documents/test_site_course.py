@@ -2,12 +2,7 @@
 
 import html
 import json
-import os
 import re
-import subprocess
-import sys
-import xml.dom.minidom
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -65,15 +60,3 @@ def test_the_citation_is_of_this_version():
     assert citation["version"] == d2l.__version__ == re.search(r"^## ([\d.]+),", changes, re.MULTILINE)[1]
     assert f"url = {citation['repository-code']}\n" in (REPOSITORY / "setup.cfg").read_text("utf-8")
     assert citation["license"] == "MIT" and citation["cff-version"] == "1.2.0"
-
-
-@pytest.mark.nightly
-def test_the_course_is_a_book(tmp_path):
-    """An EPUB has all notebooks, and its pages are XML, which programs for books insist on."""
-    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-E", "-b", "epub", "docs", str(tmp_path)]
-    subprocess.run(command, cwd=REPOSITORY, check=True, env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
-    with zipfile.ZipFile(tmp_path / "d2lmgpu.epub") as book:
-        pages = [name for name in book.namelist() if name.endswith(".xhtml")]
-        assert {f"notebooks/{name}.xhtml" for name in NOTEBOOKS} <= set(pages)
-        for page in pages:
-            xml.dom.minidom.parseString(book.read(page).replace(b"&nbsp;", b" "))
