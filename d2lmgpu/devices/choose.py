@@ -14,9 +14,9 @@ from .cpu import CPU
 from .device import Device, different_devices
 from .discovery import find_gpus
 from .errors import DeviceError
-from .failures import finish
 from .gpu import GPU
 from .peers import connect
+from .task import wait_and_raise
 
 ENVIRONMENTS = ("auto", "cpu", "gpu", "multi-gpu")
 
@@ -179,7 +179,7 @@ def synchronize(devices=None):
 
     ``devices``: by default all devices that the program has used. Raises the errors of `check_devices`, too.
     """
-    finish(check_devices(list(_devices.values()) if devices is None else devices, least=0))
+    wait_and_raise(check_devices(list(_devices.values()) if devices is None else devices, least=0))
 
 
 def _indices(devices):

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..base.arguments import check_list, check_whole, shown
-from .failures import finish
 from .queue import Queue
+from .task import wait_and_raise
 from .transfer import result_to_host
 
 MAX_BYTES = 2**50
@@ -48,7 +48,7 @@ class Device(Queue):
 
     def synchronize(self):
         """Wait until all work submitted so far is done; raise the first error not yet raised, and forget the others."""
-        finish([self])
+        wait_and_raise([self])
 
     def set_up(self):
         """Prepare the device for work and return it; call this first."""

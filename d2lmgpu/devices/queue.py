@@ -21,8 +21,7 @@ import collections
 import threading
 
 from .batch import bind, check_event, is_inside, nothing
-from .failures import Failures
-from .task import DONE, Task
+from .task import DONE, Failures, Task
 from .workers import use_devices
 
 
@@ -134,7 +133,7 @@ class Queue:
         try:
             if task.error is not None:
                 for device in task.devices:
-                    device.failures.enter(task)
+                    device.failures.keep(task)
         finally:
             if self.tasks and self.tasks[0] is task:  # work that runs here does what it submits outside the queue
                 self.tasks.popleft()

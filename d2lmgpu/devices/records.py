@@ -46,7 +46,7 @@ def record_transfers() -> Iterator[list[TransferRecord]]:
         for end in [device.end() for device in devices]:
             end.wait()
     for device, since in devices.items():
-        device.failures.look(since)
+        device.failures.raise_since(since)
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ import math
 import time
 from typing import NamedTuple
 
-from . import synchronize
 from .records import _this_thread, _timelines, span as span
+from .task import wait_and_raise
 
 PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting")
 """The phases of a training run. "step" is a whole step as a CUDA graph; "waiting" is time outside all spans."""
@@ -91,7 +91,7 @@ class Timeline:
 
     def leave_out(self):
         """Leave out of the sums what was measured since the last `settle`; spans are kept. Waits for the devices."""
-        synchronize(self.devices)
+        wait_and_raise(self.devices)
         self._read()
 
     def _read(self):
@@ -116,7 +116,7 @@ class Timeline:
 
     def _finish(self):
         """Wait for the devices, and add up what was measured."""
-        synchronize(self.devices)
+        wait_and_raise(self.devices)
         self.settle()
 
     def all_spans(self):
