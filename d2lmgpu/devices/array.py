@@ -51,7 +51,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         if name in self._ATTRIBUTES:
             return getattr(self.raw, name)
         if name in self._METHODS:
-            return lambda *args, **kwargs: apply(name, _call_method, name, self, *args, **kwargs)
+            return functools.partial(apply, name, _call_method, name, self)
         works = f"; d2l.to_host(x).{name} works on a host copy" if hasattr(np.ndarray, name) else ""
         if name in ("get", "numpy"):  # of CuPy and PyTorch
             works = "; d2l.to_host(x) copies it to the host, as a NumPy array"
@@ -86,7 +86,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __dlpack__(self, *, dl_device=None, **options):
         # CuPy lets the other library's stream wait for the stream that is current: in the queue, the device's own.
-        if self.device.kind == "cpu" or dl_device not in (None, self.__dlpack_device__()):
+        if dl_device not in (None, self.__dlpack_device__()):
             raise DeviceMismatchError("conversion by DLPack", HOST, self.device)
         return self.device.submit(functools.partial(self.raw.__dlpack__, **options)).result()
 
@@ -269,5 +269,5 @@ def _map(function, value):
     return type(value)(items)
 
 
-def _call_method(name, array, *args, **kwargs):
-    return getattr(array, name)(*args, **kwargs)
+def _call_method(name, raw, *args, **kwargs):
+    return getattr(raw, name)(*args, **kwargs)

@@ -155,15 +155,15 @@ def kinds_of(devices):
     return "+".join(sorted({device.kind for device in devices}, reverse=True))
 
 
-def check_devices(devices, least=1):
+def check_devices(devices):
     """``devices`` as a checked list; a number, names or indices go to `choose_devices`; one device becomes a list.
 
-    A string is read as on the command line. Raises ValueError if the list has fewer than ``least`` (0 or 1), has a
-    device twice, or contains anything but devices, and whatever `choose_devices` raises.
+    A string is read as on the command line. Raises ValueError if the list is empty, has a device twice, or contains
+    anything but devices, and whatever `choose_devices` raises.
     """
     if are_asked_for(devices):
         return choose_devices(devices=devices)[1]
-    return different_devices(devices, least)
+    return different_devices(devices)
 
 
 def are_asked_for(devices):
@@ -179,7 +179,7 @@ def synchronize(devices=None):
 
     ``devices``: by default all devices that the program has used. Raises the errors of `check_devices`, too.
     """
-    wait_and_raise(check_devices(list(_devices.values()) if devices is None else devices, least=0))
+    wait_and_raise(list(_devices.values()) if devices is None else check_devices(devices))
 
 
 def _indices(devices):

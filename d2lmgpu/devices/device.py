@@ -110,9 +110,6 @@ class Device(Queue):
     def _set_up(self):
         """Called on this device's thread, before any other work."""
 
-    def start_clock(self):
-        """Called on this device's thread: a first reading, for `GPU.read_clock`; a CPU needs none."""
-
     def clock(self):
         """Called on this device's thread: the time when the work so far is done, on a GPU as an event."""
         return time.perf_counter()
@@ -172,13 +169,13 @@ def as_group(devices):
     return devices if isinstance(devices, Group) else Group(different_devices(devices))
 
 
-def different_devices(devices, least=1):
-    """``devices`` as a list. Raises ValueError unless it has ``least`` devices, each once, and nothing else."""
+def different_devices(devices):
+    """``devices`` as a list. Raises ValueError if it is empty, has a device twice, or contains anything else."""
     devices = check_list("devices", devices, of="devices, such as [cpu(0), cpu(1)]", one=Device)
     strangers = [device for device in devices if not isinstance(device, Device)]
     if strangers:
         raise ValueError(f"devices: {shown(strangers[0])} is not a device; make one with cpu(i), gpu(i) or try_gpu(i)")
-    if len(devices) < least:
+    if not devices:
         raise ValueError("devices: the list is empty; at least one device is needed")
     if len(set(devices)) < len(devices):
         raise ValueError(f"devices: {shown(devices)} names a device twice; each device holds one shard")

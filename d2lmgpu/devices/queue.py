@@ -20,7 +20,7 @@ reaches: Python handles signals in its main thread only.
 import collections
 import threading
 
-from .batch import bind, check_event, is_inside, nothing
+from .batch import bind, do_inside, nothing
 from .task import DONE, Failures, Task
 from .workers import use_devices
 
@@ -35,7 +35,7 @@ class Queue:
         self.tasks = collections.deque()  # each is removed only when it is done
         self._turn = threading.Lock()  # held by the worker that is at work here; the host program never takes it
         self._waits_for = None  # the event that the first task waits for
-        workers.join(self)
+        workers.join()
 
     def run(self, function, *args, **kwargs):
         """Submit ``function(*args, **kwargs)`` to this device and return its `Task` at once.
@@ -45,7 +45,7 @@ class Queue:
 
         Raises DeviceMismatchError if an argument is an array on another device or on the host.
         """
-        return self.submit(*bind(self, function, args, kwargs))
+        return self.submit(bind(self, function, args, kwargs))
 
     def submit(self, function, *args, after=()):
         """Submit a function of *plain* arrays; return its `Task`. `run` and the transfers are built on this.
@@ -53,7 +53,7 @@ class Queue:
         ``after``: events that must come first.
         """
         task = Task((self,), function, args, after)
-        if not is_inside((self,), task):
+        if not do_inside((self,), task):
             self.tasks.append(task)
             self.wake()
         return task
@@ -66,7 +66,9 @@ class Queue:
 
         Raises TypeError for anything that is not a `Task`.
         """
-        self.submit(nothing, after=(check_event(event),))
+        if not isinstance(event, Task):
+            raise TypeError(f"wait: {event!r} is no event; allowed is a Task, as run, submit and record return it")
+        self.submit(nothing, after=(event,))
 
     def record(self):
         """A `Task` that completes when all work submitted here so far is done: the last one submitted."""

@@ -54,10 +54,10 @@ class Timeline:
             if device in _timelines and _timelines[device].active:
                 raise RuntimeError(f"{device} is being measured already, by another training run that uses it")
         self.begin = time.perf_counter()
-        clocks = {device.clock_name: device for device in self.devices}
+        clocks = {device.clock_name: device for device in self.devices if device.clock_name is not None}
         # one after another, so that they do not wait for each other
         zeros = {name: device.submit(device.start_clock).result() for name, device in clocks.items()}
-        self._zeros = {device: zeros[device.clock_name] for device in self.devices}
+        self._zeros = {device: zeros.get(device.clock_name) for device in self.devices}
         self.active = True
         _timelines.update(dict.fromkeys(self.devices, self))
         self._outer = getattr(_this_thread, "timeline", None)

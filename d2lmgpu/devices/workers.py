@@ -95,7 +95,7 @@ class Workers:
         self._lock = threading.Lock()  # taken by the threads here, never by the host program
         self._wanted = threading.Lock()  # a bell: the watching thread sleeps on it until `serve` releases it
 
-    def join(self, device):
+    def join(self):
         """Add a device to those that are served, and threads if they are too few."""
         self._devices += 1
         _thread.start_new_thread(self._hire, ())
@@ -160,7 +160,7 @@ class NoThreads:
         self._turn = threading.RLock()  # of threads that the host program has started
         self._at_work = False
 
-    def join(self, device):
+    def join(self):
         """Add a device to those that are served."""
 
     def serve(self, device):
