@@ -26,8 +26,9 @@ class Batch:
     Do not wait for a task before `commit`. Work that runs on a device may make a batch for that device only; its tasks
     are done at once.
 
-    With ``errors``, a list, it fails as a whole: a part that fails adds its error, also if it fails while it waits for
-    an event, and once there is an error, no part begins. Several batches may share the list.
+    With a list of ``errors``, as a training step has, it fails as a whole: each part that fails adds its error to the
+    list, even if it fails while it waits for an event; once there is an error, no part begins. Several batches may
+    share a list.
     """
 
     def __init__(self, errors=None):

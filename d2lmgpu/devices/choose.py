@@ -53,6 +53,7 @@ def gpu(i: int = 0) -> Device:
 
 
 def _connect_with_others(gpu):
+    """Connect a new device's card with those in use; the first device's card becomes the calling thread's."""
     others = [device for device in list(_devices.values()) if device.kind == "gpu"]
     for other in others:
         connect(gpu.card, other.card)
@@ -147,7 +148,7 @@ def _named(environment, names):
             raise ValueError(f"devices: {shown(name)} should be a name such as cpu:0 or gpu:1")
         kind, *index = named.groups("")
         found.append({"cpu": cpu, "gpu": gpu}[kind](int("".join(index))))
-    return kinds_of(found), check_devices(found)
+    return kinds_of(found), different_devices(found)
 
 
 def kinds_of(devices):
@@ -167,7 +168,7 @@ def check_devices(devices):
 
 
 def are_asked_for(devices):
-    """Whether ``devices`` is a request for `choose_devices`: a number, indices or names."""
+    """Whether ``devices`` asks `choose_devices` for some: a number, indices or names, and no devices themselves."""
     devices = plain(devices)
     if isinstance(devices, list) and devices:
         return all(type(device) in (int, str) for device in devices)

@@ -1,4 +1,4 @@
-"""Virtual devices: each is a queue of work on NumPy arrays that belong to it, with one core's worth of BLAS.
+"""Virtual devices, whose BLAS uses one thread, and whose memory can be limited.
 
 Setting one up limits BLAS to one thread in the whole process, so k devices keep k cores busy; otherwise each device's
 BLAS would compete for all cores. threadpoolctl does this for the libraries that it knows. It does not know Accelerate,

@@ -34,21 +34,19 @@ def find_gpus():
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:  # of CUDA, or of a folder called cupy, or of a library that CuPy loads only now
         return 0, f"CuPy finds no GPU ({message_of(error)})"
-    if count == 0:
-        return 0, "CuPy finds no GPU"
     use_devices()
-    return count, None
+    return count, None if count else "CuPy finds no GPU"
 
 
 MIN_OF_UUID = 8
-"""How many bytes of a card's UUID are enough to tell it from all others."""
+"""How many of a card's 16 UUID bytes tell it from all others; CuPy gives fewer than 16 if one of them is zero."""
 
 
 def identities_of_cards():
     """For each GPU that CuPy can use, a string that identifies the card in any process on any machine.
 
     It contains the UUID, which slices of a card (MIG) have as well, and the place on the bus. CuPy gives the UUID only
-    up to its first zero byte; if that comes early, the host's name distinguishes cards of two machines.
+    up to its first zero byte; if that comes early, the host's name tells the cards of two machines apart.
     """
     found = []
     for card in range(find_gpus()[0]):

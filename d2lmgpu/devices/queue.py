@@ -115,9 +115,9 @@ class Queue:
         for event in task.after:
             if not event.done():
                 return self._look_again_after(event)
-        if task.arrivals is not None:  # it begins when the last of its devices has reached it; the others wait for it
-            if self._waits_for is task or next(task.arrivals) < len(task.devices):
-                return self._look_again_after(task)
+        # Joint work begins when the last of its devices has reached it; the others wait for it.
+        if task.arrivals is not None and (self._waits_for is task or next(task.arrivals) < len(task.devices)):
+            return self._look_again_after(task)
         self._waits_for = None
         return True
 

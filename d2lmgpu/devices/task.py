@@ -32,9 +32,9 @@ class Task:
     Submitted work is always done: nothing can take it back. ``value`` is what the work has returned, and ``error`` what
     it has raised; both are None before. Reading them neither waits for the result nor requests it.
 
-    A task without devices is a mere event, which the program completes by `finish`. ``places``: the devices for which a
-    GPU's later work waits if this task fails. They are ``devices`` unless they are given, as they are for a mere event.
-    ``errors``: a `Batch`'s list, to which an error is added; if there is an error in it, the work does not begin.
+    A task without devices is a mere event, which the program completes by `finish`. ``places``: if the task fails, work
+    that waits for it waits until these devices have done what they have launched (`GPU.await_event`); by default
+    ``devices``. ``errors``: a `Batch`'s list, to which an error is added; with an error in it, no work begins.
     """
 
     def __init__(self, devices=(), function=None, args=(), after=(), places=None, errors=None):

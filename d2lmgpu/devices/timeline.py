@@ -37,8 +37,9 @@ class Timeline:
 
     ``spans=True`` keeps every span (for a trace); otherwise only sums of seconds are kept. Where a device's spans
     overlap (one is part of another), the sums count the time once, under the name of the span that began first, so they
-    never exceed the time that has passed. `settle` and `leave_out` decide what is summed. Two measurements can run at
-    the same time, but not of the same device. ``active``: whether this one is running.
+    never exceed the time that has passed. The training loop calls `settle` after the steps of an epoch, and
+    `leave_out` after what does not count. Two measurements can run at the same time, but not of the same device.
+    ``active``: whether this one is running.
     """
 
     active = False
