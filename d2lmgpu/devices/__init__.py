@@ -1,4 +1,12 @@
-"""Devices, each with its own memory and queue of work, the arrays that live on them, and transfers between them."""
+"""Devices, each with its own memory and queue of work, the arrays that live on them, and transfers between them.
+
+`cpu` and `gpu` (choose.py) make devices, `put` copies an array to one, ``device.run(function, ...)`` submits work. Read
+
+1. device.py: what a device is; queue.py, task.py, workers.py, batch.py: how its work is submitted, done and waited for;
+2. array.py, errors.py: arrays that refuse to be mixed with those of other devices; transfer.py: copies between devices;
+3. cpu.py, gpu.py, peers.py (two cards): what the kinds of device add; choose.py, discovery.py: which ones there are;
+4. records.py, timeline.py: which data moved, and where the time went; probes.py: fast methods that are tried first.
+"""
 
 from .array import DeviceArray as DeviceArray, array_module as array_module, on_device as on_device
 from .batch import Batch as Batch
@@ -20,9 +28,8 @@ from .errors import (
     DeviceMemoryError as DeviceMemoryError,
     DeviceMismatchError as DeviceMismatchError,
 )
-from .failures import Failures as Failures, isolated_errors as isolated_errors
 from .records import record_transfers as record_transfers
-from .task import DONE as DONE, Task as Task
+from .task import DONE as DONE, Failures as Failures, Task as Task, isolated_errors as isolated_errors
 from .transfer import (
     parts_of as parts_of,
     put as put,

@@ -43,7 +43,8 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __init__(self, raw, device):
         self.raw = raw
         self.device = device
-        self.made = moment() if raw.base is None else 0  # 0: unknown, as a view's memory may be older
+        # When it was made, as `Task.submitted`: only later work can have spoilt it. A view's memory may be older.
+        self.made = moment() if raw.base is None else 0
         if device.accounting is not None:
             device.accounting.enter(raw)
 
@@ -51,11 +52,10 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         if name in self._ATTRIBUTES:
             return getattr(self.raw, name)
         if name in self._METHODS:
-            return lambda *args, **kwargs: apply(name, _call_method, name, self, *args, **kwargs)
-        works = f"; d2l.to_host(x).{name} works on a host copy" if hasattr(np.ndarray, name) else ""
-        if name in ("get", "numpy"):  # of CuPy and PyTorch
-            works = "; d2l.to_host(x) copies it to the host, as a NumPy array"
-        raise no_attribute(f"a device array has no {name!r}{works}", name)
+            return functools.partial(apply_on_device, name, _call_method, name, self)
+        known = hasattr(np.ndarray, name) or name in ("get", "numpy")  # of CuPy and PyTorch
+        advice = "; d2l.to_host(x) copies it into a NumPy array" if known else ""
+        raise no_attribute(f"a device array has no {name!r}{advice}", name)
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **kwargs):
         for value in inputs:
@@ -65,13 +65,13 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         if method != "__call__":
             function = getattr(function, method)
         if out is None:
-            return apply(ufunc.__name__, function, *inputs, **kwargs)
+            return apply_on_device(ufunc.__name__, function, *inputs, **kwargs)
         target = out[0] if len(out) == 1 else out  # divmod and some others have two
-        result = apply(ufunc.__name__, function, *inputs, out=target, **kwargs)
-        return result if target is out else target
+        apply_on_device(ufunc.__name__, function, *inputs, out=target, **kwargs)
+        return target
 
     def __array_function__(self, function, types, args, kwargs):
-        return apply(function.__name__, function, *args, **kwargs)
+        return apply_on_device(function.__name__, function, *args, **kwargs)
 
     def __array__(self, dtype=None, copy=None):
         # NumPy calls this where host code uses a device array as a NumPy array, without `to_host`.
@@ -86,7 +86,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __dlpack__(self, *, dl_device=None, **options):
         # CuPy lets the other library's stream wait for the stream that is current: in the queue, the device's own.
-        if self.device.kind == "cpu" or dl_device not in (None, self.__dlpack_device__()):
+        if dl_device not in (None, self.__dlpack_device__()):
             raise DeviceMismatchError("conversion by DLPack", HOST, self.device)
         return self.device.submit(functools.partial(self.raw.__dlpack__, **options)).result()
 
@@ -96,12 +96,12 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
             if not any(part is ... for part in parts):
                 parts += (...,)  # makes NumPy return a view, not a scalar, even of one element
             return DeviceArray(self.raw[parts], self.device)  # reads nothing, so it waits for nothing
-        return apply("indexing", operator.getitem, self, index)
+        return apply_on_device("indexing", operator.getitem, self, index)
 
     def __setitem__(self, index, value):
         if isinstance(value, (list, tuple)):
             raise DeviceMismatchError("assignment", self.device, HOST, "a list")
-        apply("assignment", operator.setitem, self, index, value)
+        apply_on_device("assignment", operator.setitem, self, index, value)
 
     def __len__(self):
         return len(self.raw)
@@ -145,18 +145,18 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def read_back(x):
-    """Copy a device array to the host, as a recorded transfer.
+    """`to_host` of a device array: a copy on the host, recorded as a transfer.
 
     Raises the first error not yet raised by work that was submitted to its device after ``x`` was made.
     """
     note_transfer(x.device, HOST, x.nbytes)
     copy = copy_to_host(x)
-    x.device.failures.look(x.made)
+    x.device.failures.raise_since(x.made)
     return copy
 
 
 def copy_to_host(x):
-    """A copy of the device array ``x`` as a NumPy array, made in its device's queue."""
+    """A copy of the device array ``x`` as a NumPy array, made in its device's queue and not recorded."""
     return x.device.submit(x.raw.get if x.device.kind == "gpu" else x.raw.copy).result()
 
 
@@ -177,6 +177,7 @@ def on_device(function: F) -> F:
     """Let a function of plain arrays take device arrays too: it then runs as a whole on their device.
 
     The call waits for its turn in the device's queue and for the result. ``device.run(function, ...)`` does not wait.
+    Without device arrays, the function is called at once, and arrays of other libraries become NumPy's.
     """
 
     @functools.wraps(function)
@@ -194,11 +195,12 @@ def on_device(function: F) -> F:
 
 
 def _plain_int(leaf):
+    """A whole number of NumPy, such as a stride, as Python's: np.uint8(255) + 1 would be 0."""
     number = scalar(leaf)
     return number if type(number) is int else leaf
 
 
-def apply(operation, function, *args, **kwargs):
+def apply_on_device(operation, function, *args, **kwargs):
     """Call ``function`` in the queue of the device on which all its arrays are; wait for the result."""
     device = first_device((args, kwargs))
     args, kwargs = unwrap((args, kwargs), device, operation)
@@ -239,7 +241,7 @@ def unwrap(value, device, operation):
 
 
 def _place(leaf):
-    """An array's device, or HOST; None if it is not an array. All but `DeviceArray`s are the host's, even CuPy's."""
+    """Where an array is, a device or HOST; None if it is not an array. Plain arrays are the host's, even CuPy's."""
     if isinstance(leaf, DeviceArray):
         return leaf.device
     if isinstance(leaf, np.ndarray) or is_foreign(leaf) or hasattr(leaf, "__cuda_array_interface__"):
@@ -248,11 +250,11 @@ def _place(leaf):
 
 
 def _leaves(value):
-    if not isinstance(value, (list, tuple, dict)):
+    if isinstance(value, (list, tuple, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    else:
         yield value
-        return
-    for item in value.values() if isinstance(value, dict) else value:
-        yield from _leaves(item)
 
 
 def _map(function, value):
@@ -269,5 +271,5 @@ def _map(function, value):
     return type(value)(items)
 
 
-def _call_method(name, array, *args, **kwargs):
-    return getattr(array, name)(*args, **kwargs)
+def _call_method(name, raw, *args, **kwargs):
+    return getattr(raw, name)(*args, **kwargs)

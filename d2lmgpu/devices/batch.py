@@ -26,8 +26,9 @@ class Batch:
     Do not wait for a task before `commit`. Work that runs on a device may make a batch for that device only; its tasks
     are done at once.
 
-    With ``errors``, a list, it fails as a whole: a part that fails adds its error, also if it fails while it waits for
-    an event, and once there is an error, no part begins. Several batches may share the list.
+    With a list of ``errors``, as a training step has, it fails as a whole: each part that fails adds its error to the
+    list, even if it fails while it waits for an event; once there is an error, no part begins. Several batches may
+    share a list.
     """
 
     def __init__(self, errors=None):
@@ -35,7 +36,7 @@ class Batch:
 
     def run(self, device, function, *args, **kwargs):
         """Like `Device.run`, but submitted by `commit`."""
-        return self.submit(device, *bind(device, function, args, kwargs))
+        return self.submit(device, bind(device, function, args, kwargs))
 
     def submit(self, device, function, *args):
         """Like `Device.submit`, but submitted by `commit`."""
@@ -50,7 +51,7 @@ class Batch:
         """
         after = [event for device in devices for event in self._after.pop(device, ())]
         task = Task(tuple(devices), function, args, after, errors=self.errors)
-        if not is_inside(devices, task):
+        if not do_inside(devices, task):
             self._tasks.append(task)
         return task
 
@@ -60,7 +61,7 @@ class Batch:
 
     def wait(self, device, event):
         """Like `Device.wait`, from this place in the batch on."""
-        self._after.setdefault(device, []).append(check_event(event))
+        self._after.setdefault(device, []).append(event)
 
     def holds(self, task):
         """Whether the batch has this task and has not submitted it yet."""
@@ -86,19 +87,18 @@ class Batch:
 
 
 def bind(device, function, args, kwargs):
-    """The arguments that `run` passes to `submit`: a tuple with one function, which takes no arguments.
+    """A function without arguments, for `submit`: it calls ``function`` with plain arrays and wraps its results.
 
-    It calls ``function`` with plain arrays and wraps its results. Raises DeviceMismatchError if an argument is an array
-    on another device or on the host.
+    Raises DeviceMismatchError if an argument is an array on another device or on the host.
     """
     args, kwargs = unwrap((args, kwargs), device, getattr(function, "__name__", "run"))
-    return (lambda: wrap(function(*args, **kwargs), device),)
+    return lambda: wrap(function(*args, **kwargs), device)
 
 
-def is_inside(devices, task):
-    """If work running on the task's own device submits the task, do it at once and return True; otherwise return False.
+def do_inside(devices, task):
+    """Do the task at once if this thread is doing work of the task's device; return whether that is so.
 
-    Even then, the events that it waits for come first. Raises DeviceError if work on another device submits the task,
+    The events that the task waits for come first. Raises DeviceError if this thread is doing work of another device,
     and in a fork of a process that used devices.
     """
     check_not_forked()
@@ -115,13 +115,6 @@ def is_inside(devices, task):
         event.wait()
     inside.do(task)
     return True
-
-
-def check_event(event):
-    """Return ``event``; raise TypeError unless it is a `Task`."""
-    if not isinstance(event, Task):
-        raise TypeError(f"wait: {event!r} is no event; allowed is a Task, as run, submit and record return it")
-    return event
 
 
 def nothing():

@@ -14,9 +14,9 @@ from .cpu import CPU
 from .device import Device, different_devices
 from .discovery import find_gpus
 from .errors import DeviceError
-from .failures import finish
 from .gpu import GPU
 from .peers import connect
+from .task import wait_and_raise
 
 ENVIRONMENTS = ("auto", "cpu", "gpu", "multi-gpu")
 
@@ -53,6 +53,7 @@ def gpu(i: int = 0) -> Device:
 
 
 def _connect_with_others(gpu):
+    """Connect a new device's card with those in use; the first device's card becomes the calling thread's."""
     others = [device for device in list(_devices.values()) if device.kind == "gpu"]
     for other in others:
         connect(gpu.card, other.card)
@@ -147,7 +148,7 @@ def _named(environment, names):
             raise ValueError(f"devices: {shown(name)} should be a name such as cpu:0 or gpu:1")
         kind, *index = named.groups("")
         found.append({"cpu": cpu, "gpu": gpu}[kind](int("".join(index))))
-    return kinds_of(found), check_devices(found)
+    return kinds_of(found), different_devices(found)
 
 
 def kinds_of(devices):
@@ -155,19 +156,19 @@ def kinds_of(devices):
     return "+".join(sorted({device.kind for device in devices}, reverse=True))
 
 
-def check_devices(devices, least=1):
+def check_devices(devices):
     """``devices`` as a checked list; a number, names or indices go to `choose_devices`; one device becomes a list.
 
-    A string is read as on the command line. Raises ValueError if the list has fewer than ``least`` (0 or 1), has a
-    device twice, or contains anything but devices, and whatever `choose_devices` raises.
+    A string is read as on the command line. Raises ValueError if the list is empty, has a device twice, or contains
+    anything but devices, and whatever `choose_devices` raises.
     """
     if are_asked_for(devices):
         return choose_devices(devices=devices)[1]
-    return different_devices(devices, least)
+    return different_devices(devices)
 
 
 def are_asked_for(devices):
-    """Whether ``devices`` is a request for `choose_devices`: a number, indices or names."""
+    """Whether ``devices`` asks `choose_devices` for some: a number, indices or names, and no devices themselves."""
     devices = plain(devices)
     if isinstance(devices, list) and devices:
         return all(type(device) in (int, str) for device in devices)
@@ -179,7 +180,7 @@ def synchronize(devices=None):
 
     ``devices``: by default all devices that the program has used. Raises the errors of `check_devices`, too.
     """
-    finish(check_devices(list(_devices.values()) if devices is None else devices, least=0))
+    wait_and_raise(list(_devices.values()) if devices is None else check_devices(devices))
 
 
 def _indices(devices):

@@ -1,4 +1,4 @@
-"""Virtual devices: each is a queue of work on NumPy arrays that belong to it, with one core's worth of BLAS.
+"""Virtual devices, whose BLAS uses one thread, and whose memory can be limited.
 
 Setting one up limits BLAS to one thread in the whole process, so k devices keep k cores busy; otherwise each device's
 BLAS would compete for all cores. threadpoolctl does this for the libraries that it knows. It does not know Accelerate,
@@ -11,7 +11,6 @@ beforehand: it is taken as arrays are made.
 
 import contextlib
 import ctypes
-import sys
 import threading
 import weakref
 
@@ -20,8 +19,7 @@ import numpy as np
 from .device import Device
 from .discovery import count_cores
 from .errors import DeviceMemoryError
-from .probes import probe
-from .workers import IN_A_TAB, make_workers
+from .workers import make_workers
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """The values of these constants in glibc's malloc.h."""
@@ -46,7 +44,6 @@ class CPU(Device):
         from threadpoolctl import threadpool_limits
 
         threadpool_limits(limits=1, user_api="blas")
-        blas_works()
         # A training step frees and allocates the same few megabytes again and again. If they were returned to the
         # operating system each time, about a third of its time would go into fresh pages, which the kernel must zero.
         libc("mallopt", M_MMAP_THRESHOLD, 1 << 30)
@@ -103,18 +100,6 @@ def memory_of(array):
         if isinstance(array, np.ndarray):
             owner = array
     return owner
-
-
-def blas_works():
-    """Whether BLAS keeps to one thread. If not, a note says so, once for all virtual devices."""
-    return probe("cpu", "BLAS on one thread", "a device may take more than one core", _check_blas)
-
-
-def _check_blas():
-    from threadpoolctl import threadpool_info
-
-    if not (IN_A_TAB or sys.platform == "darwin" or any(pool["user_api"] == "blas" for pool in threadpool_info())):
-        raise RuntimeError("threadpoolctl does not know the BLAS of NumPy")
 
 
 def libc(function, *arguments):

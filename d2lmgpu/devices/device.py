@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..base.arguments import check_list, check_whole, shown
-from .failures import finish
 from .queue import Queue
+from .task import wait_and_raise
 from .transfer import result_to_host
 
 MAX_BYTES = 2**50
@@ -48,10 +48,10 @@ class Device(Queue):
 
     def synchronize(self):
         """Wait until all work submitted so far is done; raise the first error not yet raised, and forget the others."""
-        finish([self])
+        wait_and_raise([self])
 
     def set_up(self):
-        """Prepare the device for work and return it; call this first."""
+        """Prepare the device for work, by its kind's `_set_up` on its thread, and return it; call this first."""
         self.submit(self._set_up).result()
         return self
 
@@ -101,17 +101,13 @@ class Device(Queue):
         return self._comm_stream
 
     def queues(self):
-        """The device's own queue and any others in use: its comm stream, and a GPU's `Staging`."""
+        """The device's queue and any others in use: its comm stream, and that of a GPU's `Staging` (in cluster/)."""
         beside = [vars(self)[name] for name in ("_comm_stream", "_staging") if name in vars(self)]
         return [self, *(queue for other in beside for queue in other.queues())]
 
-    # What differs between the kinds:
-
-    def _set_up(self):
-        """Called on this device's thread, before any other work."""
-
-    def start_clock(self):
-        """Called on this device's thread: a first reading, for `GPU.read_clock`; a CPU needs none."""
+    # What differs between the kinds. `finish` and `mark` run in the device's queue, at their place among its work;
+    # `record` and `end` submit them: on a GPU, a task of `record` is done when the kernels before it are launched, one
+    # of `end` when they have run.
 
     def clock(self):
         """Called on this device's thread: the time when the work so far is done, on a GPU as an event."""
@@ -127,13 +123,12 @@ class Device(Queue):
         """
 
 
-# The devices that work together: those of this process. A `Cluster` is a group of the devices of several processes.
-
-
 class Group(Sequence):
-    """Devices, in order. ``mine`` are those of this process, and ``size`` is the number of processes.
+    """Devices that work together, in order: here those of one process.
 
-    ``rank``: this process's number; ``first``: the number of its first device among all.
+    Its subclass `Cluster` (in cluster/) has the devices of several processes, and does more in the methods below.
+    ``mine``: the devices of this process; ``size``: the number of processes; ``rank``: this process's number;
+    ``first``: the number of this process's first device among all.
     """
 
     rank, size, first = 0, 1, 0
@@ -168,17 +163,17 @@ class Group(Sequence):
 
 
 def as_group(devices):
-    """``devices`` if it is a `Group`, otherwise a group of these devices; raises as `different_devices`."""
+    """``devices`` if it is a `Group`, otherwise a group of these devices, after the checks of `different_devices`."""
     return devices if isinstance(devices, Group) else Group(different_devices(devices))
 
 
-def different_devices(devices, least=1):
-    """``devices`` as a list. Raises ValueError unless it has ``least`` devices, each once, and nothing else."""
+def different_devices(devices):
+    """``devices`` as a list. Raises ValueError if it is empty, has a device twice, or contains anything else."""
     devices = check_list("devices", devices, of="devices, such as [cpu(0), cpu(1)]", one=Device)
     strangers = [device for device in devices if not isinstance(device, Device)]
     if strangers:
         raise ValueError(f"devices: {shown(strangers[0])} is not a device; make one with cpu(i), gpu(i) or try_gpu(i)")
-    if len(devices) < least:
+    if not devices:
         raise ValueError("devices: the list is empty; at least one device is needed")
     if len(set(devices)) < len(devices):
         raise ValueError(f"devices: {shown(devices)} names a device twice; each device holds one shard")

@@ -12,18 +12,10 @@ from ..base.packages import in_a_clone, optional
 from ..base.text import message_of
 from .workers import THREADS, check_not_forked, use_devices
 
-_GLANCE = 0.1
-"""For how many seconds the use of the cores is measured."""
-
-
-def cores():
-    """The numbers of the CPU cores that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-
 
 def count_cores():
     """How many CPU cores this process may use."""
-    return len(cores())
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def find_gpus():
@@ -42,21 +34,19 @@ def find_gpus():
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:  # of CUDA, or of a folder called cupy, or of a library that CuPy loads only now
         return 0, f"CuPy finds no GPU ({message_of(error)})"
-    if count == 0:
-        return 0, "CuPy finds no GPU"
     use_devices()
-    return count, None
+    return count, None if count else "CuPy finds no GPU"
 
 
 MIN_OF_UUID = 8
-"""How many bytes of a card's UUID are enough to tell it from all others."""
+"""How many of a card's 16 UUID bytes tell it from all others; CuPy gives fewer than 16 if one of them is zero."""
 
 
 def identities_of_cards():
     """For each GPU that CuPy can use, a string that identifies the card in any process on any machine.
 
     It contains the UUID, which slices of a card (MIG) have as well, and the place on the bus. CuPy gives the UUID only
-    up to its first zero byte; if that comes early, the host's name distinguishes cards of two machines.
+    up to its first zero byte; if that comes early, the host's name tells the cards of two machines apart.
     """
     found = []
     for card in range(find_gpus()[0]):
@@ -69,9 +59,9 @@ def identities_of_cards():
 
 @dataclass
 class DeviceRow:
-    """A row of the device table. Memory is in bytes; ``card`` and ``compute_capability`` are for GPUs only.
+    """A row of the device table. Memory is in bytes; None: unknown.
 
-    ``busy``: the device's current use by all programs together, in per cent of the time; None if unknown.
+    Of GPUs only: ``busy``, the current use by all programs together, in per cent of the time; ``compute_capability``.
     """
 
     name: str
@@ -81,31 +71,26 @@ class DeviceRow:
     memory_total: int | None
     busy: float = None
     compute_capability: str = None
-    card: int = None
 
     as_dict = asdict
 
 
 def device_table() -> list[DeviceRow]:
     """A `DeviceRow` for each GPU and for each CPU core this process may use."""
-    free, total, busy = _memory_and_busy()
-    name = processor_name()
-    cpus = [
-        DeviceRow(f"cpu({i})", "cpu", name, free, total, busy[core] if core < len(busy) else None)
-        for i, core in enumerate(cores())
-    ]
+    name, memory = processor_name(), _memory()
+    cpus = [DeviceRow(f"cpu({i})", "cpu", name, *memory) for i in range(count_cores())]
     gpus = range(find_gpus()[0])
     used = _gpus_in_use() if gpus else {}
     return [_gpu_row(i, used) for i in gpus] + cpus
 
 
-def _memory_and_busy():
-    """The free and the total memory, and how busy each core is; None, None and [] without psutil, as in a browser."""
+def _memory():
+    """The machine's free and total memory in bytes; None for each without psutil, as in a browser."""
     psutil, _ = optional("psutil")
     with contextlib.suppress(Exception):  # it may be missing, and so may what it reads, such as /proc
         memory = psutil.virtual_memory()
-        return memory.available, memory.total, psutil.cpu_percent(_GLANCE, percpu=True)
-    return None, None, []
+        return memory.available, memory.total
+    return None, None
 
 
 def _gpu_row(index, used):
@@ -116,12 +101,12 @@ def _gpu_row(index, used):
     try:
         properties, place = runtime.getDeviceProperties(index), runtime.deviceGetPCIBusId(index)
     except runtime.CUDARuntimeError as error:
-        return DeviceRow(name, "gpu", f"cannot be used: {error}", None, None, card=index)
+        return DeviceRow(name, "gpu", f"cannot be used: {error}", None, None)
     capability = ".".join(str(properties[key]) for key in ("major", "minor"))
     description, total = properties["name"].decode(), properties["totalGlobalMem"]
     is_slice = " MIG " in description  # of which nvidia-smi knows only the whole card
     free, busy = (None, None) if is_slice else used.get(_short(place), (None, None))
-    return DeviceRow(name, "gpu", description, free, total, busy, capability, index)
+    return DeviceRow(name, "gpu", description, free, total, busy, capability)
 
 
 def _gpus_in_use():

@@ -1,5 +1,8 @@
 """CUDA devices: the functions in a GPU's queue launch CuPy's kernels on a CUDA stream of the device's own.
 
+The queue's thread goes on as soon as a kernel is launched; the stream runs the kernels one after the other. So a task
+is done before its kernels have run, and its *mark*, a CUDA event in the stream, says when they have.
+
 A CUDA graph records the work that streams are given, and which streams wait for which. If each device's own thread gave
 work to its stream at its own time, nothing could be recorded as a whole. So a `Recording` does the work of a `Batch` on
 one thread, as soon as it is added, device by device, and the streams wait for each other:

@@ -29,7 +29,7 @@ class Adder(NamedTuple):
 
 
 ADDERS = {}
-"""By kind of device, "gpu": the `Adder`, which the kernels for these devices enter."""
+"""{"gpu": its `Adder`}, entered by kernels/cuda: this room cannot import kernels, nor can collectives/, which adds."""
 
 
 def connect(card, other):
@@ -41,8 +41,7 @@ def connect(card, other):
     if card == other:
         return True
     names, ways = f"gpu({card}) and gpu({other})", ((card, other), (other, card))
-    instead = "copies between them go through the host"
-    if probe(names, "peer access", instead, lambda: _connect(ways)):
+    if probe(names, "peer access", "copies between them go through the host", lambda: _connect(ways)):
         return True
     if not probe(names, "copies through the host", None, lambda: _try_copies(ways)):
         raise DeviceError(f"{names} cannot exchange data, see above; use one of them at a time, or other devices")
@@ -81,12 +80,12 @@ def _let(change, card, other):
 def _try_copies(ways):
     for here, there in ways:
         numbers = np.random.default_rng(here).integers(0, 2**31, PROBE).astype(np.int32)
-        if not np.array_equal(across(there, here, numbers, copy_async), numbers):
+        if not np.array_equal(try_across(there, here, numbers, copy_async), numbers):
             raise RuntimeError(f"a copy of {numbers.nbytes} bytes from card {here} to card {there} arrives changed")
 
 
-def across(card, other, numbers, work):
-    """Try a copy across cards: call ``work(target, source, stream)``; return the target as a NumPy array.
+def try_across(card, other, numbers, work):
+    """Try work that reads another card: call ``work(target, source, stream)``; return the target as a NumPy array.
 
     The source is ``numbers`` (n,) on the ``other`` card, the target (n,) ones on ``card``. During the call ``card`` is
     current, and ``stream`` is a new stream of that card.

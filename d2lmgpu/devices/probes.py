@@ -4,7 +4,6 @@ A card may be too old, a driver too new, a cable missing. Code with a fast metho
 remembers the outcome and prints a note about a failure. `probes` lists all outcomes.
 """
 
-import contextlib
 import sys
 import threading
 import time
@@ -25,26 +24,24 @@ class Probe(NamedTuple):
 
 _probes = {}
 _turns = {}  # a lock for each probe, so that threads wait only for the one that they need
-_silent = False
 
 
 def probe(device, tried, instead, attempt):
     """Return whether ``attempt()`` succeeds: called once for each ``device`` (a name) and ``tried`` (what is tried).
 
-    Any exception is a failure: a note on standard error then says why, and what is done ``instead``. If ``instead`` is
-    None, there is no other way; after a failure the next call tries again, except in `reprobe`.
+    Any exception is a failure: a note on standard error then says why, and what is done ``instead``. None: there is no
+    other way, so after a failure the next call tries again.
     """
     key = device, tried
     with _turns.setdefault(key, threading.Lock()):
         found = _probes.get(key)
-        if found is None or (instead is None and not _silent and not found.works):
+        if found is None or (instead is None and not found.works):
             begin, why = time.perf_counter(), None
             try:
                 attempt()
             except Exception as error:  # whatever the error, this method is not used
                 why = one_line(error)
-                if not _silent:
-                    warn(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")
+                warn(f"{device}: {tried}: does not work here ({why}); {instead or 'there is no other way'}")
             found = _probes[key] = Probe(device, tried, why is None, why, time.perf_counter() - begin)
         return found.works
 
@@ -52,18 +49,6 @@ def probe(device, tried, instead, attempt):
 def warn(message):
     """Print a note on standard error."""
     print(f"note: {message}", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def reprobe():
-    """Forget all outcomes: in the ``with`` block everything is tried again, once, without notes about failures."""
-    global _silent
-    forget_probes()
-    _silent = True
-    try:
-        yield
-    finally:
-        _silent = False
 
 
 def probes():

@@ -20,9 +20,8 @@ reaches: Python handles signals in its main thread only.
 import collections
 import threading
 
-from .batch import bind, check_event, is_inside, nothing
-from .failures import Failures
-from .task import DONE, Task
+from .batch import bind, do_inside, nothing
+from .task import DONE, Failures, Task
 from .workers import use_devices
 
 
@@ -36,7 +35,7 @@ class Queue:
         self.tasks = collections.deque()  # each is removed only when it is done
         self._turn = threading.Lock()  # held by the worker that is at work here; the host program never takes it
         self._waits_for = None  # the event that the first task waits for
-        workers.join(self)
+        workers.join()
 
     def run(self, function, *args, **kwargs):
         """Submit ``function(*args, **kwargs)`` to this device and return its `Task` at once.
@@ -46,7 +45,7 @@ class Queue:
 
         Raises DeviceMismatchError if an argument is an array on another device or on the host.
         """
-        return self.submit(*bind(self, function, args, kwargs))
+        return self.submit(bind(self, function, args, kwargs))
 
     def submit(self, function, *args, after=()):
         """Submit a function of *plain* arrays; return its `Task`. `run` and the transfers are built on this.
@@ -54,7 +53,7 @@ class Queue:
         ``after``: events that must come first.
         """
         task = Task((self,), function, args, after)
-        if not is_inside((self,), task):
+        if not do_inside((self,), task):
             self.tasks.append(task)
             self.wake()
         return task
@@ -67,7 +66,9 @@ class Queue:
 
         Raises TypeError for anything that is not a `Task`.
         """
-        self.submit(nothing, after=(check_event(event),))
+        if not isinstance(event, Task):
+            raise TypeError(f"wait: {event!r} is no event; allowed is a Task, as run, submit and record return it")
+        self.submit(nothing, after=(event,))
 
     def record(self):
         """A `Task` that completes when all work submitted here so far is done: the last one submitted."""
@@ -114,9 +115,9 @@ class Queue:
         for event in task.after:
             if not event.done():
                 return self._look_again_after(event)
-        if task.arrivals is not None:  # it begins when the last of its devices has reached it; the others wait for it
-            if self._waits_for is task or next(task.arrivals) < len(task.devices):
-                return self._look_again_after(task)
+        # Joint work begins when the last of its devices has reached it; the others wait for it.
+        if task.arrivals is not None and (self._waits_for is task or next(task.arrivals) < len(task.devices)):
+            return self._look_again_after(task)
         self._waits_for = None
         return True
 
@@ -134,7 +135,7 @@ class Queue:
         try:
             if task.error is not None:
                 for device in task.devices:
-                    device.failures.enter(task)
+                    device.failures.keep(task)
         finally:
             if self.tasks and self.tasks[0] is task:  # work that runs here does what it submits outside the queue
                 self.tasks.popleft()

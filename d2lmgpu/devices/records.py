@@ -46,7 +46,7 @@ def record_transfers() -> Iterator[list[TransferRecord]]:
         for end in [device.end() for device in devices]:
             end.wait()
     for device, since in devices.items():
-        device.failures.look(since)
+        device.failures.raise_since(since)
 
 
 @contextlib.contextmanager
@@ -74,8 +74,7 @@ def note_transfer(source, destination, nbytes):
 class span:
     """Mark the ``with`` block as named work of the device that runs it, or of the host program.
 
-    ``begin`` and ``end`` do the same for work that is not a block. ``devices``: all the devices that
-    do the work; one of them launches it, or does it for all.
+    ``devices``: all the devices that do the work, if one of them launches it, or does it, for all.
     """
 
     __slots__ = ("name", "devices", "device", "timeline", "since")
@@ -83,8 +82,7 @@ class span:
     def __init__(self, name, devices=()):
         self.name, self.devices = name, devices
 
-    def begin(self):
-        """The work begins."""
+    def __enter__(self):
         self.device = current_device()
         if self.device is None:
             self.timeline = getattr(_this_thread, "timeline", None)
@@ -93,10 +91,7 @@ class span:
         if self.timeline is not None:
             self.since = time.perf_counter() if self.device is None else self.device.clock()
 
-    def end(self, *exception):
-        """The work ends; it may begin again."""
+    def __exit__(self, *exception):
         if self.timeline is not None:
             now = time.perf_counter() if self.device is None else self.device.clock()
             self.timeline.add(self.device, self.name, self.since, now, self.devices)
-
-    __enter__, __exit__ = begin, end

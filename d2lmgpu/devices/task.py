@@ -9,6 +9,10 @@ thread:
 
     waiting thread    adds a bell            then looks whether the task is done      then sleeps until the bell rings
     worker            marks the task done    then rings the bells that are there
+
+An error is raised once: by the task's `result` if the program asks for it, otherwise by the next `synchronize`, by
+`to_host` of an array that it may have spoilt, or by the end of a `record_transfers` block. Until then the device keeps
+the task in its `Failures`.
 """
 
 import collections
@@ -16,7 +20,9 @@ import contextlib
 import itertools
 import threading
 
+from ..base.text import one_line
 from .errors import DeviceError
+from .probes import warn
 from .workers import THREADS, check_not_forked, current_device, moment, no_threads
 
 
@@ -26,9 +32,9 @@ class Task:
     Submitted work is always done: nothing can take it back. ``value`` is what the work has returned, and ``error`` what
     it has raised; both are None before. Reading them neither waits for the result nor requests it.
 
-    A task without devices is a mere event, which the program completes by `finish`. ``places``: the devices for which a
-    GPU's later work waits if this task fails. They are ``devices`` unless they are given, as they are for a mere event.
-    ``errors``: a `Batch`'s list, to which an error is added; if there is an error in it, the work does not begin.
+    A task without devices is a mere event, which the program completes by `finish`. ``places``: if the task fails, work
+    that waits for it waits until these devices have done what they have launched (`GPU.await_event`); by default
+    ``devices``. ``errors``: a `Batch`'s list, to which an error is added; with an error in it, no work begins.
     """
 
     def __init__(self, devices=(), function=None, args=(), after=(), places=None, errors=None):
@@ -149,3 +155,68 @@ def drained(items):
 DONE = Task()
 """An event that is done already."""
 DONE.finish(None)
+
+
+MAX_ERRORS = 10
+"""How many errors are kept for a device: each keeps the arrays alive of the functions through which it passed."""
+
+
+class Failures:
+    """A device's failed tasks whose results were not requested."""
+
+    def __init__(self):
+        self._tasks = collections.deque()
+
+    def keep(self, task):
+        """Keep the task, which has failed. A worker calls this just before it marks the task as done."""
+        if not task.error_claimed and len(self._tasks) < MAX_ERRORS:
+            self._tasks.append(task)
+
+    def forget(self, task):
+        """Drop the task's error, because the task's result has been requested or the error is being raised."""
+        with contextlib.suppress(ValueError):  # it is not there, or another thread has already removed it
+            self._tasks.remove(task)
+
+    def take(self):
+        """Return the errors and forget them."""
+        return [task.error for task in drained(self._tasks) if not task.error_claimed]
+
+    def raise_since(self, since):
+        """Raise the first error of work that was submitted after the `moment` ``since``, if any, and forget it.
+
+        Errors of earlier work stay for `synchronize`: they cannot have spoilt what the caller reads.
+        """
+        for task in self._tasks.copy():
+            if task.submitted > since and not task.error_claimed:
+                self.forget(task)
+                raise task.error
+
+
+def wait_and_raise(devices):
+    """Wait until every device has done all its work; raise the first error not yet raised, and forget the others."""
+    for error in _settled(devices):
+        raise error
+
+
+def _settled(devices):
+    """Wait for the devices; return the errors of tasks whose results were not requested, and forget them."""
+    for end in [device.end() for device in devices]:
+        end.wait()
+    return [error for device in devices for error in device.failures.take()]
+
+
+@contextlib.contextmanager
+def isolated_errors(devices):
+    """Keep the errors of the ``with`` block apart from those before and after it.
+
+    Errors of earlier work that have not been raised are printed, one line each, and not raised in the block. If the
+    block fails, this waits for the devices and forgets all other errors of their work.
+    """
+    queues = [queue for device in devices for queue in device.queues()]
+    for error in _settled(queues):
+        warn(f"earlier work failed, and nobody asked for its result: {one_line(error)}")
+    try:
+        yield
+    except BaseException:
+        _settled(queues)  # forgets their errors: the block's own is raised below
+        raise

@@ -13,8 +13,8 @@ import math
 import time
 from typing import NamedTuple
 
-from . import synchronize
 from .records import _this_thread, _timelines, span as span
+from .task import wait_and_raise
 
 PHASES = ("data", "forward", "backward", "allreduce", "update", "step", "waiting")
 """The phases of a training run. "step" is a whole step as a CUDA graph; "waiting" is time outside all spans."""
@@ -37,8 +37,9 @@ class Timeline:
 
     ``spans=True`` keeps every span (for a trace); otherwise only sums of seconds are kept. Where a device's spans
     overlap (one is part of another), the sums count the time once, under the name of the span that began first, so they
-    never exceed the time that has passed. `settle` and `leave_out` decide what is summed. Two measurements can run at
-    the same time, but not of the same device. ``active``: whether this one is running.
+    never exceed the time that has passed. The training loop calls `settle` after the steps of an epoch, and
+    `leave_out` after what does not count. Two measurements can run at the same time, but not of the same device.
+    ``active``: whether this one is running.
     """
 
     active = False
@@ -54,10 +55,10 @@ class Timeline:
             if device in _timelines and _timelines[device].active:
                 raise RuntimeError(f"{device} is being measured already, by another training run that uses it")
         self.begin = time.perf_counter()
-        clocks = {device.clock_name: device for device in self.devices}
+        clocks = {device.clock_name: device for device in self.devices if device.clock_name is not None}
         # one after another, so that they do not wait for each other
         zeros = {name: device.submit(device.start_clock).result() for name, device in clocks.items()}
-        self._zeros = {device: zeros[device.clock_name] for device in self.devices}
+        self._zeros = {device: zeros.get(device.clock_name) for device in self.devices}
         self.active = True
         _timelines.update(dict.fromkeys(self.devices, self))
         self._outer = getattr(_this_thread, "timeline", None)
@@ -91,7 +92,7 @@ class Timeline:
 
     def leave_out(self):
         """Leave out of the sums what was measured since the last `settle`; spans are kept. Waits for the devices."""
-        synchronize(self.devices)
+        wait_and_raise(self.devices)
         self._read()
 
     def _read(self):
@@ -116,7 +117,7 @@ class Timeline:
 
     def _finish(self):
         """Wait for the devices, and add up what was measured."""
-        synchronize(self.devices)
+        wait_and_raise(self.devices)
         self.settle()
 
     def all_spans(self):

@@ -38,9 +38,6 @@ _PATIENCE = 0.1
 The threads that exist may all be blocked by work that waits for devices still in line.
 """
 
-_PAUSE = 0.001
-"""Seconds that a thread pauses after a device's `work` itself has failed."""
-
 _this_thread = threading.local()
 
 _process = None  # the number of the process that uses devices: this one, or one from which it was forked
@@ -95,7 +92,7 @@ class Workers:
         self._lock = threading.Lock()  # taken by the threads here, never by the host program
         self._wanted = threading.Lock()  # a bell: the watching thread sleeps on it until `serve` releases it
 
-    def join(self, device):
+    def join(self):
         """Add a device to those that are served, and threads if they are too few."""
         self._devices += 1
         _thread.start_new_thread(self._hire, ())
@@ -103,7 +100,7 @@ class Workers:
     def serve(self, device):
         """Let a thread call ``device.work()`` until that returns False, when there is nothing left to do now."""
         self._in_line.put(device)
-        if self._watched and self._wanted.locked():
+        if self._wanted.locked():
             with contextlib.suppress(RuntimeError):  # another thread has already released it
                 self._wanted.release()
 
@@ -128,7 +125,7 @@ class Workers:
                 try:
                     more = device.work()
                 except BaseException:  # such as by a trace function that a task has left in this thread
-                    time.sleep(_PAUSE)  # it may be raised again and again
+                    time.sleep(0.001)  # it may be raised again and again
                 self._progress += 1
             _this_thread.device = None
             if self._threads > self._count:
@@ -160,7 +157,7 @@ class NoThreads:
         self._turn = threading.RLock()  # of threads that the host program has started
         self._at_work = False
 
-    def join(self, device):
+    def join(self):
         """Add a device to those that are served."""
 
     def serve(self, device):

@@ -5,6 +5,7 @@ does not work. Here all of them are tried at once, so that you can see what to e
 """
 
 import contextlib
+import io
 import itertools
 
 import numpy as np
@@ -12,9 +13,8 @@ import numpy as np
 from ..cluster import as_cluster
 from ..collectives import allreduce
 from ..devices import DeviceError, cpu, find_gpus, put, to_host
-from ..devices.cpu import blas_works
 from ..devices.gpu import GPU
-from ..devices.probes import probe, probes, reprobe
+from ..devices.probes import forget_probes, probe, probes
 from ..kernels.cuda import PRECISIONS, TENSOR_CORES, graphs_work
 from ..networks import kernels_work
 from ..training.make_runner import why_not_one_graph
@@ -28,7 +28,8 @@ def check_machine():
 
     It raises no errors: the list says what failed and why.
     """
-    with reprobe():
+    forget_probes()
+    with contextlib.redirect_stderr(io.StringIO()):  # the list says what the notes would say
         gpus = [gpu for gpu in map(_try_card, range(find_gpus()[0])) if gpu is not None]
         if gpus:
             gpus[0].make_current()
@@ -40,7 +41,6 @@ def check_machine():
         if len(gpus) > 1:
             probe(", ".join(map(str, gpus)), "NCCL", "", lambda: _try_sum(gpus, "nccl"))
         cpus = [cpu(0), cpu(1)]
-        blas_works()
         kernels_work("cpu")
         probe("cpu(0) and cpu(1)", "a sum over both", "", lambda: _try_sum(cpus, "ring"))
         return probes()

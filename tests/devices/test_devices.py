@@ -10,9 +10,7 @@ import pytest
 
 import d2lmgpu as d2l
 from d2lmgpu import cli
-from d2lmgpu.devices import Device, DeviceArray, current_device, find_gpus
-from d2lmgpu.devices.cpu import CPU
-from d2lmgpu.devices.probes import forget_probes
+from d2lmgpu.devices import DeviceArray, current_device, find_gpus
 
 MIXED = {
     "arithmetic": lambda a, b: a + b,
@@ -237,21 +235,6 @@ def test_an_error_is_raised_where_what_it_spoilt_is_read():
         d2l.to_host(x[1:])
 
 
-def test_an_error_on_a_device_reaches_the_host_program(device):
-
-    def fail():
-        raise ZeroDivisionError("on purpose")
-
-    with pytest.raises(ZeroDivisionError, match="on purpose"):
-        device.run(fail).result()
-    device.synchronize()  # that error was seen
-    device.run(fail)
-    with pytest.raises(ZeroDivisionError, match="on purpose"):
-        device.synchronize()
-    device.synchronize()
-    assert int(device.run(lambda: 1).result()) == 1  # and the device works on
-
-
 def test_functions_on_a_device_get_plain_arrays_and_know_where_they_are(device):
     """What holds no arrays is passed as it is."""
     a, network = square(device), d2l.networks.LENET  # a tuple that cannot be made of its items alone
@@ -265,13 +248,6 @@ def test_functions_on_a_device_get_plain_arrays_and_know_where_they_are(device):
     assert float(result["sum"]) == 6 and result["text"] == "as it is"
     assert result["pair"][0].device is device and result["pair"][1] == 3
     assert current_device() is None
-
-
-def test_devices_are_their_names(make_devices):
-    device, other = make_devices(2)
-    make = d2l.cpu if device.kind == "cpu" else d2l.gpu
-    assert make(0) is device and make(1) is other and device is not other
-    assert repr(device) == f"{device.kind}(0)" and isinstance(device, Device)
 
 
 @pytest.mark.threads
@@ -303,11 +279,9 @@ def test_device_table(device_kind, monkeypatch, capsys):
     assert rows[-1].kind == "cpu" and all(0 < row.memory_free <= row.memory_total for row in known)
     for row in rows:
         assert (row.compute_capability is None) == (row.kind == "cpu") and row.description and row.memory_total > 0
-        assert row.busy is None or 0 <= row.busy <= 100
-    assert rows[-1].busy is not None
     monkeypatch.setitem(sys.modules, "psutil", None)  # as in a browser: what nobody can tell is a question mark
     row = d2l.device_table()[-1]
-    assert (row.memory_free, row.memory_total, row.busy) == (None, None, None)
+    assert (row.memory_free, row.memory_total) == (None, None)
     assert cli.main(["devices"]) == 0
     assert capsys.readouterr().out.splitlines()[len(rows)].split()[1:4] == ["?", "?", "?"]
 
@@ -349,17 +323,8 @@ def test_a_fork_of_a_process_with_devices_is_refused_them():
     assert len(refused) == 5 and result == "1" and all("use 'spawn'" in line for line in refused)
 
 
-def test_blas_keeps_to_one_thread(monkeypatch, capsys):
-    """A BLAS that cannot be held to it is told of once."""
+def test_blas_keeps_to_one_thread():
     from threadpoolctl import threadpool_info
 
     d2l.cpu(0)
     assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
-    monkeypatch.setattr("threadpoolctl.threadpool_info", lambda: [{"user_api": "openmp", "num_threads": 2}])
-    monkeypatch.setattr(sys, "platform", "linux")
-    forget_probes()
-    for i in range(2):
-        CPU(i).set_up()
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith("note: cpu: BLAS on one thread: does not work here") and "does not know the BLAS" in told
-    forget_probes()

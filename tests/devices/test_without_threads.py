@@ -74,6 +74,7 @@ def test_work_within_work_may_wait_for_another_device(alone):
         gate.finish(None)  # which only puts the other device in line
         assert not event.done()
         one.wait(event)
+        assert event.done()
         return one.run(current_device).result(), current_device()
 
     assert one.run(inside).result() == (one, one) and event.result() is other

@@ -67,20 +67,6 @@ def test_work_that_waits_for_an_event_keeps_no_thread():
     assert recorded.done()
 
 
-def test_work_waits_for_an_event_where_it_says_so():
-    """Inside of work on the same device nothing is queued: it is the work itself that waits."""
-    one, other = places(2, 2)
-    gate = threading.Event()
-    slow = other.submit(gate.wait, 30)
-
-    def work():
-        threading.Timer(0.05, gate.set).start()
-        one.wait(slow)
-        return slow.done()
-
-    assert one.submit(work).result(timeout=30)
-
-
 def test_work_that_blocks_gets_more_threads_which_then_go():
     """Nobody should let devices wait for each other inside of their work. Whoever does it is not left hanging."""
     before = threading.active_count()

@@ -18,7 +18,7 @@ from d2lmgpu.devices.probes import forget_probes
 
 KERNELS, GRAPH = {"the kernels", "kernels with precision mixed"}, {"a CUDA graph"}
 SINGLE = {"a stream of its own", *KERNELS, *GRAPH}
-VIRTUAL = {("cpu", "BLAS on one thread"), ("cpu(0)", "the kernels"), ("cpu(0) and cpu(1)", "a sum over both")}
+VIRTUAL = {("cpu(0)", "the kernels"), ("cpu(0) and cpu(1)", "a sum over both")}
 BOTH = "gpu(0) and gpu(1)"
 NCCL, SPAN = ("gpu(0), gpu(1)", "NCCL"), ("gpu(0), gpu(1)", "a CUDA graph over them")
 

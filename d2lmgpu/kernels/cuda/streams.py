@@ -23,7 +23,7 @@ import numpy as np
 
 from ...base.text import listed
 from ...devices.gpu import mark_of
-from ...devices.peers import ADDERS, PROBE, Adder, across, copy_async
+from ...devices.peers import ADDERS, PROBE, Adder, copy_async, try_across
 from ...devices.probes import probe
 from . import launch
 from .launch import current_card, run
@@ -98,7 +98,7 @@ def adds_across(card, other):
 
 def _try_add(card, other):
     numbers = np.random.default_rng(card).integers(1, 2**20, PROBE).astype(np.float32)
-    sums = across(card, other, numbers, lambda target, message, stream: add(target, message))
+    sums = try_across(card, other, numbers, lambda target, message, stream: add(target, message))
     if not np.array_equal(sums, numbers + 1):
         raise RuntimeError(f"a kernel on gpu({card}) adds other numbers than those on gpu({other})")
 
