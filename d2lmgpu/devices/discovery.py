@@ -34,8 +34,10 @@ def find_gpus():
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:  # of CUDA, or of a folder called cupy, or of a library that CuPy loads only now
         return 0, f"CuPy finds no GPU ({message_of(error)})"
+    if count == 0:
+        return 0, "CuPy finds no GPU"
     use_devices()
-    return count, None if count else "CuPy finds no GPU"
+    return count, None
 
 
 MIN_OF_UUID = 8
