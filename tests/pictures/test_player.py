@@ -14,7 +14,7 @@ import d2lmgpu as d2l
 from d2lmgpu import collectives, plans
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.networks import Dense, Flatten, sequential
-from d2lmgpu.pictures.films import bars_of, handed_on
+from d2lmgpu.pictures.plans import bars_of, handed_on
 from d2lmgpu.pictures.player import write_page
 from d2lmgpu.plans import PLANS
 
