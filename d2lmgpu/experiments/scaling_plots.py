@@ -7,7 +7,7 @@ import numpy as np
 from ..base.arguments import check_list, check_name, is_number, shown
 from ..base.text import several
 from ..devices.timeline import PHASES
-from ..pictures import COLOURS, MARKERS, AsTyped, figure_of, name_ticks
+from ..pictures import COLOURS, MARKERS, figure_of, legend_label, name_ticks
 from ..pictures.plots import PHASE_COLOURS, show_epochs
 from .sweep_files import MEASURES, measure
 from .trials import DEFAULTS, describe, show, varying
@@ -156,7 +156,7 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
             found[_value(row, x)] += [] if result is None else [result]
         least, middle, most = np.transpose([np.quantile(some or [math.nan], [0, 0.5, 1]) for some in found.values()])
         style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-        line = style | {"label": AsTyped(show(group)), "linestyle": "-" if is_numeric else ""}
+        line = style | {"label": legend_label(show(group)), "linestyle": "-" if is_numeric else ""}
         axes.errorbar(list(places.values()), middle, [middle - least, most - middle], capsize=3, **line)
         height = ROOM * (len(groups) - i - 0.5)
         axes.plot(lost, [height] * len(lost), transform=axes.get_xaxis_transform(), mfc="none", linestyle="", **style)

@@ -9,9 +9,7 @@ from ..collectives.simulate import simulate
 from ..plans.plan import Plan
 from .plans import film_of_plan
 from .player import Player, write_page
-from .schedules import OP_COLOURS, named_shares, piece_names, states_of
-
-_OPS = {"add": "added where it arrives", "copy": "copied"}
+from .schedules import OPS, named_shares, piece_names, states_of
 
 
 def play(schedule_or_plan, network=None, height=None, **options):
@@ -65,6 +63,10 @@ def film_of_schedule(schedule, k, n, network=None, itemsize=4, title="a schedule
             messages.append([t.source, t.destination, t.op, _said(t, number), nbytes, float(start), float(end)])
             sent[t.source].append([float(start), sent[t.source][-1][1] + nbytes])
     total = [line[-1][1] for line in sent]
+    shares = [
+        [time, [list(map(named_shares, device)) for device in held]]
+        for time, held in zip([0.0, *times[1:]], states, strict=True)
+    ]
     return {
         "title": f"{title}: {several(k, 'device')}, {several(n, 'element')}, {several(len(schedule), 'step')}",
         "unit": "" if network is None else "s",
@@ -76,19 +78,12 @@ def film_of_schedule(schedule, k, n, network=None, itemsize=4, title="a schedule
         ],
         "devices": [f"device {i}" for i in range(k)],
         "kinds": {},
-        "ways": {op: [_OPS[op], OP_COLOURS[op]] for op in _OPS if any(t.op == op for step in schedule for t in step)},
+        "ways": {op: way for op, way in OPS.items() if op in {message[2] for message in messages}},
         "events": [],
         "messages": messages,
         "marks": [[time, f"step {number}"] for number, time in enumerate(times[:-1], 1)],
         "chart": {"name": "sent so far", "lines": sent},
-        "holds": {
-            "columns": piece_names(cuts),
-            "most": k,
-            "states": [
-                [time, [[named_shares(counts) for counts in device] for device in held]]
-                for time, held in zip([0.0, *times[1:]], states, strict=True)
-            ],
-        },
+        "holds": {"columns": piece_names(cuts), "most": k, "states": shares},
     }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from ..base.arguments import shown
 from ..base.text import listed, several
 from ..devices.timeline import rows_of_spans
-from . import BLUE, COLOURS, LONGEST, ORANGE, AsTyped, figure_of, name_ticks
+from . import BLUE, COLOURS, LONGEST, ORANGE, figure_of, legend_label, name_ticks
 
 PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"), COLOURS, strict=False))
 
@@ -94,7 +94,7 @@ def plot_timeline(spans, steps=2):
     name_ticks(axes.yaxis, range(len(rows)), rows)
     axes.invert_yaxis()
     axes.set(xlabel="milliseconds", xlim=(0, 1000 * (end - begin)))
-    handles = [Patch(color=colour, label=AsTyped(name)) for name, colour in colours.items()]
+    handles = [Patch(color=colour, label=legend_label(name)) for name, colour in colours.items()]
     figure.legend(handles=handles, ncols=len(handles), loc="outside upper center", frameon=False)
     return figure
 

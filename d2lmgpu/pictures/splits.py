@@ -29,7 +29,6 @@ BOX, GAP, APART = 0.92, 1.2, 0.04
 """The heights of a layer's box and of the gap between stages, if a row has 1; the gap between micro-batches."""
 _MAX_NAMED = 3
 """If more boxes than this are side by side, they have no text."""
-WORDS = {"ha": "center", "va": "center", "fontsize": 7, "zorder": 4}
 
 
 def draw_splits(plans, batch_size=256, dtype="float32"):
@@ -119,7 +118,7 @@ def _draw_boxes(axes, tops, left, width, device):
 
 def _write(axes, x, y, text, count):
     if count <= _MAX_NAMED:
-        axes.text(x, y, text, **WORDS)
+        axes.text(x, y, text, ha="center", va="center", fontsize=7, zorder=4)
 
 
 def _draw_messages(axes, plan, places, bytes_of):
