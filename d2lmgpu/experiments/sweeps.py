@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 
 from ..base.arguments import check_name, check_path, check_whole
 from ..base.files import as_json, check_folder, target
@@ -23,17 +23,21 @@ from ..training import History
 from ..training.checks import network_for
 from ..training.monitor import say, stop_on_interrupt
 from ..training.resume import data_checksum
-from .sweep_files import add_row, open_results
-from .trials import complete_trials, describe, make_row, network_of, parts_or_fashion_mnist, run_trial, varying
+from .trials import (
+    add_row,
+    complete_trials,
+    describe,
+    make_row,
+    open_results,
+    parts_or_fashion_mnist,
+    run_trial,
+    varying,
+    with_network,
+)
 
 MODES = ("simultaneous", "sequential")
-CONTEXT = multiprocessing.get_context("spawn")
-
 _PATIENCE = 5.0
-"""Seconds after which a process that should end is ended within a step."""
-
-_LOOK = 0.05
-"""Seconds after which a waiting sweep checks whether a trial has ended or Ctrl-C was pressed."""
+"""The seconds that a process which should end has for its current step."""
 
 
 def sweep(
@@ -78,17 +82,15 @@ def sweep(
         raise ValueError("executor, workers, mode 'sequential': give one of them, which says what trains")
     trials = complete_trials(trials)
     parts = parts_or_fashion_mnist(data)
-    for settings in trials:
-        network_for(parts, network_of(settings["network"]), settings["width"], find_loss(settings["loss"]))
+    for settings in map(with_network, trials):
+        network_for(parts, settings["network"], settings["width"], find_loss(settings["loss"]))
     checksums = None if data is None else [data_checksum(*parts[:2]), data_checksum(*parts[2:4])]
     if keep_models is not None:
         check_path("keep_models", keep_models)
         check_folder(keep_models)
-    if results is not None:
-        check_path("results", results)
     models = [_model(keep_models, settings, checksums) for settings in trials]
-    known = [] if results is None else open_results(results, checksums)
-    record = Record(trials, [_finished(settings, known, keep_models) for settings in trials], results, progress, watch)
+    kept = [] if results is None else open_results(results, checksums)
+    record = Record(trials, [_finished(settings, kept, keep_models) for settings in trials], results, progress, watch)
     to_do = {i: (trials[i], data, invert, models[i]) for i, row in enumerate(record.rows) if row is None}
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(stop_on_interrupt())
@@ -106,9 +108,9 @@ def _model(folder, settings, checksums):
     return None if folder is None else str(target(folder) / f"{trial[:10]}.ckpt")
 
 
-def _finished(settings, known, folder):
-    """The row of a trial among those ``known`` if it need not be trained again: its model is there, if it is wanted."""
-    row = next((row for row in known if row["settings"] == settings), {"status": None})
+def _finished(settings, kept, folder):
+    """A trial's row among the ``kept`` ones, or None if it is to be trained, as for a model that is not there."""
+    row = next((row for row in kept if row["settings"] == settings), {"status": None})
     has_model = folder is None or (row.get("model") is not None and os.path.exists(row["model"]))
     return row if row["status"] == "diverged" or (row["status"] == "done" and has_model) else None
 
@@ -118,41 +120,37 @@ def _in_turn(to_do, record, stop):
     for i, given in to_do.items():
         if not stop.requested:
             record.end(i, run_trial(*given))
-            stop.wanted |= record.rows[i]["status"] == "interrupted"  # `train` heard of Ctrl-C
+            if record.rows[i]["status"] == "interrupted":  # `train` heard of Ctrl-C
+                stop.wanted = True
 
 
 def _through(executor, to_do, record, stop):
-    """Let an executor do the trials."""
+    """Let an executor do the trials. ``to_do``: as for `_in_turn`."""
     futures = {executor.submit(run_trial, *given): i for i, given in to_do.items()}
     try:
         while futures and not stop.requested:
-            time.sleep(_LOOK)
-            for future in [future for future in futures if future.done()]:
+            for future in wait(futures, 0.05, FIRST_COMPLETED).done:  # and then see whether Ctrl-C was pressed
                 i = futures.pop(future)
-                record.end(i, _row(future, record.trials[i]))
+                try:
+                    row = future.result()
+                except Exception as error:  # the process has died
+                    row = make_row(record.trials[i], "failed", one_line(error))
+                record.end(i, row)
     finally:
         for future in futures:
             future.cancel()
 
 
-def _row(future, settings):
-    """The row of a trial that has ended, or that was lost with its process."""
-    try:
-        return future.result()
-    except Exception as error:
-        return make_row(settings, "failed", one_line(error))
-
-
 class Record:
-    """A row for each of the trials in ``rows``, or None before it ends; ``rows`` may have some from earlier.
+    """A sweep's ``rows``: for each of the ``trials`` its row, from an earlier sweep or since it ended, or else None.
 
-    When a trial ends, its row is added to the file ``results``, unless that is None; if ``visible``, a line says how it
-    ended; and ``watch(rows)`` is called with the rows so far, in order.
+    When a trial ends, its row is added to the file ``results``, unless that is None; a line says how it ended if
+    ``progress``; and ``watch(rows)`` is called with the rows so far, in order.
     """
 
-    def __init__(self, trials, rows, results, visible, watch):
+    def __init__(self, trials, rows, results, progress, watch):
         self.trials, self.rows, self._results, self._watch = trials, rows, results, watch
-        self._say = say if visible else lambda text: None
+        self._say = say if progress else lambda text: None
         self._names = varying(trials) or ["devices", "lr"]
         self._say(several(len(rows), "trial") + (f", {len(self._ended())} of them done before" if any(rows) else ""))
 
@@ -184,11 +182,12 @@ def processes(cards):
 
     At the end of the block, trials end after their current step.
     """
-    free = CONTEXT.SimpleQueue()
+    spawned = multiprocessing.get_context("spawn")
+    free = spawned.SimpleQueue()
     for card in cards:
         free.put(card)
-    line, ours = CONTEXT.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(len(cards), CONTEXT, _begin, (free, line))
+    line, ours = spawned.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(len(cards), spawned, _begin, (free, line))
     try:
         pool.submit(os.getpid).result()  # an error now if no process can start
         yield pool
@@ -198,7 +197,7 @@ def processes(cards):
 
 
 def _begin(free, line):
-    """Begin a process: it ends when the other end of the ``line`` is closed, or lost with the program."""
+    """Begin a process of `processes`: take a card of those that are ``free``, and watch the ``line``."""
     signal.signal(signal.SIGINT, lambda *_: None)  # between trials; in a trial, `train` listens to it
     card = free.get()
     if card is not None:
@@ -207,6 +206,7 @@ def _begin(free, line):
 
 
 def _end_with(line):
+    """End this process when the other end of the ``line`` is closed, also because its program was killed."""
     with contextlib.suppress(EOFError, OSError):
         line.recv()
     _thread.interrupt_main()  # as by Ctrl-C

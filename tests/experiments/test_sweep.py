@@ -21,7 +21,7 @@ from conftest import long
 
 import d2lmgpu as d2l
 from d2lmgpu.experiments import plot_curves, sweeps as run
-from d2lmgpu.experiments.scaling_plots import plot_sweep
+from d2lmgpu.experiments.plots import plot_sweep
 from d2lmgpu.experiments.trials import complete_trials, make_row
 from d2lmgpu.networks import BatchNorm, Dense, Flatten, sequential
 
