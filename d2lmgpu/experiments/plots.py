@@ -56,7 +56,7 @@ def plot_scaling(scaling):
         axes.set_xticks(counts, map(str, counts))
         axes.set(xlabel="devices", ylabel=label, ylim=(0, None))
         axes.grid(alpha=0.3)
-        if axes is times and scaling.model:
+        if axes is times and scaling.messages:
             predicted = [row.predicted_seconds_per_epoch for row in scaling.rows[1:]]
             axes.plot(counts[1:], predicted, "D", color=COLOURS[1], ms=8, mfc="none", label="predicted")
         if max(counts) > scaling.places > min(counts):

@@ -58,7 +58,7 @@ def scaled(text):
         for name in ("seconds_per_epoch", "speedup", "efficiency"):
             vars(row).update({name + end: 1.0 for end in ("", "_min", "_max")})
     about = {"network": text, "machine": text, "allreduce": text, "mode": "strong"}
-    return SimpleNamespace(rows=rows, model=None, places=9, width=1, batch_size=4, rounds=1, steps=2, **about)
+    return SimpleNamespace(rows=rows, messages=None, places=9, width=1, batch_size=4, rounds=1, steps=2, **about)
 
 
 RING, NETWORK = collectives.ALGORITHMS["ring"], collectives.network.wired({(0, 1): 1e9})
