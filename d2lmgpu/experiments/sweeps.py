@@ -90,16 +90,30 @@ def sweep(
         check_folder(keep_models)
     models = [_model(keep_models, settings, checksums) for settings in trials]
     kept = [] if results is None else open_results(results, checksums)
-    record = Record(trials, [_finished(settings, kept, keep_models) for settings in trials], results, progress, watch)
-    to_do = {i: (trials[i], data, invert, models[i]) for i, row in enumerate(record.rows) if row is None}
+    rows = [_finished(settings, kept, keep_models) for settings in trials]
+    to_do = {i: (trials[i], data, invert, models[i]) for i, row in enumerate(rows) if row is None}
+    done, names = len(rows) - len(to_do), varying(trials) or ["devices", "lr"]
+    tell = say if progress else lambda text: None
+    tell(several(len(rows), "trial") + (f", {done} of them done before" if done else ""))
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(stop_on_interrupt())
-        if mode == "sequential":
-            _in_turn(to_do, record, stop)
-        elif to_do:
-            cards = cards_of_workers(workers, [trials[i] for i in to_do]) if executor is None else []
-            _through(executor or stack.enter_context(processes(cards)), to_do, record, stop)
-    return record.complete()
+        if to_do and executor is None and mode == "simultaneous":
+            executor = stack.enter_context(processes(cards_of_workers(workers, [trials[i] for i in to_do])))
+        ended = _in_turn(to_do, stop) if mode == "sequential" else _through(executor, to_do, stop)
+        for i, row in stack.enter_context(contextlib.closing(ended)):
+            rows[i], status = row, row["status"]
+            if results is not None and status != "interrupted":
+                add_row(results, row)
+            done += 1
+            outcome = row["message"] or History.from_dict(row["history"]).summary()
+            said = outcome if status in ("done", "diverged") else f"{status}: {outcome}"
+            tell(f"{done}/{len(rows)}: {describe(row['settings'], names)}: {said}")
+            if watch is not None:
+                watch([row for row in rows if row is not None])
+    rows = [row or make_row(settings, "interrupted") for settings, row in zip(trials, rows, strict=True)]
+    statuses = [row["status"] for row in rows]
+    tell(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
+    return rows
 
 
 def _model(folder, settings, checksums):
@@ -115,17 +129,20 @@ def _finished(settings, kept, folder):
     return row if row["status"] == "diverged" or (row["status"] == "done" and has_model) else None
 
 
-def _in_turn(to_do, record, stop):
-    """Do the trials here, one after another. ``to_do``: the arguments of `run_trial` by the trials' numbers."""
+def _in_turn(to_do, stop):
+    """Do the trials here, one after another; yield the number and the row of each when it has ended.
+
+    ``to_do``: by the numbers of the trials, the arguments of `run_trial`.
+    """
     for i, given in to_do.items():
-        if not stop.requested:
-            record.end(i, run_trial(*given))
-            if record.rows[i]["status"] == "interrupted":  # `train` heard of Ctrl-C
-                stop.wanted = True
+        row = run_trial(*given)
+        yield i, row
+        if stop.requested or row["status"] == "interrupted":  # in this case, `train` heard of Ctrl-C
+            return
 
 
-def _through(executor, to_do, record, stop):
-    """Let an executor do the trials. ``to_do``: as for `_in_turn`."""
+def _through(executor, to_do, stop):
+    """Let an executor do the trials; the rest is as for `_in_turn`."""
     futures = {executor.submit(run_trial, *given): i for i, given in to_do.items()}
     try:
         while futures and not stop.requested:
@@ -134,46 +151,11 @@ def _through(executor, to_do, record, stop):
                 try:
                     row = future.result()
                 except Exception as error:  # the process has died
-                    row = make_row(record.trials[i], "failed", one_line(error))
-                record.end(i, row)
+                    row = make_row(to_do[i][0], "failed", one_line(error))
+                yield i, row
     finally:
         for future in futures:
             future.cancel()
-
-
-class Record:
-    """A sweep's ``rows``: for each of the ``trials`` its row, from an earlier sweep or since it ended, or else None.
-
-    When a trial ends, its row is added to the file ``results``, unless that is None; a line says how it ended if
-    ``progress``; and ``watch(rows)`` is called with the rows so far, in order.
-    """
-
-    def __init__(self, trials, rows, results, progress, watch):
-        self.trials, self.rows, self._results, self._watch = trials, rows, results, watch
-        self._say = say if progress else lambda text: None
-        self._names = varying(trials) or ["devices", "lr"]
-        self._say(several(len(rows), "trial") + (f", {len(self._ended())} of them done before" if any(rows) else ""))
-
-    def end(self, number, row):
-        """Note that a trial ended with this row."""
-        if self._results is not None and row["status"] != "interrupted":
-            add_row(self._results, row)
-        self.rows[number] = row
-        outcome = row["message"] or History.from_dict(row["history"]).summary()
-        status = "" if row["status"] in ("done", "diverged") else f"{row['status']}: "
-        self._say(f"{len(self._ended())}/{len(self.rows)}: {describe(row['settings'], self._names)}: {status}{outcome}")
-        if self._watch is not None:
-            self._watch(self._ended())
-
-    def complete(self):
-        """Return the rows when no more trials will run. Print counts of the outcomes."""
-        rows = [row or make_row(own, "interrupted") for own, row in zip(self.trials, self.rows, strict=True)]
-        statuses = [row["status"] for row in rows]
-        self._say(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
-        return rows
-
-    def _ended(self):
-        return [row for row in self.rows if row is not None]
 
 
 @contextlib.contextmanager
@@ -221,11 +203,8 @@ def cards_of_workers(count, trials):
     trials.
     """
     uses_gpus = any(choose_indices(settings["environment"])[0] != "cpu" for settings in trials)
-    cards = visible_cards(find_gpus()[0]) if uses_gpus else []
-    count = min(len(trials), count or len(cards) or count_cores())
-    return [cards[i % len(cards)] if cards else None for i in range(count)]
-
-
-def visible_cards(count):
-    """The names of this process's ``count`` GPUs for CUDA_VISIBLE_DEVICES."""
-    return (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))).split(",")[:count]
+    number = find_gpus()[0] if uses_gpus else 0
+    names = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(number)))
+    cards = names.split(",")[:number]
+    count = min(len(trials), count or number or count_cores())
+    return [cards[i % number] if cards else None for i in range(count)]
