@@ -33,8 +33,6 @@ _MAX_TICKS, _MAX_NAMED = 12, 20
 _MARK_HEIGHT = 0.04
 """The height, as a part of the figure's, of the marks of a line's trials without a result."""
 
-_SHADES = PHASE_COLOURS | {"step": COLOURS[5], "waiting": "#D9D9D9"}
-
 
 def plot_scaling(scaling):
     """Plot a `Scaling` in four panels: seconds per epoch, speed-up, efficiency, and where a step's time goes.
@@ -90,12 +88,12 @@ def _draw_phases(axes, rows, labels):
     for name in PHASES[1:]:  # without "data"
         heights = scales * [row.phases.get(name, 0.0) for row in rows]
         if heights.any():
-            style = {"color": _SHADES[name], "edgecolor": "white", "linewidth": 0.5}
+            style = {"color": PHASE_COLOURS[name], "edgecolor": "white", "linewidth": 0.5}
             axes.bar(places, heights, 0.6, bottoms, label=name, **style)
         bottoms = bottoms + heights
     data = scales * [row.phases.get("data", 0.0) for row in rows]
     if data.any():
-        axes.bar(places + 0.37, data, 0.1, color=_SHADES["data"], label="data (host,\nmeanwhile)")
+        axes.bar(places + 0.37, data, 0.1, color=PHASE_COLOURS["data"], label="data (host,\nmeanwhile)")
     axes.set_xticks(places, labels)
     axes.set(ylabel="milliseconds per step")
     axes.set_axisbelow(True)

@@ -62,9 +62,9 @@ def sweep(
     `train`, bit for bit (except for the seconds).
 
     ``results``: a file to which each row is added when its trial ends. A trial with a result in it is not repeated; one
-    that failed or was interrupted is. ``keep_models``: a folder
-    in which each trial that is done leaves its model for `load_model`; its row says under "model" where it is. (All
-    workers of an ``executor`` must find the folder under the same name.)
+    that failed or was interrupted is. ``keep_models``: a folder in which each trial that is done leaves its model for
+    `load_model`; its row says under "model" where it is. (All workers of an ``executor`` must find the folder under the
+    same name.)
 
     ``data``: as in `train`; they are sent with every trial (workers find Fashion-MNIST by themselves). ``invert``: as
     in `train`. ``progress``: print a line for each trial. ``watch``: a function that is called after each trial with

@@ -62,7 +62,12 @@ def film_of_plan(plan, network=None, costs=None, **options):
         "title": f"{plan.name}: {several(plan.k, 'device')}, {several(plan.micro_batches, 'micro-batch')}",
         "unit": "" if costs is None and network is None else "s",
         "end": simulation.seconds,
-        "facts": _facts(plan, simulation),
+        "facts": [
+            ["network", f"{len(plan.network)} layers in {several(len(plan.stages), 'stage')}"],
+            ["bubble", f"{simulation.bubble:.0%}"],
+            ["most memory of a device", f"{max(simulation.peak):,} bytes"],
+            ["most sent by a device", f"{max(simulation.sent):,} bytes"],
+        ],
         "devices": [f"device {i}" for i in range(plan.k)],
         "kinds": {kind: box for kind, box in _BOXES.items() if kind in kinds},
         "ways": {value: way for value, way in _ARROWS.items() if value in values},
@@ -79,17 +84,6 @@ def _label(action, with_stage):
     if action.what not in COMPUTES:
         return ""
     return f"{action.what}{action.micro_batch}" + (f" s{action.stage}" if with_stage else "")
-
-
-def _facts(plan, simulation):
-    least, most = (f"{part:.0%}" for part in (min(simulation.utilisation), max(simulation.utilisation)))
-    return [
-        ["network", f"{len(plan.network)} layers in {several(len(plan.stages), 'stage')}"],
-        ["bubble", f"{simulation.bubble:.0%}"],
-        ["devices compute", (least if least == most else f"{least} to {most}") + " of the time"],
-        ["most memory of a device", f"{max(simulation.peak):,} bytes"],
-        ["most sent by a device", f"{max(simulation.sent):,} bytes"],
-    ]
 
 
 def handed_on(simulation):

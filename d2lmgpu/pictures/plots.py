@@ -10,7 +10,8 @@ from ..base.text import listed, several
 from ..devices.timeline import rows_of_spans
 from . import BLUE, COLOURS, LONGEST, ORANGE, figure_of, legend_label, name_ticks
 
-PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"), COLOURS, strict=False))
+PHASE_COLOURS = dict(zip("forward backward allreduce update data step".split(), COLOURS, strict=False))
+PHASE_COLOURS["waiting"] = "#D9D9D9"
 
 
 def plot_history(history, losses=()):

@@ -16,6 +16,7 @@ from d2lmgpu import collectives, plans
 from d2lmgpu.base.text import legible
 from d2lmgpu.devices.timeline import Span
 from d2lmgpu.experiments import DEFAULTS, plot_curves, plot_scaling, plot_sweep
+from d2lmgpu.experiments.scaling import Sample, Scaling, make_rows
 from d2lmgpu.pictures.plots import plot_confusion, plot_history, plot_timeline
 
 TEXTS = [
@@ -53,12 +54,8 @@ def animator(text):
 
 
 def scaled(text):
-    rows = [SimpleNamespace(devices=k, batch_size=4, seconds_per_step=1, phases={"forward": 1.0}) for k in (1, 2)]
-    for row in rows:
-        for name in ("seconds_per_epoch", "speedup", "efficiency"):
-            vars(row).update({name + end: 1.0 for end in ("", "_min", "_max")})
-    about = {"network": text, "machine": text, "allreduce": text, "mode": "strong"}
-    return SimpleNamespace(rows=rows, messages=None, places=9, width=1, batch_size=4, rounds=1, steps=2, **about)
+    rows = make_rows({1: [Sample(1.0, {"forward": 1.0})], 2: [Sample(1.0, {})]}, {1: 4, 2: 4}, steps=2, epoch=8)
+    return Scaling("strong", text, 1, 1, 4, text, 1, 2, [], 9, text, text, rows)
 
 
 RING, NETWORK = collectives.ALGORITHMS["ring"], collectives.network.wired({(0, 1): 1e9})
