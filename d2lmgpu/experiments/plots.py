@@ -28,7 +28,7 @@ _LABELS = {"lr": "learning rate", "best accuracy": "best test accuracy", "last a
 """What settings and measures are called in figures, unless by their own names."""
 
 _MAX_TICKS, _MAX_NAMED = 12, 20
-"""The most numbers that are marked on an axis, and the most lines that a legend names."""
+"""About how many values an axis names, and the most lines that a legend names."""
 
 _MARK_HEIGHT = 0.04
 """The height, as a part of the figure's, of the marks of a line's trials without a result."""
@@ -137,7 +137,7 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
     rows = _checked(rows)
     check_axes(x, y, by)
     figure, axes = figure_of((8, 5))
-    places, is_numeric = _places(axes, [_value(row, x) for row in rows])
+    places, are_numbers = _places(axes, [_value(row, x) for row in rows])
     groups = dict.fromkeys(_value(row, by) for row in rows)
     for i, group in enumerate(groups):
         mine = [(places[_value(row, x)], _measure(row, y)) for row in rows if _value(row, by) == group]
@@ -146,7 +146,7 @@ def plot_sweep(rows, x="lr", y="best accuracy", by="devices"):
         results = [[result for place, result in found if place == each] or [math.nan] for each in places.values()]
         least, middle, most = np.transpose([np.quantile(each, [0, 0.5, 1]) for each in results])
         style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
-        line = style | {"label": legend_label(show(group)), "linestyle": "-" if is_numeric else ""}
+        line = style | {"label": legend_label(show(group)), "linestyle": "-" if are_numbers else ""}
         axes.errorbar(list(places.values()), middle, [middle - least, most - middle], capsize=3, **line)
         height = _MARK_HEIGHT * (len(groups) - i - 0.5)
         axes.plot(lost, [height] * len(lost), transform=axes.get_xaxis_transform(), mfc="none", linestyle="", **style)
@@ -171,17 +171,13 @@ def _measure(row, name):
 
 
 def _places(axes, values):
-    """Make the x-axis show a setting's values; return a dict of where each of them is, and whether all are numbers."""
-    values, is_numeric = list(dict.fromkeys(values)), all(map(is_number, values))
-    if is_numeric:
+    """Name a setting's values on the x-axis, side by side; return their places, a dict, and whether all are numbers."""
+    values, are_numbers = list(dict.fromkeys(values)), all(map(is_number, values))
+    if are_numbers:
         values.sort()
-        if 0 < 5 * values[0] <= values[-1]:
-            axes.set_xscale("log")
-    places = {value: value if is_numeric else i for i, value in enumerate(values)}
-    if not is_numeric or len(values) <= _MAX_TICKS:
-        name_ticks(axes.xaxis, list(places.values()), map(show, values))
-        axes.minorticks_off()
-    return places, is_numeric
+    named = slice(None, None, 1 + len(values) // _MAX_TICKS)
+    name_ticks(axes.xaxis, range(len(values))[named], map(show, values[named]))
+    return {value: place for place, value in enumerate(values)}, are_numbers
 
 
 def _label(name, rows):

@@ -42,8 +42,6 @@ DEFAULTS = {"devices": None, "environment": "auto", "limit": None} | {
 """The default of every setting that a trial may give: those of `Settings`, and on what and how much it trains."""
 
 _FORMAT = {"format": "d2lmgpu sweep", "version": 2}
-_ROW = {"settings": dict, "status": str, "message": str | None, "history": dict | None, "model": str | None}
-"""The kinds of values in a row."""
 
 _turn = threading.Lock()
 """Trials in several threads take turns, since they train on the same devices, in the same memory."""
@@ -241,10 +239,10 @@ def _read(path):
         raise ValueError(f"results {path}: not a sweep's results file, or damaged, or of another version; give another")
     latest = {}
     try:
-        for row in of_kind("rows", rows, list[_ROW]):
+        for row in rows:
             history = row["history"] and of_kind("history", row["history"], HISTORY)
             settings = complete_trial(row["settings"])
             latest[as_json(settings)] = row | {"settings": settings, "history": history}
-    except (TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"results {path}: its rows are damaged ({error}); give another file") from None
     return about.get("data"), list(latest.values())

@@ -101,11 +101,9 @@ def bars_of(simulation):
     A device's transfers are merged if there is no pause between them.
     """
     spans = {}
-    for _, moves, _, starts, ends in simulation.moved:
-        travels = (moves.size > 0) & (moves.source != moves.destination) & (not _is_whole(moves.value, simulation))
-        for devices in moves.source, moves.destination:
-            for device, start, end in zip(*(each[travels].tolist() for each in (devices, starts, ends)), strict=True):
-                spans.setdefault((device, moves.value[0]), []).append((start, end))
+    for _, action, start, end, _ in simulation.messages:
+        for device in () if _is_whole(action.value, simulation) else action[:2]:
+            spans.setdefault((device, action.value[0]), []).append((start, end))
     bars = []
     for (device, kind), own in spans.items():
         apart = []
