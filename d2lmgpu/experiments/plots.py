@@ -61,7 +61,6 @@ def plot_scaling(scaling):
             axes.axvline(scaling.places, color="#555555", ls=":", lw=1, label=scaling.of_places())
         axes.legend(frameon=False, fontsize=8)
     _draw_phases(phases, scaling.rows, [f"{row.devices}\n(batch {row.batch_size:,})" for row in scaling.rows])
-    phases.set(xlabel="devices")
     phases.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     figure.suptitle(_title(scaling), fontsize="medium")
     return figure
@@ -76,7 +75,7 @@ def plot_phases(experiments):
     figure, panels = figure_of((3.2 * len(experiments) + 1.2, 3.8), 1, len(experiments), squeeze=False)
     for axes, (title, scaling) in zip(panels.flat, experiments.items(), strict=True):
         _draw_phases(axes, scaling.rows, [str(row.devices) for row in scaling.rows])
-        axes.set(xlabel="devices", title=title)
+        axes.set_title(title)
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
@@ -95,7 +94,7 @@ def _draw_phases(axes, rows, labels):
     if data.any():
         axes.bar(places + 0.37, data, 0.1, color=PHASE_COLOURS["data"], label="data (host,\nmeanwhile)")
     axes.set_xticks(places, labels)
-    axes.set(ylabel="milliseconds per step")
+    axes.set(xlabel="devices", ylabel="milliseconds per step")
     axes.set_axisbelow(True)
     axes.grid(alpha=0.3, axis="y")
 
@@ -104,10 +103,8 @@ def _title(scaling):
     width = "" if scaling.width == 1 else f" × {scaling.width:g}"
     batch = f"batch {scaling.batch_size:,}" + (" on each device" if scaling.mode == "weak" else " in all")
     rounds = f"{several(scaling.rounds, 'round')} of {several(scaling.steps, 'step')}"
-    return (
-        f"{scaling.mode.capitalize()} scaling of {scaling.network}{width}: {batch}, allreduce {scaling.allreduce}\n"
-        f"{scaling.machine}; {rounds}, median, least to most"
-    )
+    what = f"{scaling.mode.capitalize()} scaling of {scaling.network}{width}: {batch}, allreduce {scaling.allreduce}"
+    return f"{what}\n{scaling.machine}; {rounds}, median, least to most"
 
 
 def check_axes(x, y, by):

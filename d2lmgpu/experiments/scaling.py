@@ -218,8 +218,7 @@ def measure_scaling(
     contenders = {k: Candidate([devices[:k]], network, batches[k], steps, data, algorithm) for k in counts}
     shards = {k: (min(k, places), math.ceil(batches[k] / k)) for k in counts if k > 1 and predict}
     for busy, n in set(shards.values()):
-        alone = [[device] for device in devices[:busy]]
-        contenders[busy, n] = Candidate(alone, network, n, steps, data)
+        contenders[busy, n] = Candidate([[device] for device in devices[:busy]], network, n, steps, data)
     turns = take_rounds(contenders, repeats)
     scaling = Scaling(
         mode=mode,
@@ -247,14 +246,13 @@ def _predict(scaling, shards, turns, devices, epoch):
     ``shards``: for each number of devices, how many are busy, and the number of examples on each; this pair is the key
     of their turns.
     """
-    exchange, constants = fit_messages(devices, list(shards), scaling.allreduce, scaling.places)
+    exchange, scaling.messages = fit_messages(devices, list(shards), scaling.allreduce, scaling.places)
     step = scaling.batch_size, scaling.parameters, exchange, scaling.mode, scaling.allreduce, scaling.places
     for row in scaling.rows[1:]:
         busy, n = shards[row.devices]
         seconds = statistics.median(turn.seconds for turn in turns[busy, n]) / scaling.steps
         (predicted,) = predict_scaling(ComputeTimes([n], [seconds]), [row.devices], *step)
         row.predicted_seconds_per_epoch = predicted.seconds_per_step / row.batch_size * epoch
-    scaling.messages = constants
 
 
 def check_counts(counts, devices=None):

@@ -23,21 +23,9 @@ from ..training import History
 from ..training.checks import network_for
 from ..training.monitor import say, stop_on_interrupt
 from ..training.resume import data_checksum
-from .trials import (
-    add_row,
-    complete_trials,
-    describe,
-    make_row,
-    open_results,
-    parts_or_fashion_mnist,
-    run_trial,
-    varying,
-    with_network,
-)
+from .trials import add_row, complete_trials, describe, make_row, open_results, parts_of, rebuilt, run_trial, varying
 
 MODES = ("simultaneous", "sequential")
-_PATIENCE = 5.0
-"""The seconds that a process which should end has for its current step."""
 
 
 def sweep(
@@ -81,8 +69,8 @@ def sweep(
     if (executor is not None) + (workers is not None) + (mode == "sequential") > 1:
         raise ValueError("executor, workers, mode 'sequential': give one of them, which says what trains")
     trials = complete_trials(trials)
-    parts = parts_or_fashion_mnist(data)
-    for settings in map(with_network, trials):
+    parts = parts_of(data)
+    for settings in map(rebuilt, trials):
         network_for(parts, settings["network"], settings["width"], find_loss(settings["loss"]))
     checksums = None if data is None else [data_checksum(*parts[:2]), data_checksum(*parts[2:4])]
     if keep_models is not None:
@@ -192,7 +180,7 @@ def _end_with(line):
     with contextlib.suppress(EOFError, OSError):
         line.recv()
     _thread.interrupt_main()  # as by Ctrl-C
-    time.sleep(_PATIENCE)
+    time.sleep(5)  # for the current step
     os._exit(1)
 
 

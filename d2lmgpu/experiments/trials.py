@@ -36,9 +36,8 @@ from ..training import Settings, train
 from ..training.checks import find_network, of_kind
 from ..training.history import HISTORY
 
-DEFAULTS = {"devices": None, "environment": "auto", "limit": None} | {
-    about.name: about.default for about in fields(Settings)
-}
+_WHERE_AND_WHAT = {"devices": None, "environment": "auto", "limit": None}
+DEFAULTS = _WHERE_AND_WHAT | {about.name: about.default for about in fields(Settings)}
 """The default of every setting that a trial may give: those of `Settings`, and on what and how much it trains."""
 
 _FORMAT = {"format": "d2lmgpu sweep", "version": 2}
@@ -105,7 +104,7 @@ def complete_trial(trial):
         as_json(settings[name])  # trials go to other processes and to files
     if settings["devices"] is None and settings["environment"] != "multi-gpu":
         settings["devices"] = 1
-    given = with_network(settings)
+    given = rebuilt(settings)
     Settings(**{about.name: given[about.name] for about in fields(Settings)})
     find_network(given["network"], width=settings["width"], batch_statistics=settings["batch_statistics"])
     check_limit(settings["limit"])
@@ -113,8 +112,8 @@ def complete_trial(trial):
     return settings
 
 
-def with_network(settings):
-    """The settings of a trial with a `Network` in place of the data that describe it."""
+def rebuilt(settings):
+    """The settings of a trial with its network rebuilt from data: a `Network`, or the name of one."""
     network = settings["network"]
     return settings | {"network": restored(network) if isinstance(network, dict) else network}
 
@@ -127,10 +126,7 @@ def _as_data(network, name=None):
         return network
     description = described(network)
     if description is None:
-        raise ValueError(
-            "a network whose layers are your own functions cannot be sent to other processes or kept in a file; "
-            "build it from the library's layers, or train it with train"
-        )
+        raise ValueError("a network whose layers are your own functions cannot be sent or kept; train it with train")
     name = name or f"custom-{hashlib.sha256(as_json(description).encode()).hexdigest()[:6]}"
     return {"name": name} | description
 
@@ -170,8 +166,8 @@ def run_trial(settings, data=None, invert=False, model=None) -> dict:
         warnings.simplefilter("ignore", RuntimeWarning)  # from NumPy, about diverging runs
         try:
             row["settings"] = complete_trial(settings)
-            given = with_network(row["settings"])
-            data = first_examples(parts_or_fashion_mnist(data), given.pop("limit"))
+            given = rebuilt(row["settings"])
+            data = first_examples(parts_of(data), given.pop("limit"))
             result = train(data=data, invert=invert, progress=False, **given)
             history = result.history
             status = "diverged" if history.diverged else "interrupted" if history.interrupted else "done"
@@ -183,7 +179,7 @@ def run_trial(settings, data=None, invert=False, model=None) -> dict:
             return row | {"message": one_line(error)}
 
 
-def parts_or_fashion_mnist(data):
+def parts_of(data):
     """The parts of a data set, or for None of Fashion-MNIST."""
     return check_parts(fashion_mnist() if data is None else data)
 

@@ -63,10 +63,8 @@ def film_of_schedule(schedule, k, n, network=None, itemsize=4, title="a schedule
             messages.append([t.source, t.destination, t.op, _said(t, number), nbytes, float(start), float(end)])
             sent[t.source].append([float(start), sent[t.source][-1][1] + nbytes])
     total = [line[-1][1] for line in sent]
-    shares = [
-        [time, [list(map(named_shares, device)) for device in held]]
-        for time, held in zip([0.0, *times[1:]], states, strict=True)
-    ]
+    shares = [[list(map(named_shares, device)) for device in held] for held in states]
+    states = list(zip([0.0, *times[1:]], shares, strict=True))
     return {
         "title": f"{title}: {several(k, 'device')}, {several(n, 'element')}, {several(len(schedule), 'step')}",
         "unit": "" if network is None else "s",
@@ -83,7 +81,7 @@ def film_of_schedule(schedule, k, n, network=None, itemsize=4, title="a schedule
         "messages": messages,
         "marks": [[time, f"step {number}"] for number, time in enumerate(times[:-1], 1)],
         "chart": {"name": "sent so far", "lines": sent},
-        "holds": {"columns": piece_names(cuts), "most": k, "states": shares},
+        "holds": {"columns": piece_names(cuts), "most": k, "states": states},
     }
 
 

@@ -155,8 +155,7 @@ def _draw_boxes(axes, film, with_labels):
     k = len(film["devices"])
     axes.set(yticks=range(0, k, max(1, k // 16)), ylim=(k - 0.5, -0.5), xlim=(0, 1.005 * film["end"] or 1))
     axes.set_ylabel("device")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_memory(axes, film):
@@ -170,8 +169,8 @@ def _draw_memory(axes, film):
         label = f"device {devices[0]}" if len(devices) == 1 else f"devices {', '.join(map(str, devices))}"
         axes.plot(times, held, drawstyle="steps-post", lw=1.2, color=COLOURS[i % len(COLOURS)], label=label)
     axes.yaxis.set_major_formatter(EngFormatter("B"))
-    axes.set(ylabel="memory", ylim=(0, None))
-    axes.set_xlabel("time, seconds" if film["unit"] else "time, in units of the costs")
+    unit = "seconds" if film["unit"] else "in units of the costs"
+    axes.set(xlabel=f"time, {unit}", ylabel="memory", ylim=(0, None))
     axes.grid(alpha=0.3)
     if len(alike) <= _MAX_LINES and len(film["devices"]) <= 2 * _MAX_LINES:
         axes.legend(fontsize=7, ncols=1, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)

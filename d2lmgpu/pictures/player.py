@@ -53,8 +53,7 @@ class Player:
 
 def _height_of(film):
     """A height in pixels that is enough for all but the table at the end, unless there are many devices."""
-    k = len(film["devices"])
-    tables = 2 if film["holds"] else 1
+    k, tables = len(film["devices"]), 2 if film["holds"] else 1
     return min(1000, 460 + k * (50 if k <= 16 else 20) + tables * (60 + 30 * k))
 
 

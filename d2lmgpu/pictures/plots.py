@@ -46,10 +46,8 @@ def plot_history(history, losses=()):
     for axes in (tested, *metrics, loss):
         show_epochs(axes, 0 if losses else 0.5, history.epochs)
     exchange = f"split {history.split}" if history.split else f"{history.allreduce} allreduce"
-    figure.suptitle(
-        f"{history.network} on {listed(history.devices)}: batch {history.batch_size}, lr {history.lr:g}, "
-        f"{exchange}, {history.init} weights"
-    )
+    settings = f"batch {history.batch_size}, lr {history.lr:g}, {exchange}, {history.init} weights"
+    figure.suptitle(f"{history.network} on {listed(history.devices)}: {settings}")
     return figure
 
 

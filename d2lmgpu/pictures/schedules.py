@@ -100,14 +100,13 @@ def plot_times(algorithms, network, sizes=None, devices=None):
         axes.plot(x, times, color=colour, marker=marker, ms=4, label=legend_label(name))
     least = [bound(net, size // 4) for net, size in points]
     axes.plot(x, least, color="#555555", lw=1, marker="_", label="no allreduce is faster")
-    names = list(algorithms)
     on_white = {"color": "white", "alpha": 0.8, "pad": 0.5}
     best = np.argmin(seconds, axis=0)
     for i in np.flatnonzero(np.diff(best)):
         crossing = math.sqrt(x[i] * x[i + 1])
         axes.axvline(crossing, color="#555555", ls=":", lw=1)
         place = {"xy": (crossing, 0.02), "xycoords": ("data", "axes fraction"), "rotation": 90}
-        axes.annotate(f"{names[best[i + 1]]} →", **place, fontsize=8, bbox=on_white)
+        axes.annotate(f"{list(algorithms)[best[i + 1]]} →", **place, fontsize=8, bbox=on_white)
     axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="simulated time")
     _show_seconds(axes.yaxis)
     axes.set_title(title, fontsize=10)
