@@ -135,9 +135,8 @@ def test_messages_are_fitted(monkeypatch):
     network, _ = fit_messages(list(range(8)), [1, 2, 5], "ring", 2)
     for k in (2, 5, 8):
         schedule = predict.ALGORITHMS["ring"](k, 50_000)
-        assert predict.simulate(schedule, network(k)).seconds == pytest.approx(
-            predict.simulate(schedule, known(k)).seconds, rel=1e-3
-        )
+        fitted, expected = (predict.simulate(schedule, each(k)).seconds for each in (network, known))
+        assert fitted == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +156,6 @@ def check_experiment(scaling, devices, batches):
     assert scaling.of_places() == f"{scaling.places} {kind}{'s' if scaling.places > 1 else ''}"
     for row in rows:
         assert row.seconds_per_epoch_min <= row.seconds_per_epoch <= row.seconds_per_epoch_max
-        assert row.seconds_per_step == pytest.approx(row.seconds_per_epoch * row.batch_size / 600)
-        assert row.efficiency == pytest.approx(row.speedup / row.devices)
     assert rows[0].speedup == 1 and rows[0].predicted_seconds_per_epoch is None
     assert all(row.predicted_seconds_per_epoch > 0 for row in rows[1:])
     json.dumps(scaling.as_dict())

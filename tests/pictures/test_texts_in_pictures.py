@@ -83,12 +83,11 @@ PICTURES = {
 
 
 QUICK = "timeline", "confusion"
-NIGHTLY = [pytest.param(name, part, marks=[pytest.mark.nightly]) for name in PICTURES for part in range(1, len(TEXTS))]
+NIGHTLY = [pytest.param(part, marks=pytest.mark.nightly) for part in range(1, len(TEXTS))]
 
 
-@pytest.mark.parametrize(
-    "name, part", [(name, 0) for name in QUICK] + long(*((name, 0) for name in PICTURES if name not in QUICK)) + NIGHTLY
-)
+@pytest.mark.parametrize("part", [0, *NIGHTLY])
+@pytest.mark.parametrize("name", [*QUICK, *long(*(name for name in PICTURES if name not in QUICK))])
 def test_every_text_in_every_picture(monkeypatch, name, part):
     """As SVG, in which texts can be read, and as pixels; with a matplotlibrc that asks for TeX, and without."""
     number = [*PICTURES].index(name)
