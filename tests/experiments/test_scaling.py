@@ -139,6 +139,15 @@ def test_messages_are_fitted(monkeypatch):
         assert fitted == pytest.approx(expected, rel=1e-3)
 
 
+def test_a_prediction_from_turns_without_an_exchange(monkeypatch):
+    """Three devices on two places take two turns in a step, of half of the 8 seconds of two steps; 100 steps."""
+    monkeypatch.setattr(turns, "fit_messages", lambda *given: (lambda k: full_switch(k, 1e6, latency=1e-3), {}))
+    rows = make_rows({k: [Sample(9.0, {})] for k in (1, 3)}, {1: 6, 3: 6}, steps=2, epoch=600)
+    scaling = turns.Scaling("strong", "lenet", 1, 3000, 6, "ring", 1, 2, [], 2, "", "", rows)
+    turns._predict(scaling, {3: (2, 2)}, {(2, 2): [Sample(8.0, {})]}, [], 600)
+    assert rows[1].predicted_seconds_per_epoch == pytest.approx(100 * (2 * 4 + 4 * (1e-3 + 4 * 1000 / 1e6)))
+
+
 @pytest.fixture(scope="module")
 def strong(small):
     """An experiment on virtual devices, which several tests look at."""

@@ -41,6 +41,8 @@ def test_a_plans_page_has_what_was_simulated(name, tmp_path):
         ]
         is_pipeline = name in ("layers", "gpipe", "1f1b", "zero-bubble")
         assert bool(film["messages"]) == (k > 1 and is_pipeline) and bool(bars) == (k > 1 and not is_pipeline)
+        has_stages = any(label.endswith(" s1") for _, _, label, *_ in film["events"])
+        assert has_stages == (name in ("channels", "zero2", "zero3"))
         assert film["chart"]["lines"] == [[list(point) for point in line] for line in told.memory]
         assert film["end"] == told.seconds and film["unit"] == "s" and len(film["devices"]) == k
 

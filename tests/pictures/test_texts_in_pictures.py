@@ -22,11 +22,11 @@ from d2lmgpu.pictures.plots import plot_confusion, plot_history, plot_timeline
 TEXTS = [
     "US$ or {AU$",
     r"$\frac{1}{x$ \alpha_i^2 100%",
-    "_x",
-    """<b>"x" & 'y'</b></script>--><!--""",
+    "\x1b[31mred\x1b[0m\a\0",
+    "_x",  # which legends would leave out
     r"\textbf{a}_b^c#~&",
     "caf\udce9",  # a name that is not UTF-8
-    "\x1b[31mred\x1b[0m\a\0",
+    """<b>"x" & 'y'</b></script>--><!--""",
     "one\rtwo\u2028three\ttabs",
     "猫 🐈\u200d⬛ קָט اردو",
     "x" * 300,
