@@ -23,7 +23,7 @@ from ..training import History
 from ..training.checks import network_for
 from ..training.monitor import say, stop_on_interrupt
 from ..training.resume import data_checksum
-from .trials import add_row, complete_trials, describe, make_row, open_results, parts_of, rebuilt, run_trial, varying
+from .trials import add_row, complete_trials, describe, make_row, open_results, parts_from, rebuilt, run_trial, varying
 
 MODES = ("simultaneous", "sequential")
 
@@ -69,7 +69,7 @@ def sweep(
     if (executor is not None) + (workers is not None) + (mode == "sequential") > 1:
         raise ValueError("executor, workers, mode 'sequential': give one of them, which says what trains")
     trials = complete_trials(trials)
-    parts = parts_of(data)
+    parts = parts_from(data)
     for settings in map(rebuilt, trials):
         network_for(parts, settings["network"], settings["width"], find_loss(settings["loss"]))
     checksums = None if data is None else [data_checksum(*parts[:2]), data_checksum(*parts[2:4])]

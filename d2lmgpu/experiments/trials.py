@@ -167,7 +167,7 @@ def run_trial(settings, data=None, invert=False, model=None) -> dict:
         try:
             row["settings"] = complete_trial(settings)
             given = rebuilt(row["settings"])
-            data = first_examples(parts_of(data), given.pop("limit"))
+            data = first_examples(parts_from(data), given.pop("limit"))
             result = train(data=data, invert=invert, progress=False, **given)
             history = result.history
             status = "diverged" if history.diverged else "interrupted" if history.interrupted else "done"
@@ -179,7 +179,7 @@ def run_trial(settings, data=None, invert=False, model=None) -> dict:
             return row | {"message": one_line(error)}
 
 
-def parts_of(data):
+def parts_from(data):
     """The parts of a data set, or for None of Fashion-MNIST."""
     return check_parts(fashion_mnist() if data is None else data)
 
