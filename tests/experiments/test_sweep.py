@@ -82,6 +82,14 @@ def test_however_it_is_done_a_history_is_that_of_train(who, tmp_path):
     assert rows[0]["settings"] == complete_trials(trials)[0]
 
 
+@pytest.mark.long
+def test_each_on_all_devices(device_kind, make_devices):
+    settings = QUICK | {"environment": "cpu" if device_kind == "cpu" else "gpu", "num_epochs": 1}
+    rows = d2l.sweep(d2l.grid(devices=[2, [1]], **settings), **ALONE)
+    for row, devices in zip(rows, (make_devices(2), make_devices(2)[1:]), strict=True):
+        assert without_times(row["history"]) == trained(devices, **settings)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_trials_that_diverge_or_fail_leave_the_others(capsys):
     """Lines say what becomes of each, with the settings in which they differ."""
