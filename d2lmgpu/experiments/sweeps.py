@@ -148,9 +148,10 @@ def _through(executor, to_do, stop):
 
 @contextlib.contextmanager
 def processes(cards):
-    """Yield an executor with a process for each of the ``cards``: the only GPU that it sees, or None.
+    """Yield an executor with a process for each of the ``cards``: the name of the only GPU that it sees, or None.
 
-    At the end of the block, trials end after their current step.
+    At the end of the block, trials end after their current step. The processes hear of it by ``line``, a pipe whose
+    other end, ``ours``, is closed then, or by the system if this program is killed.
     """
     spawned = multiprocessing.get_context("spawn")
     free = spawned.SimpleQueue()

@@ -201,7 +201,7 @@ def open_results(path, data):
     if known != data:
         raise ValueError(f"results {path} are for other data; give another file")
     lines = [_FORMAT | {"data": data}, *rows]
-    write_file(path, lambda file: file.writelines(map(_line, lines)))  # without the half of a row after the last line
+    write_file(path, lambda file: file.writelines(map(_line, lines)))  # without half a row at the end
     return rows
 
 
@@ -229,7 +229,7 @@ def _read(path):
 
     Raises ValueError if it is not a results file that this version can read.
     """
-    lines = [] if is_stream(path) else Path(path).read_bytes().split(b"\n")[:-1]
+    lines = [] if is_stream(path) else Path(path).read_bytes().split(b"\n")[:-1]  # each line that has an end
     about, *rows = map(read_json, lines or [b""])
     if not isinstance(about, dict) or not _FORMAT.items() <= about.items():
         raise ValueError(f"results {path}: not a sweep's results file, or damaged, or of another version; give another")
