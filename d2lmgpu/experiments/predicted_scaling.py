@@ -69,10 +69,10 @@ def predict_scaling(compute, counts, batch_size, elements, network, mode="strong
     """A `Prediction` for each number of devices in ``counts``.
 
     ``compute``: a `ComputeTimes`, or any function of n. ``elements``: the number of elements of the gradient, which are
-    float32. ``network``: what joins k devices, a function of k, as in `collectives.network`. ``mode``: "strong", with ``batch_size`` examples
-    in the whole minibatch, or "weak", with ``batch_size`` examples on each device. ``places``: how many devices can
-    work at the same time (None: all of them). Speed-up and efficiency compare with one device, for the same number of
-    examples.
+    float32. ``network``: what joins k devices, a function of k, as in `collectives.network`. ``mode``: "strong", with
+    ``batch_size`` examples in the whole minibatch, or "weak", with ``batch_size`` examples on each device. ``places``:
+    how many devices can work at the same time (None: all of them). Speed-up and efficiency compare with one device, for
+    the same number of examples.
     """
     rows = []
     batches = batch_sizes(mode, counts, batch_size)

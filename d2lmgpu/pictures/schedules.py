@@ -57,7 +57,7 @@ def draw_steps(schedule, k, n, columns=None):
 
 
 def states_of(schedule, k, n):
-    """(k, n, schedule, cuts, states): the arguments, checked, where pieces begin and end, and what `counted` returns."""
+    """(k, n, schedule, cuts, states): the checked arguments, where pieces begin and end, what `counted` returns."""
     k, n, schedule, columns = check_form(schedule, k, n)
     cuts = edges_of(columns, [0, n]).tolist()
     return k, n, schedule, cuts, counted(schedule, k, cuts)

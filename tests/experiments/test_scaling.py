@@ -1,4 +1,4 @@
-"""Scaling experiments: fair turns, the formulas by hand, predictions, and the command. No times are asserted."""
+"""Scaling experiments: fair turns, the formulas by hand, predictions, and figures. No times are asserted."""
 
 import collections
 import itertools
@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 import d2lmgpu as d2l
-from d2lmgpu import cli
 from d2lmgpu.base import measuring
+from d2lmgpu.base.text import several
 from d2lmgpu.collectives.network import full_switch
-from d2lmgpu.devices.timeline import PHASES
 from d2lmgpu.experiments import (
     ComputeTimes,
     fit_messages,
@@ -160,9 +159,8 @@ def check_experiment(scaling, devices, batches):
     assert [(row.devices, row.batch_size) for row in rows] == batches
     assert (scaling.parameters, scaling.rounds) == (129_068, 3)
     assert scaling.devices == [str(device) for device in devices[: batches[-1][0]]]
-    assert scaling.places == count_places(devices)
     kind = "core" if devices[0].kind == "cpu" else "GPU"
-    assert scaling.of_places() == f"{scaling.places} {kind}{'s' if scaling.places > 1 else ''}"
+    assert scaling.of_places() == several(count_places(devices), kind)
     for row in rows:
         assert row.seconds_per_epoch_min <= row.seconds_per_epoch <= row.seconds_per_epoch_max
     assert rows[0].speedup == 1 and rows[0].predicted_seconds_per_epoch is None
@@ -183,20 +181,6 @@ def test_an_experiment_with_weak_scaling_and_one_on_gpus(small, standin, monkeyp
     devices = [d2l.gpu(i) for i in range(5)]
     scaling = measure_scaling(devices, (3, 1), "strong", predict=True, data=small, **QUICK)
     check_experiment(scaling, devices, [(1, 6), (3, 6)])
-
-
-def test_the_command(tmp_path, capsys, monkeypatch, small):
-    monkeypatch.setattr("d2lmgpu.experiments.scaling.load_fashion_mnist", lambda: small)
-    monkeypatch.chdir(tmp_path)
-    words = "--environment cpu --mode weak --devices 1,2 --batch-size 5 --width 0.5 --steps 2 --repeats 2"
-    assert cli.main(f"scaling {words} --allreduce naive --predict --json s.json --plot s.png".split()) == 0
-    result = json.loads((tmp_path / "s.json").read_text())
-    expected = {"environment": "cpu", "mode": "weak", "network": "lenet", "width": 0.5, "batch_size": 5}
-    expected |= {"allreduce": "naive", "steps": 2, "rounds": 2, "devices": ["cpu(0)", "cpu(1)"]}
-    assert expected.items() <= result.items() and {*result["rows"][1]["phases"]} == {*PHASES}
-    out, err = capsys.readouterr()
-    assert len(out.splitlines()) == 4 and out.splitlines()[1].split()[-1] == "predicted" and err == ""
-    assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_figures(strong):

@@ -54,8 +54,7 @@ def test_a_grid_is_all_combinations_in_order():
     complete = complete_trials(trials)
     assert json.loads(json.dumps(complete)) == complete  # np.float64 became float
     alone, on_all = complete_trials([{}, {"environment": "multi-gpu"}])
-    assert (alone["devices"], on_all["devices"]) == (1, None)
-    assert (complete[5]["batch_size"], complete[5]["algorithm"], complete[5]["limit"]) == (256, "ring", None)
+    assert (alone["devices"], on_all["devices"], alone["limit"]) == (1, None, None)
 
 
 @pytest.mark.parametrize("who", ["in turn", "processes", *long("threads", "user's processes")])
