@@ -39,10 +39,9 @@ from .devices.discovery import device_table as device_table
 from .devices.errors import DeviceError as DeviceError, DeviceMismatchError as DeviceMismatchError
 from .devices.records import record_transfers as record_transfers
 from .devices.transfer import put as put, to_host as to_host
-from .experiments.scaling_plots import plot_curves as plot_curves, plot_sweep as plot_sweep
-from .experiments.sweep_files import load_sweep as load_sweep
+from .experiments.plots import plot_curves as plot_curves, plot_sweep as plot_sweep
 from .experiments.sweeps import sweep as sweep
-from .experiments.trials import grid as grid, run_trial as run_trial
+from .experiments.trials import grid as grid, load_sweep as load_sweep, run_trial as run_trial
 from .layers.convolution import conv2d as conv2d, conv2d_grad as conv2d_grad
 from .layers.dense import dense as dense, dense_grad as dense_grad, flatten as flatten, flatten_grad as flatten_grad
 from .layers.elementwise import relu as relu, relu_grad as relu_grad

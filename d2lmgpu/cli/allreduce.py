@@ -15,7 +15,7 @@ from ..collectives.network import TOPOLOGIES, read_wires, topology
 from ..collectives.simulate import simulate
 from ..collectives.wirings.invent import known_on
 from ..devices import parse_devices
-from ..pictures.schedule_films import write_html
+from ..pictures.films import write_html
 from .inputs import add_devices, find_devices
 from .options import add_option, add_output, write_results
 from .ranks import join

@@ -52,7 +52,7 @@ def _print(scaling):
     line = "{:>7} {:>10} {:>24} {:>20} {:>11}".format
     print(
         line("devices", "batch size", "seconds per epoch", "speed-up", "efficiency"),
-        "  predicted" * bool(scaling.model),
+        "  predicted" * bool(scaling.messages),
     )
     for row in scaling.rows:
         times = row.seconds_per_epoch, row.seconds_per_epoch_min, row.seconds_per_epoch_max

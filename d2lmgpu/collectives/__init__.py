@@ -34,5 +34,5 @@ from .wirings.along import order_along as order_along, ring_along as ring_along
 from .wirings.invent import Invented as Invented, invent as invent, invented as invented
 
 __getattr__, __dir__ = looked_up(
-    __name__, {"..pictures.schedules": "draw_bytes draw_steps plot_times", "..pictures.schedule_films": "write_html"}
+    __name__, {"..pictures.schedules": "draw_bytes draw_steps plot_times", "..pictures.films": "write_html"}
 )

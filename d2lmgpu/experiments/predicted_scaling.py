@@ -21,8 +21,6 @@ from ..base.arguments import check_name, check_whole, plain, plain_numbers
 from ..collectives import ALGORITHMS, simulate
 from ..collectives.benchmark import fit_virtual_devices, measure_allreduce, virtual_devices
 
-_MODES = ("strong", "weak")
-
 _MESSAGES = (2**12, 2**16, 2**20, 2**23)
 """The sizes, in bytes, of the messages that are timed."""
 
@@ -61,7 +59,7 @@ class Prediction:
 
 def batch_sizes(mode, counts, batch_size):
     """Examples in a minibatch, for each number of devices. Raises ValueError for a wrong mode or batch size."""
-    check_name("mode", mode, _MODES)
+    check_name("mode", mode, ("strong", "weak"))
     batch_size = check_whole("batch_size", batch_size)
     return {k: batch_size * k if mode == "weak" else batch_size for k in counts}
 
@@ -71,10 +69,10 @@ def predict_scaling(compute, counts, batch_size, elements, network, mode="strong
     """A `Prediction` for each number of devices in ``counts``.
 
     ``compute``: a `ComputeTimes`, or any function of n. ``elements``: the number of elements of the gradient, which are
-    float32. ``network``: a function of k, as in `collectives.network`. ``mode``: "strong", with ``batch_size`` examples
-    in the whole minibatch, or "weak", with ``batch_size`` examples on each device. ``places``: how many devices can
-    work at the same time (None: all of them). Speed-up and efficiency compare with one device, for the same number of
-    examples.
+    float32. ``network``: what joins k devices, a function of k, as in `collectives.network`. ``mode``: "strong", with
+    ``batch_size`` examples in the whole minibatch, or "weak", with ``batch_size`` examples on each device. ``places``:
+    how many devices can work at the same time (None: all of them). Speed-up and efficiency compare with one device, for
+    the same number of examples.
     """
     rows = []
     batches = batch_sizes(mode, counts, batch_size)

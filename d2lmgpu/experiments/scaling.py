@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base.arguments import as_whole, check_list, check_name, check_whole, plain, shown
+from ..base.arguments import check_list, check_name, check_whole, plain, shown
 from ..base.measuring import seconds_of, take_rounds
 from ..base.text import several
 from ..cluster import as_cluster
@@ -121,23 +121,18 @@ def make_rows(turns, batch_sizes, steps, epoch):
     ``turns``: {devices: a `Sample` for each round}, with 1 among the keys; each turn has ``steps`` steps of
     ``batch_sizes[devices]`` examples. ``epoch``: the number of examples in an epoch.
     """
+    seconds = {k: [turn.seconds * epoch / (steps * batch_sizes[k]) for turn in mine] for k, mine in turns.items()}
     rows = []
-    alone = _seconds_per_epoch(turns[1], steps * batch_sizes[1] / epoch)
     for k, mine in turns.items():
-        seconds = _seconds_per_epoch(mine, steps * batch_sizes[k] / epoch)
-        ratios = [one / own for one, own in zip(alone, seconds, strict=True)]
-        spreads = _spread("seconds_per_epoch", seconds) | _spread("speedup", ratios)
-        spreads |= _spread("efficiency", [ratio / k for ratio in ratios])
+        speedups = [one / own for one, own in zip(seconds[1], seconds[k], strict=True)]
+        measured = _spread("seconds_per_epoch", seconds[k]) | _spread("speedup", speedups)
+        measured |= _spread("efficiency", [speedup / k for speedup in speedups])
+        median = measured["seconds_per_epoch"]
         middle = sorted(mine, key=lambda turn: turn.seconds)[len(mine) // 2]
-        per_step, scale = (spreads["seconds_per_epoch"] / own for own in (epoch / batch_sizes[k], middle.seconds))
-        phases = {name: scale * value for name, value in middle.phases.items()}
-        cores = statistics.median(turn.cores for turn in mine)
-        rows.append(Row(k, batch_sizes[k], **spreads, seconds_per_step=per_step, cores=cores, phases=phases))
+        phases = {name: value * median / middle.seconds for name, value in middle.phases.items()}
+        per_step, cores = median * batch_sizes[k] / epoch, statistics.median(turn.cores for turn in mine)
+        rows.append(Row(k, batch_sizes[k], **measured, seconds_per_step=per_step, cores=cores, phases=phases))
     return rows
-
-
-def _seconds_per_epoch(turns, part):
-    return [turn.seconds / part for turn in turns]
 
 
 def _spread(name, values):
@@ -153,7 +148,8 @@ class Scaling:
     how many numbers the network learns. ``steps``: the steps per turn. ``places``: how many of the devices can work at
     the same time (cores or GPUs).
 
-    ``rows``: a `Row` for each number of devices. ``model``: the basis of predictions, or None.
+    ``rows``: a `Row` for each number of devices. ``messages``: the constants of messages that predictions use (see
+    `fit_messages`), or None without predictions.
     """
 
     mode: str
@@ -169,7 +165,7 @@ class Scaling:
     machine: str
     date: str
     rows: list = None
-    model: dict = None
+    messages: dict = None
 
     as_dict = asdict
 
@@ -211,23 +207,25 @@ def measure_scaling(
     check_algorithm(algorithm, training=True)
     if predict:
         check_name("allreduce to predict from", algorithm, ALGORITHMS)
-    batch_size, width, repeats = plain((batch_size, width, repeats))
+    steps, repeats, width = check_whole("steps", steps), check_whole("repeats", repeats), plain(width)
     batches, places = batch_sizes(mode, counts, batch_size), count_places(devices)
     data = load_fashion_mnist() if data is None else check_parts(data, least=2)
     name, network = network_for(data, network, width)
-    steps, examples = check_step_count(steps, repeats, batches, len(data[0])), len(data[0])
+    examples, largest = len(data[0]), max(batches.values())
+    if largest > examples:
+        raise ValueError(f"a minibatch of {largest} examples is more than the {examples} there are; give a smaller one")
+    steps = min(steps, examples // largest)
     contenders = {k: Candidate([devices[:k]], network, batches[k], steps, data, algorithm) for k in counts}
     shards = {k: (min(k, places), math.ceil(batches[k] / k)) for k in counts if k > 1 and predict}
     for busy, n in set(shards.values()):
-        alone = [[device] for device in devices[:busy]]
-        contenders[busy, n] = Candidate(alone, network, n, steps, data)
+        contenders[busy, n] = Candidate([[device] for device in devices[:busy]], network, n, steps, data)
     turns = take_rounds(contenders, repeats)
     scaling = Scaling(
         mode=mode,
         network=name,
         width=width,
         parameters=sum(param.size for param in init_params(network=network)),
-        batch_size=batch_size,
+        batch_size=batches[1],
         allreduce=algorithm,
         rounds=repeats,
         steps=steps,
@@ -248,41 +246,23 @@ def _predict(scaling, shards, turns, devices, epoch):
     ``shards``: for each number of devices, how many are busy, and the number of examples on each; this pair is the key
     of their turns.
     """
-    exchange, constants = fit_messages(devices, list(shards), scaling.allreduce, scaling.places)
+    exchange, scaling.messages = fit_messages(devices, list(shards), scaling.allreduce, scaling.places)
     step = scaling.batch_size, scaling.parameters, exchange, scaling.mode, scaling.allreduce, scaling.places
-    computes = {}
     for row in scaling.rows[1:]:
         busy, n = shards[row.devices]
         seconds = statistics.median(turn.seconds for turn in turns[busy, n]) / scaling.steps
         (predicted,) = predict_scaling(ComputeTimes([n], [seconds]), [row.devices], *step)
         row.predicted_seconds_per_epoch = predicted.seconds_per_step / row.batch_size * epoch
-        computes[busy, n] = {"busy": busy, "examples": n, "seconds": seconds}
-    scaling.model = {"compute": [*computes.values()], "messages": constants}
 
 
 def check_counts(counts, devices=None):
-    """The numbers of devices, ascending. Raises ValueError unless they can be compared, on ``devices`` if given."""
-    counts = check_list("devices", counts, of="different whole numbers, such as 1,2,4")
-    whole = [*map(as_whole, counts)]
-    if None in whole or min(whole, default=1) < 1 or len({*whole}) < len(whole):
-        raise ValueError(f"devices are {shown(counts)}; they should be different whole numbers, such as 1,2,4")
+    """The numbers of devices, ascending. Raises ValueError unless 1 is among them, and for more than ``devices``."""
+    counts = sorted({check_whole("devices", k) for k in check_list("devices", counts, of="numbers, such as 1,2,4")})
     if 1 not in counts:
         raise ValueError(f"devices are {shown(counts)}; 1 should be among them, for comparison")
-    if devices is not None and max(counts) > len(devices):
+    if devices is not None and counts[-1] > len(devices):
         raise ValueError(f"devices are {shown(counts)}, but only {len(devices)} were given")
-    return sorted(whole)
-
-
-def check_step_count(steps, repeats, batches, examples):
-    """How many steps a turn can have: ``steps``, but no more than the data set has minibatches of the largest size.
-
-    Raises ValueError for numbers below 1, and for minibatches larger than the data set.
-    """
-    steps, _ = check_whole("steps", steps), check_whole("repeats", repeats)
-    largest = max(batches.values())
-    if largest > examples:
-        raise ValueError(f"a minibatch of {largest} examples is more than the {examples} there are; give a smaller one")
-    return min(steps, examples // largest)
+    return counts
 
 
 def count_places(devices):

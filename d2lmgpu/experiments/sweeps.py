@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 
 from ..base.arguments import check_name, check_path, check_whole
 from ..base.files import as_json, check_folder, target
@@ -23,17 +23,9 @@ from ..training import History
 from ..training.checks import network_for
 from ..training.monitor import say, stop_on_interrupt
 from ..training.resume import data_checksum
-from .sweep_files import add_row, open_results
-from .trials import complete_trials, describe, make_row, network_of, parts_or_fashion_mnist, run_trial, varying
+from .trials import add_row, complete_trials, describe, make_row, open_results, parts_from, rebuilt, run_trial, varying
 
 MODES = ("simultaneous", "sequential")
-CONTEXT = multiprocessing.get_context("spawn")
-
-_PATIENCE = 5.0
-"""Seconds after which a process that should end is ended within a step."""
-
-_LOOK = 0.05
-"""Seconds after which a waiting sweep checks whether a trial has ended or Ctrl-C was pressed."""
 
 
 def sweep(
@@ -58,9 +50,9 @@ def sweep(
     `train`, bit for bit (except for the seconds).
 
     ``results``: a file to which each row is added when its trial ends. A trial with a result in it is not repeated; one
-    that failed or was interrupted is. ``keep_models``: a folder
-    in which each trial that is done leaves its model for `load_model`; its row says under "model" where it is. (All
-    workers of an ``executor`` must find the folder under the same name.)
+    that failed or was interrupted is. ``keep_models``: a folder in which each trial that is done leaves its model for
+    `load_model`; its row says under "model" where it is. (All workers of an ``executor`` must find the folder under the
+    same name.)
 
     ``data``: as in `train`; they are sent with every trial (workers find Fashion-MNIST by themselves). ``invert``: as
     in `train`. ``progress``: print a line for each trial. ``watch``: a function that is called after each trial with
@@ -77,27 +69,39 @@ def sweep(
     if (executor is not None) + (workers is not None) + (mode == "sequential") > 1:
         raise ValueError("executor, workers, mode 'sequential': give one of them, which says what trains")
     trials = complete_trials(trials)
-    parts = parts_or_fashion_mnist(data)
-    for settings in trials:
-        network_for(parts, network_of(settings["network"]), settings["width"], find_loss(settings["loss"]))
+    parts = parts_from(data)
+    for settings in map(rebuilt, trials):
+        network_for(parts, settings["network"], settings["width"], find_loss(settings["loss"]))
     checksums = None if data is None else [data_checksum(*parts[:2]), data_checksum(*parts[2:4])]
     if keep_models is not None:
         check_path("keep_models", keep_models)
         check_folder(keep_models)
-    if results is not None:
-        check_path("results", results)
     models = [_model(keep_models, settings, checksums) for settings in trials]
-    known = [] if results is None else open_results(results, checksums)
-    record = Record(trials, [_finished(settings, known, keep_models) for settings in trials], results, progress, watch)
-    to_do = {i: (trials[i], data, invert, models[i]) for i, row in enumerate(record.rows) if row is None}
+    kept = [] if results is None else open_results(results, checksums)
+    rows = [_finished(settings, kept, keep_models) for settings in trials]
+    to_do = {i: (trials[i], data, invert, models[i]) for i, row in enumerate(rows) if row is None}
+    done, names = len(rows) - len(to_do), varying(trials) or ["devices", "lr"]
+    tell = say if progress else lambda text: None
+    tell(several(len(rows), "trial") + (f", {done} of them done before" if done else ""))
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(stop_on_interrupt())
-        if mode == "sequential":
-            _in_turn(to_do, record, stop)
-        elif to_do:
-            cards = cards_of_workers(workers, [trials[i] for i in to_do]) if executor is None else []
-            _through(executor or stack.enter_context(processes(cards)), to_do, record, stop)
-    return record.complete()
+        if to_do and executor is None and mode == "simultaneous":
+            executor = stack.enter_context(processes(cards_of_workers(workers, [trials[i] for i in to_do])))
+        ended = _in_turn(to_do, stop) if mode == "sequential" else _through(executor, to_do, stop)
+        for i, row in stack.enter_context(contextlib.closing(ended)):
+            rows[i], status = row, row["status"]
+            if results is not None and status != "interrupted":
+                add_row(results, row)
+            done += 1
+            outcome = row["message"] or History.from_dict(row["history"]).summary()
+            said = outcome if status in ("done", "diverged") else f"{status}: {outcome}"
+            tell(f"{done}/{len(rows)}: {describe(row['settings'], names)}: {said}")
+            if watch is not None:
+                watch([row for row in rows if row is not None])
+    rows = [row or make_row(settings, "interrupted") for settings, row in zip(trials, rows, strict=True)]
+    statuses = [row["status"] for row in rows]
+    tell(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
+    return rows
 
 
 def _model(folder, settings, checksums):
@@ -106,89 +110,55 @@ def _model(folder, settings, checksums):
     return None if folder is None else str(target(folder) / f"{trial[:10]}.ckpt")
 
 
-def _finished(settings, known, folder):
-    """The row of a trial among those ``known`` if it need not be trained again: its model is there, if it is wanted."""
-    row = next((row for row in known if row["settings"] == settings), {"status": None})
+def _finished(settings, kept, folder):
+    """A trial's row among the ``kept`` ones, or None if it is to be trained, as for a model that is not there."""
+    row = next((row for row in kept if row["settings"] == settings), {"status": None})
     has_model = folder is None or (row.get("model") is not None and os.path.exists(row["model"]))
     return row if row["status"] == "diverged" or (row["status"] == "done" and has_model) else None
 
 
-def _in_turn(to_do, record, stop):
-    """Do the trials here, one after another. ``to_do``: the arguments of `run_trial` by the trials' numbers."""
+def _in_turn(to_do, stop):
+    """Do the trials here, one after another; yield the number and the row of each when it has ended.
+
+    ``to_do``: by the numbers of the trials, the arguments of `run_trial`.
+    """
     for i, given in to_do.items():
-        if not stop.requested:
-            record.end(i, run_trial(*given))
-            stop.wanted |= record.rows[i]["status"] == "interrupted"  # `train` heard of Ctrl-C
+        row = run_trial(*given)
+        yield i, row
+        if stop.requested or row["status"] == "interrupted":  # in this case, `train` heard of Ctrl-C
+            return
 
 
-def _through(executor, to_do, record, stop):
-    """Let an executor do the trials."""
+def _through(executor, to_do, stop):
+    """Let an executor do the trials; the rest is as for `_in_turn`."""
     futures = {executor.submit(run_trial, *given): i for i, given in to_do.items()}
     try:
         while futures and not stop.requested:
-            time.sleep(_LOOK)
-            for future in [future for future in futures if future.done()]:
+            for future in wait(futures, 0.05, FIRST_COMPLETED).done:  # and then see whether Ctrl-C was pressed
                 i = futures.pop(future)
-                record.end(i, _row(future, record.trials[i]))
+                try:
+                    row = future.result()
+                except Exception as error:  # the process has died
+                    row = make_row(to_do[i][0], "failed", one_line(error))
+                yield i, row
     finally:
         for future in futures:
             future.cancel()
 
 
-def _row(future, settings):
-    """The row of a trial that has ended, or that was lost with its process."""
-    try:
-        return future.result()
-    except Exception as error:
-        return make_row(settings, "failed", one_line(error))
-
-
-class Record:
-    """A row for each of the trials in ``rows``, or None before it ends; ``rows`` may have some from earlier.
-
-    When a trial ends, its row is added to the file ``results``, unless that is None; if ``visible``, a line says how it
-    ended; and ``watch(rows)`` is called with the rows so far, in order.
-    """
-
-    def __init__(self, trials, rows, results, visible, watch):
-        self.trials, self.rows, self._results, self._watch = trials, rows, results, watch
-        self._say = say if visible else lambda text: None
-        self._names = varying(trials) or ["devices", "lr"]
-        self._say(several(len(rows), "trial") + (f", {len(self._ended())} of them done before" if any(rows) else ""))
-
-    def end(self, number, row):
-        """Note that a trial ended with this row."""
-        if self._results is not None and row["status"] != "interrupted":
-            add_row(self._results, row)
-        self.rows[number] = row
-        outcome = row["message"] or History.from_dict(row["history"]).summary()
-        status = "" if row["status"] in ("done", "diverged") else f"{row['status']}: "
-        self._say(f"{len(self._ended())}/{len(self.rows)}: {describe(row['settings'], self._names)}: {status}{outcome}")
-        if self._watch is not None:
-            self._watch(self._ended())
-
-    def complete(self):
-        """Return the rows when no more trials will run. Print counts of the outcomes."""
-        rows = [row or make_row(own, "interrupted") for own, row in zip(self.trials, self.rows, strict=True)]
-        statuses = [row["status"] for row in rows]
-        self._say(", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses)))
-        return rows
-
-    def _ended(self):
-        return [row for row in self.rows if row is not None]
-
-
 @contextlib.contextmanager
 def processes(cards):
-    """Yield an executor with a process for each of the ``cards``: the only GPU that it sees, or None.
+    """Yield an executor with a process for each of the ``cards``: the name of the only GPU that it sees, or None.
 
-    At the end of the block, trials end after their current step.
+    At the end of the block, trials end after their current step. The processes hear of it by ``line``, a pipe whose
+    other end, ``ours``, is closed then, or by the system if this program is killed.
     """
-    free = CONTEXT.SimpleQueue()
+    spawned = multiprocessing.get_context("spawn")
+    free = spawned.SimpleQueue()
     for card in cards:
         free.put(card)
-    line, ours = CONTEXT.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(len(cards), CONTEXT, _begin, (free, line))
+    line, ours = spawned.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(len(cards), spawned, _begin, (free, line))
     try:
         pool.submit(os.getpid).result()  # an error now if no process can start
         yield pool
@@ -198,7 +168,7 @@ def processes(cards):
 
 
 def _begin(free, line):
-    """Begin a process: it ends when the other end of the ``line`` is closed, or lost with the program."""
+    """Begin a process of `processes`: take a card of those that are ``free``, and watch the ``line``."""
     signal.signal(signal.SIGINT, lambda *_: None)  # between trials; in a trial, `train` listens to it
     card = free.get()
     if card is not None:
@@ -207,10 +177,11 @@ def _begin(free, line):
 
 
 def _end_with(line):
+    """End this process when the other end of the ``line`` is closed, also because its program was killed."""
     with contextlib.suppress(EOFError, OSError):
         line.recv()
     _thread.interrupt_main()  # as by Ctrl-C
-    time.sleep(_PATIENCE)
+    time.sleep(5)  # for the current step
     os._exit(1)
 
 
@@ -221,11 +192,8 @@ def cards_of_workers(count, trials):
     trials.
     """
     uses_gpus = any(choose_indices(settings["environment"])[0] != "cpu" for settings in trials)
-    cards = visible_cards(find_gpus()[0]) if uses_gpus else []
-    count = min(len(trials), count or len(cards) or count_cores())
-    return [cards[i % len(cards)] if cards else None for i in range(count)]
-
-
-def visible_cards(count):
-    """The names of this process's ``count`` GPUs for CUDA_VISIBLE_DEVICES."""
-    return (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))).split(",")[:count]
+    number = find_gpus()[0] if uses_gpus else 0
+    names = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(number)))
+    cards = names.split(",")[:number]
+    count = min(len(trials), count or number or count_cores())
+    return [cards[i % number] if cards else None for i in range(count)]

@@ -1,10 +1,19 @@
-"""The trials of a sweep: dicts of settings, all checked before the first one is trained, and how one is trained.
+"""The trials of a sweep: from the settings of one to its row of results, and the file that keeps the rows.
 
-A trial is plain data, from its settings to the resulting row, so that it can run anywhere.
+A trial is a dict of settings and a row a dict of results. Both are plain data, so that a trial can be trained anywhere.
+`grid` makes trials, `complete_trials` checks them before the first one is trained, and `run_trial` trains one.
 
 Your own network becomes data in a trial, with a name, so that other processes can rebuild it and files can keep it:
 
     {"name": "small", "input_shape": [1, 28, 28], "layers": [["Flatten", {}], ["Dense", {"outputs": 10}]]}
+
+A results file has a row on each line, so that the same sweep can continue where it stopped:
+
+    {"format": "d2lmgpu sweep", "version": 2, "data": null}
+    {"settings": {...}, "status": "done", "message": null, "history": {...}, "model": null}
+
+A row is identified by all its settings. Rows for other settings stay in the file, so a grid can grow. ``data`` is null
+for Fashion-MNIST; otherwise it holds checksums. If a program is killed while it writes a row, that row is lost.
 """
 
 import functools
@@ -14,26 +23,27 @@ import os
 import threading
 import warnings
 from dataclasses import fields
+from pathlib import Path
 
-from ..base.arguments import check_list, check_name, plain, shown
-from ..base.files import as_json
+from ..base.arguments import check_list, check_name, check_path, plain, shown
+from ..base.files import as_json, check_writable, is_stream, naming, read_json, write_file
 from ..base.text import legible, one_line
 from ..data.fashion_mnist import load_fashion_mnist
 from ..data.minibatches import check_limit, check_parts, first_examples
 from ..devices import choose_indices
 from ..networks import Network, described, restored
 from ..training import Settings, train
-from ..training.checks import find_network
+from ..training.checks import find_network, of_kind
+from ..training.history import HISTORY
 
-DEFAULTS = {"devices": None, "environment": "auto", "limit": None}
-DEFAULTS |= {about.name: about.default for about in fields(Settings)}
-"""All settings of a trial: those of `Settings`, the number of devices (or which), their environment, and `limit`."""
+_WHERE_AND_WHAT = {"devices": None, "environment": "auto", "limit": None}
+DEFAULTS = _WHERE_AND_WHAT | {about.name: about.default for about in fields(Settings)}
+"""The default of every setting that a trial may give: those of `Settings`, and on what and how much it trains."""
 
-_turns = {}
-"""One lock per process, since trials in several threads would train on the same devices, in the same memory.
+_FORMAT = {"format": "d2lmgpu sweep", "version": 2}
 
-A forked process gets a new lock: one held by another thread of the parent would never be released.
-"""
+_turn = threading.Lock()
+"""Trials in several threads take turns, since they train on the same devices, in the same memory."""
 
 fashion_mnist = functools.cache(load_fashion_mnist)
 
@@ -52,6 +62,7 @@ def grid(**values) -> list[dict]:
 
 
 def _values(name, value):
+    """The list of values that ``value`` stands for: a list's own, or itself. A dict has networks by their names."""
     if name == "network" and isinstance(value, dict) and "layers" not in value:
         value = [_as_data(network, called) for called, network in value.items()]
     value = value if isinstance(value, Network) else plain(value)  # a network is a tuple of layers
@@ -93,7 +104,7 @@ def complete_trial(trial):
         as_json(settings[name])  # trials go to other processes and to files
     if settings["devices"] is None and settings["environment"] != "multi-gpu":
         settings["devices"] = 1
-    given = settings | {"network": network_of(settings["network"])}
+    given = rebuilt(settings)
     Settings(**{about.name: given[about.name] for about in fields(Settings)})
     find_network(given["network"], width=settings["width"], batch_statistics=settings["batch_statistics"])
     check_limit(settings["limit"])
@@ -101,27 +112,23 @@ def complete_trial(trial):
     return settings
 
 
+def rebuilt(settings):
+    """The settings of a trial with its network rebuilt from data: a `Network`, or the name of one."""
+    network = settings["network"]
+    return settings | {"network": restored(network) if isinstance(network, dict) else network}
+
+
 def _as_data(network, name=None):
     """Your own network as data in a trial; ``name``: for lines and plots, by default derived from its layers."""
     if isinstance(network, dict):
-        network, name = network_of(network), network.get("name")
+        network, name = restored(network), network.get("name")
     if not isinstance(network, Network):
         return network
     description = described(network)
     if description is None:
-        raise ValueError(
-            "a network whose layers are your own functions cannot be sent to other processes or kept in a file; "
-            "build it from the library's layers, or train it with train"
-        )
+        raise ValueError("a network whose layers are your own functions cannot be sent or kept; train it with train")
     name = name or f"custom-{hashlib.sha256(as_json(description).encode()).hexdigest()[:6]}"
     return {"name": name} | description
-
-
-def network_of(setting):
-    """The network for `Settings` from a trial's setting: a name, or the network that the data describe."""
-    if not isinstance(setting, dict):
-        return setting
-    return restored({name: setting[name] for name in setting if name != "name"})
 
 
 def varying(trials):
@@ -155,15 +162,15 @@ def run_trial(settings, data=None, invert=False, model=None) -> dict:
     It raises no errors: the row reports them.
     """
     row = make_row(settings, "failed")
-    with _turns.setdefault(os.getpid(), threading.Lock()), warnings.catch_warnings():
+    with _turn, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # from NumPy, about diverging runs
         try:
             row["settings"] = complete_trial(settings)
-            given = row["settings"] | {"network": network_of(row["settings"]["network"])}
-            data = first_examples(parts_or_fashion_mnist(data), given.pop("limit"))
+            given = rebuilt(row["settings"])
+            data = first_examples(parts_from(data), given.pop("limit"))
             result = train(data=data, invert=invert, progress=False, **given)
             history = result.history
-            status = next((name for name in ("diverged", "interrupted") if getattr(history, name)), "done")
+            status = "diverged" if history.diverged else "interrupted" if history.interrupted else "done"
             if status == "done" and model is not None:
                 result.model.save(model)
                 row["model"] = model
@@ -172,7 +179,7 @@ def run_trial(settings, data=None, invert=False, model=None) -> dict:
             return row | {"message": one_line(error)}
 
 
-def parts_or_fashion_mnist(data):
+def parts_from(data):
     """The parts of a data set, or for None of Fashion-MNIST."""
     return check_parts(fashion_mnist() if data is None else data)
 
@@ -180,3 +187,58 @@ def parts_or_fashion_mnist(data):
 def make_row(settings, status, message=None, history=None):
     """A row as `run_trial` describes it."""
     return {"settings": settings, "status": status, "message": message, "history": history, "model": None}
+
+
+def open_results(path, data):
+    """The latest row of each trial in a results file, which is created if it does not exist.
+
+    ``data``: checksums, or None. Raises ValueError for a file that is not a sweep's, is damaged, or is for other data
+    (it stays unchanged), OSError if it could not be written.
+    """
+    check_path("results", path)
+    check_writable(path)
+    known, rows = _read(path) if os.path.exists(path) else (data, [])
+    if known != data:
+        raise ValueError(f"results {path} are for other data; give another file")
+    lines = [_FORMAT | {"data": data}, *rows]
+    write_file(path, lambda file: file.writelines(map(_line, lines)))  # without half a row at the end
+    return rows
+
+
+def add_row(path, row):
+    """Add a row at the end of a file."""
+    with naming(path), open(path, "ab") as file:
+        file.write(_line(row))
+
+
+def _line(value):
+    return as_json(value).encode() + b"\n"
+
+
+def load_sweep(path) -> list[dict]:
+    """The rows that a sweep has kept in a file, in the order in which the trials first ended.
+
+    Raises ValueError for a file that is not a sweep's results file, OSError if it cannot be read.
+    """
+    check_path("results", path)
+    return _read(path)[1]
+
+
+def _read(path):
+    """What a file says of its data, and the latest row of each trial, with defaults for settings that the file has not.
+
+    Raises ValueError if it is not a results file that this version can read.
+    """
+    lines = [] if is_stream(path) else Path(path).read_bytes().split(b"\n")[:-1]  # each line that has an end
+    about, *rows = map(read_json, lines or [b""])
+    if not isinstance(about, dict) or not _FORMAT.items() <= about.items():
+        raise ValueError(f"results {path}: not a sweep's results file, or damaged, or of another version; give another")
+    latest = {}
+    try:
+        for row in rows:
+            history = row["history"] and of_kind("history", row["history"], HISTORY)
+            settings = complete_trial(row["settings"])
+            latest[as_json(settings)] = row | {"settings": settings, "history": history}
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"results {path}: its rows are damaged ({error}); give another file") from None
+    return about.get("data"), list(latest.values())

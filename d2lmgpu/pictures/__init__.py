@@ -1,4 +1,14 @@
-"""What all pictures have in common: colours, sizes, and texts that are drawn as they are."""
+"""Figures and films: what people see of schedules, plans and training runs.
+
+    plots       figures of training runs: losses and accuracies, what devices did when, confusion matrices
+    schedules   figures of schedules: what devices hold and send, and how long algorithms take
+    splits      a figure of the ways to split a step
+    plans       a plan over time, as a figure and as a film
+    films       the films of schedules; `play` shows films in notebooks
+    player      what a film is, and the page that plays it in a browser
+
+All figures come from `figure_of`, with the colours below, and show every name as it is.
+"""
 
 from ..base.text import legible
 
@@ -10,17 +20,9 @@ LONGEST = 40
 """The most characters of a name at an axis."""
 
 
-class AsTyped(str):
-    """A label that is in a legend even if it is empty or begins with "_", which matplotlib would leave out."""
-
-    def __new__(cls, name):
-        return super().__new__(cls, name or " ")
-
-    def __str__(self):
-        return self
-
-    def startswith(self, *prefix):
-        return False
+def legend_label(name):
+    """``name``, after a space if it is empty or begins with "_": legends leave out what begins so."""
+    return name if name and name[0] != "_" else f" {name}"
 
 
 def figure_of(size, *grid, **more):

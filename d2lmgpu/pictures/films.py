@@ -1,133 +1,15 @@
-"""A plan as an animation over time: `write_html` plays it on a page, and plans.py shows it as a picture.
+"""The films of schedules, and `play`, which shows the film of a schedule or of a plan in a notebook."""
 
-`play` plays a plan or a schedule in a notebook.
+import numpy as np
 
-Boxes are computations; messages are arrays that are sent whole, the y and dy of pipelines. Other transfers of a device,
-such as those of a collective, form one bar if they follow each other without a pause.
-"""
-
-from ..base.arguments import check_whole
+from ..base.arguments import check_whole, plain
 from ..base.text import several
 from ..collectives.columns import check_steps
-from ..plans.plan import COMPUTES, Plan
-from ..plans.simulate import simulate
-from . import COLOURS
+from ..collectives.simulate import simulate
+from ..plans.plan import Plan
+from .plans import film_of_plan
 from .player import Player, write_page
-from .schedule_films import film_of_schedule
-
-BOXES = {
-    "F": ("F: forward", "#9ecae1"),
-    "B": ("B: backward", "#fdae6b"),
-    "I": ("I: the input's gradient", "#fdae6b"),
-    "W": ("W: the weights' gradients", "#a1d99b"),
-    "update": ("update", "#969696"),
-    "params": ("transfers of parameters", "#756bb1"),
-    "grads": ("transfers of gradients", "#de2d26"),
-    "y": ("transfers of y", "#17becf"),
-    "dy": ("transfers of dy", "#e377c2"),
-}
-_MESSAGES = {"y": ("y, handed on", COLOURS[0]), "dy": ("dy, handed back", COLOURS[1])}
-"""The name and the colour of each kind of message."""
-MAX_PIXELS = 10_000
-
-
-def film_of_plan(plan, network=None, costs=None, **options):
-    """The animation of a plan: a dict in the form that `player` describes. Arguments and errors: see `simulate`."""
-    simulation = simulate(plan, network, costs, **options)
-    return film_of_simulation(plan, simulation, "" if costs is None and network is None else "s")
-
-
-def film_of_simulation(plan, simulation, unit):
-    """The animation of a `PlanSimulation`, whose times are in this ``unit``."""
-    arrows, bars = handed_on(simulation), bars_of(simulation)
-    kinds = {event.action.what for event in simulation.events} | {kind for _, kind, *_ in bars}
-    kinds = {kind: box for kind, box in BOXES.items() if kind in kinds}
-    values = {message.action.value[0] for message in arrows}
-    computed = {event.action[1:3] for event in simulation.events if event.action.what in COMPUTES}
-    with_stage = len(computed) > len({device for device, _ in computed})  # a device computes several stages
-    events = [
-        [[action.device], action.what, _label(action, with_stage), str(action), float(start), float(end)]
-        for _, action, start, end, _ in simulation.events
-    ]
-    lines = [[[float(time), int(nbytes)] for time, nbytes in line] for line in simulation.memory]
-    moved = [[[device], kind, "", kinds[kind][0], start, end] for device, kind, start, end in bars]
-    return {
-        "title": _title(plan),
-        "unit": unit,
-        "end": float(simulation.seconds),
-        "facts": _facts(plan, simulation),
-        "devices": [f"device {i}" for i in range(plan.k)],
-        "kinds": kinds,
-        "ways": {kind: way for kind, way in _MESSAGES.items() if kind in values},
-        "events": events + moved,
-        "messages": [[*t[:2], t.value[0], str(t), nbytes, start, end] for _, t, start, end, nbytes in arrows],
-        "marks": [],
-        "chart": {"name": "memory", "lines": lines},
-        "holds": None,
-    }
-
-
-def handed_on(simulation):
-    """The messages that carry a whole y or dy."""
-    return [message for message in simulation.messages if _is_whole(message.action.value, simulation)]
-
-
-def _is_whole(value, simulation):
-    return value[0] in ("y", "dy") and value not in simulation.joined
-
-
-def bars_of(simulation):
-    """All other transfers between devices: a list of (device, kind of value, start, end).
-
-    A device's transfers are merged if there is no pause between them.
-    """
-    spans = {}
-    for _, moves, _, starts, ends in simulation.moved:
-        travels = (moves.size > 0) & (moves.source != moves.destination) & (not _is_whole(moves.value, simulation))
-        for devices in moves.source, moves.destination:
-            for device, start, end in zip(devices[travels].tolist(), starts[travels], ends[travels], strict=True):
-                spans.setdefault((device, moves.value[0]), []).append((float(start), float(end)))
-    bars = []
-    for (device, kind), own in spans.items():
-        apart = []
-        for start, end in sorted(own):
-            if apart and start <= apart[-1][1] + 1e-9 * end:
-                apart[-1][1] = max(end, apart[-1][1])
-            else:
-                apart.append([start, end])
-        bars += [(device, kind, start, end) for start, end in apart]
-    return bars
-
-
-def _title(plan):
-    """ "1f1b: 4 devices, 8 micro-batches"."""
-    return f"{plan.name}: {several(plan.k, 'device')}, {several(plan.micro_batches, 'micro-batch')}"
-
-
-def _label(action, with_stage):
-    """ "F3", or "F3 s1" with the stage; nothing for an update."""
-    if action.what not in COMPUTES:
-        return ""
-    return f"{action.what}{action.micro_batch}" + (f" s{action.stage}" if with_stage else "")
-
-
-def _facts(plan, simulation):
-    least, most = (f"{part:.0%}" for part in (min(simulation.utilisation), max(simulation.utilisation)))
-    return [
-        ["network", f"{len(plan.network)} layers in {several(len(plan.stages), 'stage')}"],
-        ["bubble", f"{simulation.bubble:.1%}"],
-        ["devices compute", (least if least == most else f"{least} to {most}") + " of the time"],
-        ["most memory of a device", f"{max(simulation.peak):,} bytes"],
-        ["most sent by a device", f"{max(simulation.sent):,} bytes"],
-    ]
-
-
-def write_html(plan, file, network=None, costs=None, **options):
-    """Write an HTML file that animates the plan as computed by `simulate`, with the same arguments and errors.
-
-    The file needs only a browser. Raises OSError if it cannot be written.
-    """
-    write_page(film_of_plan(plan, network, costs, **options), file)
+from .schedules import OPS, named_shares, piece_names, states_of
 
 
 def play(schedule_or_plan, network=None, height=None, **options):
@@ -145,10 +27,64 @@ def play(schedule_or_plan, network=None, height=None, **options):
     ValueErrors, for a wrong schedule or plan; and TypeError for an option that there is not.
     """
     if height is not None:
-        height = check_whole("height", height, most=MAX_PIXELS)
+        height = check_whole("height", height)
     if isinstance(schedule_or_plan, Plan):
         return Player(film_of_plan(schedule_or_plan, network, **options), height)
     schedule = [step for step, _ in check_steps(schedule_or_plan)]
-    named = [(max(t.source, t.destination) + 1, t.stop) for step in schedule for t in step]
-    options = dict(zip("kn", map(max, zip(*named, (1, 0), strict=True)), strict=True)) | options
-    return Player(film_of_schedule(schedule, network=network, **options), height)
+    transfers = [t for step in schedule for t in step]
+    k = max((max(t.source, t.destination) + 1 for t in transfers), default=1)
+    n = max((t.stop for t in transfers), default=0)
+    return Player(film_of_schedule(schedule, **{"k": k, "n": n, "network": network} | options), height)
+
+
+def write_html(schedule, k, n, file, network=None, itemsize=4, title="a schedule"):
+    """Write an HTML file that animates a schedule for k devices and n elements; it needs nothing but a browser.
+
+    With a ``network``, times are those of `simulate`, for elements of ``itemsize`` bytes; without one, each step takes
+    one unit of time. Raises ValueError for anything but a schedule for k devices and n elements, OSError if the file
+    cannot be written.
+    """
+    write_page(film_of_schedule(schedule, k, n, network, itemsize, title), file)
+
+
+def film_of_schedule(schedule, k, n, network=None, itemsize=4, title="a schedule"):
+    """The film of a schedule, as player.py describes it. Arguments and errors are those of `write_html`."""
+    k, n, schedule, cuts, states = states_of(schedule, k, n)
+    if network is None:
+        times = [float(time) for time in range(len(schedule) + 1)]
+        spans = [[[time] * len(step), [time + 1] * len(step)] for time, step in zip(times, schedule, strict=False)]
+    else:
+        simulation = simulate(schedule, network, itemsize)
+        times, spans = np.cumsum([network.startup, *simulation.step_seconds]).tolist(), simulation.times
+    messages, sent = [], [[[0.0, 0]] for _ in range(k)]
+    for number, (step, (starts, ends)) in enumerate(zip(schedule, spans, strict=True), 1):
+        for t, start, end in zip(step, starts, ends, strict=True):
+            nbytes = int(t.size * plain(itemsize))
+            messages.append([t.source, t.destination, t.op, _said(t, number), nbytes, float(start), float(end)])
+            sent[t.source].append([float(start), sent[t.source][-1][1] + nbytes])
+    total = [line[-1][1] for line in sent]
+    shares = [[list(map(named_shares, device)) for device in held] for held in states]
+    states = list(zip([0.0, *times[1:]], shares, strict=True))
+    return {
+        "title": f"{title}: {several(k, 'device')}, {several(n, 'element')}, {several(len(schedule), 'step')}",
+        "unit": "" if network is None else "s",
+        "end": times[-1],
+        "facts": [
+            ["network", "none: each step takes one unit of time" if network is None else network.name],
+            ["sent in all", f"{sum(total):,} bytes"],
+            ["most sent by a device", f"{max(total):,} bytes"],
+        ],
+        "devices": [f"device {i}" for i in range(k)],
+        "kinds": {},
+        "ways": {op: way for op, way in OPS.items() if op in {message[2] for message in messages}},
+        "events": [],
+        "messages": messages,
+        "marks": [[time, f"step {number}"] for number, time in enumerate(times[:-1], 1)],
+        "chart": {"name": "sent so far", "lines": sent},
+        "holds": {"columns": piece_names(cuts), "most": k, "states": states},
+    }
+
+
+def _said(t, number):
+    elements = f"element {t.start}" if t.size == 1 else f"elements {t.start} to {t.stop - 1}"
+    return f"step {number}: {elements} to device {t.destination}, {'to be added' if t.op == 'add' else 'a copy'}"

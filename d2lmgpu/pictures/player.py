@@ -53,10 +53,8 @@ class Player:
 
 def _height_of(film):
     """A height in pixels that is enough for all but the table at the end, unless there are many devices."""
-    k = len(film["devices"])
-    picture = 190 + k * (50 if k <= 16 else 20)
-    tables = (2 if film["holds"] else 1) * (60 + 30 * k)
-    return min(1000, 270 + picture + tables)
+    k, tables = len(film["devices"]), 2 if film["holds"] else 1
+    return min(1000, 460 + k * (50 if k <= 16 else 20) + tables * (60 + 30 * k))
 
 
 def _page(film):

@@ -8,9 +8,10 @@ import numpy as np
 from ..base.arguments import shown
 from ..base.text import listed, several
 from ..devices.timeline import rows_of_spans
-from . import BLUE, COLOURS, LONGEST, ORANGE, AsTyped, figure_of, name_ticks
+from . import BLUE, COLOURS, LONGEST, ORANGE, figure_of, legend_label, name_ticks
 
-PHASE_COLOURS = dict(zip(("forward", "backward", "allreduce", "update", "data"), COLOURS, strict=False))
+PHASE_COLOURS = dict(zip("forward backward allreduce update data step".split(), COLOURS, strict=False))
+PHASE_COLOURS["waiting"] = "#D9D9D9"
 
 
 def plot_history(history, losses=()):
@@ -45,10 +46,8 @@ def plot_history(history, losses=()):
     for axes in (tested, *metrics, loss):
         show_epochs(axes, 0 if losses else 0.5, history.epochs)
     exchange = f"split {history.split}" if history.split else f"{history.allreduce} allreduce"
-    figure.suptitle(
-        f"{history.network} on {listed(history.devices)}: batch {history.batch_size}, lr {history.lr:g}, "
-        f"{exchange}, {history.init} weights"
-    )
+    settings = f"batch {history.batch_size}, lr {history.lr:g}, {exchange}, {history.init} weights"
+    figure.suptitle(f"{history.network} on {listed(history.devices)}: {settings}")
     return figure
 
 
@@ -94,7 +93,7 @@ def plot_timeline(spans, steps=2):
     name_ticks(axes.yaxis, range(len(rows)), rows)
     axes.invert_yaxis()
     axes.set(xlabel="milliseconds", xlim=(0, 1000 * (end - begin)))
-    handles = [Patch(color=colour, label=AsTyped(name)) for name, colour in colours.items()]
+    handles = [Patch(color=colour, label=legend_label(name)) for name, colour in colours.items()]
     figure.legend(handles=handles, ncols=len(handles), loc="outside upper center", frameon=False)
     return figure
 

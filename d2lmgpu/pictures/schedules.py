@@ -11,13 +11,13 @@ import textwrap
 
 import numpy as np
 
-from ..base.arguments import check_whole, plain, plain_numbers
+from ..base.arguments import check_whole, plain_numbers
 from ..collectives.bounds import bound
 from ..collectives.columns import edges_of
 from ..collectives.diagnosis import counted
 from ..collectives.prove import check_form
 from ..collectives.simulate import simulate
-from . import BLUE, COLOURS as COLOURS, MARKERS as MARKERS, ORANGE, AsTyped, figure_of
+from . import BLUE, COLOURS, MARKERS, ORANGE, figure_of, legend_label
 
 _MAX_NAMED = 8
 """With up to this many devices, cells name the shares in them; with more, only the colour shows how many there are."""
@@ -26,7 +26,8 @@ READABLE = 5.4
 SHARES_A_LINE = 4
 FEW_NUMBERS = 30
 """Up to this ratio of the longest to the shortest time, axes have ticks at 1, 2 and 5; above, only at powers of ten."""
-OP_COLOURS = {"add": BLUE, "copy": ORANGE}
+OPS = {"add": ("added where it arrives", BLUE), "copy": ("copied", ORANGE)}
+"""The name and the colour of each kind of transfer."""
 
 
 def draw_steps(schedule, k, n, columns=None):
@@ -42,9 +43,8 @@ def draw_steps(schedule, k, n, columns=None):
     """
     k, n, schedule, cuts, states = states_of(schedule, k, n)
     width, height = _panel_size(k, len(cuts) - 1)
-    if columns is not None:
-        columns = check_whole("columns", columns)
-    columns = min(columns or max(2 if k <= _MAX_NAMED else 4, int(READABLE / width)), len(states))
+    readable = max(2 if k <= _MAX_NAMED else 4, int(READABLE / width))
+    columns = min(readable if columns is None else check_whole("columns", columns), len(states))
     rows = math.ceil(len(states) / columns)
     figure, panels = figure_of((columns * width + 0.3, rows * height + 0.4), rows, columns, squeeze=False)
     for number, (axes, held) in enumerate(zip(panels.flat, states, strict=False)):
@@ -57,20 +57,20 @@ def draw_steps(schedule, k, n, columns=None):
 
 
 def states_of(schedule, k, n):
-    """k, n and the steps of a schedule, where elements are cut into pieces, and what devices hold, from `counted`."""
+    """(k, n, schedule, cuts, states): the checked arguments, where pieces begin and end, what `counted` returns."""
     k, n, schedule, columns = check_form(schedule, k, n)
     cuts = edges_of(columns, [0, n]).tolist()
     return k, n, schedule, cuts, counted(schedule, k, cuts)
 
 
-def draw_bytes(schedule, k, itemsize=4):
-    """Draw a heat map of the bytes that each device (row) sends to every other device (column)."""
+def draw_bytes(schedule, k):
+    """Draw a heat map of the bytes that each device (row) sends to every other (column), if elements are float32."""
     from matplotlib.ticker import EngFormatter
 
     sent = np.zeros((k, k))
     for step in schedule:
         for t in step:
-            sent[t.source, t.destination] += t.size * plain(itemsize)
+            sent[t.source, t.destination] += 4 * t.size
     figure, axes = figure_of((5.2, 4.4))
     image = axes.imshow(np.where(sent > 0, sent, np.nan), cmap="viridis_r", vmin=0)
     figure.colorbar(image, label="sent", format=EngFormatter("B"))
@@ -89,25 +89,25 @@ def plot_times(algorithms, network, sizes=None, devices=None):
     faster than the grey line.
     """
     if devices is None:
-        x, points, what, title = sizes, [(network, size) for size in sizes], "bytes on each device", network.name
+        x, xlabel, title = sizes, "bytes on each device", network.name
+        points = [(network, size) for size in sizes]
     else:
-        x, points, what = devices, [(network(k), sizes) for k in devices], "devices"
-        title = f"{sizes:,} bytes on each device"
+        x, xlabel, title = devices, "devices", f"{sizes:,} bytes on each device"
+        points = [(network(k), sizes) for k in devices]
     seconds = [[simulate(f(net.k, size // 4), net).seconds for net, size in points] for f in algorithms.values()]
     figure, axes = figure_of((6.4, 4.4))
     for name, times, colour, marker in zip(algorithms, seconds, COLOURS * 2, MARKERS * 2, strict=False):
-        axes.plot(x, times, color=colour, marker=marker, ms=4, label=AsTyped(name))
+        axes.plot(x, times, color=colour, marker=marker, ms=4, label=legend_label(name))
     least = [bound(net, size // 4) for net, size in points]
     axes.plot(x, least, color="#555555", lw=1, marker="_", label="no allreduce is faster")
-    names = list(algorithms)
     on_white = {"color": "white", "alpha": 0.8, "pad": 0.5}
     best = np.argmin(seconds, axis=0)
     for i in np.flatnonzero(np.diff(best)):
         crossing = math.sqrt(x[i] * x[i + 1])
         axes.axvline(crossing, color="#555555", ls=":", lw=1)
         place = {"xy": (crossing, 0.02), "xycoords": ("data", "axes fraction"), "rotation": 90}
-        axes.annotate(f"{names[best[i + 1]]} →", **place, fontsize=8, bbox=on_white)
-    axes.set(xscale="log", xlabel=what, ylabel="simulated time")
+        axes.annotate(f"{list(algorithms)[best[i + 1]]} →", **place, fontsize=8, bbox=on_white)
+    axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="simulated time")
     _show_seconds(axes.yaxis)
     axes.set_title(title, fontsize=10)
     if devices is not None:
@@ -119,7 +119,7 @@ def plot_times(algorithms, network, sizes=None, devices=None):
 
 
 def _show_seconds(axis):
-    """Make an axis logarithmic, with labels in seconds, such as "200 µs", few enough not to overlap.
+    """Label a logarithmic axis in seconds, such as "200 µs", with few enough labels not to overlap.
 
     For less than a decade, Matplotlib would label every tick, with texts such as "2×10⁻⁴" that are too long to fit side
     by side.
@@ -127,7 +127,6 @@ def _show_seconds(axis):
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
     least, most = axis.get_data_interval()
-    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if most <= FEW_NUMBERS * least else (1,)))
     axis.set_major_formatter(EngFormatter("s"))
     axis.set_minor_formatter(NullFormatter())
@@ -179,7 +178,7 @@ def _draw_arrows(axes, step, cuts):
     begin, end = np.array([(t.source, t.destination) for t, *_ in places], float).T
     shorter = 0.15 * np.sign(end - begin)  # so that an arrow does not touch the next
     style = {"units": "inches", "width": 0.018, "headwidth": 5, "headlength": 6, "headaxislength": 6, "minlength": 0}
-    style |= {"angles": "xy", "scale_units": "xy", "scale": 1, "color": [OP_COLOURS[t.op] for t, *_ in places]}
+    style |= {"angles": "xy", "scale_units": "xy", "scale": 1, "color": [OPS[t.op][1] for t, *_ in places]}
     axes.quiver(across, begin + shorter, np.zeros(len(places)), end - begin - 2 * shorter, zorder=3, **style)
 
 

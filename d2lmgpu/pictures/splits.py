@@ -29,14 +29,13 @@ BOX, GAP, APART = 0.92, 1.2, 0.04
 """The heights of a layer's box and of the gap between stages, if a row has 1; the gap between micro-batches."""
 _MAX_NAMED = 3
 """If more boxes than this are side by side, they have no text."""
-WORDS = {"ha": "center", "va": "center", "fontsize": 7, "zorder": 4}
 
 
-def draw_splits(plans, batch_size=256, dtype="float32"):
+def draw_splits(plans, batch_size=256):
     """A matplotlib figure with a panel for each of ``plans``, a dict from titles to plans of one network.
 
-    Arrows show which data are sent, with the total number of bytes for a minibatch of ``batch_size``. Boxes side by
-    side show their channels, and the bottom row shows how many parameters each device updates.
+    Arrows show which data are sent, with the total number of bytes for a minibatch of ``batch_size``, in float32. Boxes
+    side by side show their channels, and the bottom row shows how many parameters each device updates.
 
     Raises ValueError if there are no plans, or if their networks differ; PlanError for an invalid plan.
     """
@@ -56,7 +55,7 @@ def draw_splits(plans, batch_size=256, dtype="float32"):
     for axes, (title, plan) in zip(panels.flat, plans.items(), strict=True):
         check_plan(plan)
         axes.set_title(title, fontsize=10, loc="left")
-        kinds |= _draw_panel(axes, plan, tops, batch_size, unit_bytes(plan, batch_size, dtype))
+        kinds |= _draw_panel(axes, plan, tops, batch_size, unit_bytes(plan, batch_size, "float32"))
     names = [f"{name.partition('(')[0]} → {' × '.join(map(str, shape))}" for name, shape, *_ in rows]
     places = [-0.3, *(top + BOX / 2 for top in tops)]
     panels[0, 0].set_yticks(places, ["images", *names, "loss", "parameters updated"], fontsize=8)
@@ -119,7 +118,7 @@ def _draw_boxes(axes, tops, left, width, device):
 
 def _write(axes, x, y, text, count):
     if count <= _MAX_NAMED:
-        axes.text(x, y, text, **WORDS)
+        axes.text(x, y, text, ha="center", va="center", fontsize=7, zorder=4)
 
 
 def _draw_messages(axes, plan, places, bytes_of):

@@ -31,5 +31,5 @@ from .stages import cut as cut
 
 prove = prove_plan
 __getattr__, __dir__ = looked_up(
-    __name__, {"..pictures.plans": "draw", "..pictures.splits": "draw_splits", "..pictures.films": "play write_html"}
+    __name__, {"..pictures.plans": "draw write_html", "..pictures.splits": "draw_splits", "..pictures.films": "play"}
 )

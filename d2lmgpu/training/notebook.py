@@ -8,7 +8,7 @@ import numpy as np
 from ..base.arguments import check_list, check_names, is_number, plain, shown
 from ..base.packages import ipython
 from ..base.text import message_of
-from ..pictures import AsTyped, figure_of
+from ..pictures import figure_of, legend_label
 from .live_plot import Panel, in_notebook
 from .monitor import say
 
@@ -100,7 +100,7 @@ class Animator:
         axes.set(**self._how)
         axes.grid(alpha=0.3)
         if lines and self._names:
-            axes.legend(lines, [AsTyped(name) for name in self._names])
+            axes.legend(lines, [legend_label(name) for name in self._names])
         return self._figure
 
     @property

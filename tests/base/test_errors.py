@@ -339,7 +339,7 @@ def sweep(trials=({"network": TINY},), data=DATA, **given):
 def names(tmp_path_factory):
     """What the calls of the table name, and the folder in which they are."""
     plan = plans.PLANS["data"](2, 1, network=TINY)
-    modules = vars(networks) | vars(collectives.network) | vars(parallel) | vars(scaling) | vars(sweeps.scaling_plots)
+    modules = vars(networks) | vars(collectives.network) | vars(parallel) | vars(scaling) | vars(sweeps.plots)
     a, b = (d2l.put(X, device) for device in two())
     made = {"np": np, "exercises": exercises, "a": a, "b": b, "two": two(), "RING": collectives.ring(3, 6)}
     made |= {"PLAN": plan, "PIPELINE": plans.PLANS["gpipe"](2, 2), "EXECUTION": plans.Execution(plan, params, two())}

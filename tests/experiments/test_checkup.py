@@ -4,7 +4,6 @@ And training then goes another way, which a note names, to the same end.
 """
 
 import json
-import sys
 
 import pytest
 import standin_cupy
@@ -64,7 +63,6 @@ def check(tmp_path, capsys):
         lines = captured.out.splitlines()
         assert lines[0].split() == ["device", "tried", "seconds", "works"] and captured.err == ""
         for row, line in zip(rows, lines[1:], strict=False):
-            assert list(row) == ["device", "tried", "works", "why", "seconds"]
             assert row["works"] == (row["why"] is None) and row["seconds"] >= 0
             assert line.startswith(row["device"]) and f" {row['tried']} " in line
             assert line.endswith("  yes" if row["works"] else f"  no: {row['why']}")
@@ -76,13 +74,8 @@ def check(tmp_path, capsys):
     return check
 
 
-@pytest.mark.parametrize("reason", ["no driver", "no CuPy"])
-def test_without_a_gpu(machine, check, monkeypatch, reason):
-    made = machine(0)
-    if reason == "no driver":
-        made.broken.add("getDeviceCount")
-    else:
-        monkeypatch.setitem(sys.modules, "cupy", None)
+def test_without_a_gpu(machine, check):
+    machine(0).broken.add("getDeviceCount")
     assert check() == dict.fromkeys(VIRTUAL)
 
 
@@ -90,7 +83,6 @@ UNKNOWN = "cudaErrorUnknown: unknown error"
 MACHINES = {  # what does not work: the machine, what the table says does not, and why; of what it cannot speak
     "nothing": ({}, set(), None, set()),
     "to begin a graph": ({"broken": ["streamBeginCapture"]}, on_each(GRAPH) | {SPAN}, UNKNOWN, set()),
-    "to make a graph": ({"broken": ["graphInstantiate"]}, on_each(GRAPH) | {SPAN}, UNKNOWN, set()),
     "to launch a graph": ({"broken": ["graphLaunch"]}, on_each(GRAPH) | {SPAN}, UNKNOWN, set()),
     "a graph of two cards": ({"broken": ["graphInstantiate over cards"]}, {SPAN}, UNKNOWN, set()),
     "a graph forgets a card": ({"garbled": ["graphs"]}, {SPAN}, "launched 3 times it gives 3.0 to 3.0", set()),
@@ -132,19 +124,13 @@ def test_what_does_not_work_is_named_and_something_slower_used(machine, check, a
 
 
 @pytest.mark.long
-def test_kernels_that_compute_something_else_are_found(machine, alone, monkeypatch, capsys):  # noqa: F811
+def test_kernels_that_compute_something_else_are_found(machine, check, monkeypatch):
     machine(1)
-    data, expected = alone
     right = standin_cupy.RawModule.get_function
-
-    def wrong(self, name):
-        return right(self, name) if name != "dense_forward" else lambda *args: None
-
-    monkeypatch.setattr(standin_cupy.RawModule, "get_function", wrong)
-    assert_as(train(gpus(1), data), expected)
-    said = capsys.readouterr().err
-    assert "gpu(0): the kernels: does not work here (RuntimeError: gradients have a relative error of" in said
-    assert "the layers compute as they are written, which is slow" in said
+    wrong = {"dense_forward": lambda *args: None}
+    monkeypatch.setattr(standin_cupy.RawModule, "get_function", lambda *args: wrong.get(args[1]) or right(*args))
+    why = check()["gpu(0)", "the kernels"]
+    assert why.startswith("RuntimeError: gradients have a relative error of")
 
 
 @pytest.mark.long

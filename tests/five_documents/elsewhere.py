@@ -32,7 +32,7 @@ loops("the same on a remote cluster", by=SWEEP + "executors_of_other_packages")
 loops("leave out some of the GPUs", by=SWEEP + "a_worker_has_a_gpu_of_its_own")
 loops("change parameters or the network", "an experiment whose trials", "a single trial", by=HISTORIES)
 loops("all trained networks", by=SWEEP + "models_that_are_kept")
-loops("a training plot of each trial", by=SWEEP + "rows_are_shown_as_trials_end")
+loops("a training plot of each trial", by=SWEEP + "trials_that_diverge_or_fail_leave_the_others")
 
 article("install it with pip", by="test_packages.py::test_an_installed_wheel_works_without_network")
 article("a data set that comes with", by="test_fashion_mnist.py::test_the_data_set")

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 
-import numpy as np
 import pytest
 from chromium import find_chromium
 
@@ -14,8 +13,7 @@ import d2lmgpu as d2l
 from d2lmgpu import collectives, plans
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.networks import Dense, Flatten, sequential
-from d2lmgpu.pictures.films import bars_of, handed_on
-from d2lmgpu.pictures.player import write_page
+from d2lmgpu.pictures.plans import bars_of, handed_on
 from d2lmgpu.plans import PLANS
 
 DENSE = sequential((1, 1, 5), Flatten(), *(Dense(5) for _ in range(8)))
@@ -43,9 +41,10 @@ def test_a_plans_page_has_what_was_simulated(name, tmp_path):
         ]
         is_pipeline = name in ("layers", "gpipe", "1f1b", "zero-bubble")
         assert bool(film["messages"]) == (k > 1 and is_pipeline) and bool(bars) == (k > 1 and not is_pipeline)
+        has_stages = any(label.endswith(" s1") for _, _, label, *_ in film["events"])
+        assert has_stages == (name in ("channels", "zero2", "zero3"))
         assert film["chart"]["lines"] == [[list(point) for point in line] for line in told.memory]
         assert film["end"] == told.seconds and film["unit"] == "s" and len(film["devices"]) == k
-        assert {event[1] for event in film["events"]} == {*film["kinds"]}
 
 
 @pytest.mark.parametrize("algorithm, k, n", [("ring", 3, 10), ("tree", 5, 3), ("ring", 1, 4)])
@@ -68,7 +67,7 @@ EVIL = "</script><script>document.title='broken'</script><!-- & \u2028 {{FILM}} 
 
 
 def test_whatever_the_texts_are(tmp_path):
-    """Nothing in a film ends its script, nothing is fetched from elsewhere, and no number breaks the JSON."""
+    """Nothing in a film ends its script, and nothing is fetched from elsewhere."""
     collectives.write_html(collectives.ring(4, 8), 4, 8, tmp_path / "a.html", title=EVIL)
     page = (tmp_path / "a.html").read_text()
     film = film_in(page)
@@ -77,9 +76,6 @@ def test_whatever_the_texts_are(tmp_path):
     assert page.count("</script>") == 2 and "<script>document.title" not in page
     loaded = re.findall(r"(?:src|href)\s*=|@import|url\(|fetch\(|import\(", page)
     assert not loaded and "http" not in page.replace("http://www.w3.org/", "")
-    film = {"title": "a</script>\udcff", "end": float("nan"), "events": np.array([1.5, np.inf])}
-    write_page(film, tmp_path / "b.html")
-    assert film_in((tmp_path / "b.html").read_text("utf-8")) == film | {"end": None, "events": [1.5, None]}
 
 
 def test_a_notebook_plays_schedules_and_plans():
@@ -93,7 +89,6 @@ def test_a_notebook_plays_schedules_and_plans():
     for cell in cells:
         (frame,) = re.findall(r"<iframe ([^<>]*)></iframe>", cell._repr_html_())
         attributes = dict(re.findall(r'([a-z]+)="([^"]*)"', frame))
-        assert attributes.keys() == {"title", "sandbox", "style", "srcdoc"}
         assert film_in(html.unescape(attributes["srcdoc"])) == json.loads(json.dumps(cell.film))
         assert cell.film["title"] in repr(cell) and f"height: {cell.height}px" in attributes["style"]
     assert cells[1].film["end"] == plans.simulate(plan, full_switch(2, 50), batch_size=2).seconds

@@ -16,16 +16,17 @@ from d2lmgpu import collectives, plans
 from d2lmgpu.base.text import legible
 from d2lmgpu.devices.timeline import Span
 from d2lmgpu.experiments import DEFAULTS, plot_curves, plot_scaling, plot_sweep
+from d2lmgpu.experiments.scaling import Sample, Scaling, make_rows
 from d2lmgpu.pictures.plots import plot_confusion, plot_history, plot_timeline
 
 TEXTS = [
     "US$ or {AU$",
     r"$\frac{1}{x$ \alpha_i^2 100%",
-    "_x",
-    """<b>"x" & 'y'</b></script>--><!--""",
+    "\x1b[31mred\x1b[0m\a\0",
+    "_x",  # which legends would leave out
     r"\textbf{a}_b^c#~&",
     "caf\udce9",  # a name that is not UTF-8
-    "\x1b[31mred\x1b[0m\a\0",
+    """<b>"x" & 'y'</b></script>--><!--""",
     "one\rtwo\u2028three\ttabs",
     "猫 🐈\u200d⬛ קָט اردو",
     "x" * 300,
@@ -53,12 +54,8 @@ def animator(text):
 
 
 def scaled(text):
-    rows = [SimpleNamespace(devices=k, batch_size=4, seconds_per_step=1, phases={"forward": 1.0}) for k in (1, 2)]
-    for row in rows:
-        for name in ("seconds_per_epoch", "speedup", "efficiency"):
-            vars(row).update({name + end: 1.0 for end in ("", "_min", "_max")})
-    about = {"network": text, "machine": text, "allreduce": text, "mode": "strong"}
-    return SimpleNamespace(rows=rows, model=None, places=9, width=1, batch_size=4, rounds=1, steps=2, **about)
+    rows = make_rows({1: [Sample(1.0, {"forward": 1.0})], 2: [Sample(1.0, {})]}, {1: 4, 2: 4}, steps=2, epoch=8)
+    return Scaling("strong", text, 1, 1, 4, text, 1, 2, [], 9, text, text, rows)
 
 
 RING, NETWORK = collectives.ALGORITHMS["ring"], collectives.network.wired({(0, 1): 1e9})
@@ -86,12 +83,11 @@ PICTURES = {
 
 
 QUICK = "timeline", "confusion"
-NIGHTLY = [pytest.param(name, part, marks=[pytest.mark.nightly]) for name in PICTURES for part in range(1, len(TEXTS))]
+NIGHTLY = [pytest.param(part, marks=pytest.mark.nightly) for part in range(1, len(TEXTS))]
 
 
-@pytest.mark.parametrize(
-    "name, part", [(name, 0) for name in QUICK] + long(*((name, 0) for name in PICTURES if name not in QUICK)) + NIGHTLY
-)
+@pytest.mark.parametrize("part", [0, *NIGHTLY])
+@pytest.mark.parametrize("name", [*QUICK, *long(*(name for name in PICTURES if name not in QUICK))])
 def test_every_text_in_every_picture(monkeypatch, name, part):
     """As SVG, in which texts can be read, and as pixels; with a matplotlibrc that asks for TeX, and without."""
     number = [*PICTURES].index(name)

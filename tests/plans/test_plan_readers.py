@@ -12,7 +12,7 @@ from d2lmgpu.collectives.columns import columns_of
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.collectives.simulate import Clock
 from d2lmgpu.networks import Dense, Flatten, sequential
-from d2lmgpu.pictures.films import bars_of, handed_on
+from d2lmgpu.pictures.plans import bars_of, handed_on
 from d2lmgpu.plans import PLANS, Compute, PlanError, draw, prove, simulate
 
 PIPELINES = ("layers", "gpipe", "1f1b", "zero-bubble")
