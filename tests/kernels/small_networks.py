@@ -92,7 +92,7 @@ ON_GPUS = {name: NETWORKS[name] for name in SHARED} | {
         (2, 6, 5), Conv2d(4, 3, padding=1), RELU, Conv2d(5, 3, padding=2), AVERAGE, FLATTEN, Dense(3)
     ),
     "layers without a kernel": sequential(
-        (2, 6, 6), Conv2d(3, 3), minus_half_mean, RELU, Conv2d(3, 2, stride=2), FLATTEN, Dense(4)
+        (2, 38, 6), oblong(3, 33, 3), minus_half_mean, RELU, Conv2d(3, 2, stride=2), FLATTEN, Dense(4)
     ),
     "batch norm everywhere": sequential(
         (2, 9, 8), NORM, MAX, RELU, NORM, oblong(5, 2, 3), NORM, FLATTEN, Dense(7), NORM, RELU, Dense(3)

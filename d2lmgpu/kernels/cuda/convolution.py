@@ -12,7 +12,8 @@ from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
 class ConvolutionShape(NamedTuple):
     """A convolution with what is fused to it: bias, ReLU if ``relu``, pooling of S × S if S > 1.
 
-    Input (N, C, H, W), weight (O, C, KH, KW), output (N, O, PH, PW).
+    Input (N, C, H, W), weight (O, C, KH, KW), output (N, O, PH, PW). S is at most 4, KH and KW are at most 32 (see
+    `stages.has_kernels`), and PH and PW at least 1.
     """
 
     C: int
@@ -40,10 +41,7 @@ class ConvolutionShape(NamedTuple):
 
 
 def conv_forward(conv, N):
-    """x, weight, bias → y, mask. Arguments: x, weight, bias, y, mask, N.
-
-    Like all functions here, it relies on `check`, which `winograd.choose` calls first.
-    """
+    """x, weight, bias → y, mask. Arguments: x, weight, bias, y, mask, N."""
     PY, PX = {1: (2, 4), 2: (1, 2)}.get(conv.S, (1, 1))  # squares of a thread's tile
     K = conv.KH * conv.KW
     quads = evenly(ceil_div(conv.O, 4), 16)
@@ -183,13 +181,3 @@ def conv_weight_grad_sum(conv, partial):
 def _columns(conv):
     """The columns of the workspace: one for each weight and bias."""
     return conv.O * (conv.C * conv.KH * conv.KW + 1)
-
-
-def check(conv):
-    """Raise ValueError if S is not in 1..4, a kernel is larger than 32 × 32, or no output is left."""
-    if not 1 <= conv.S <= 4:
-        raise ValueError(f"pooling of {conv.S} × {conv.S}: these kernels pool squares of 1 to 4")
-    if max(conv.KH, conv.KW) > 32:
-        raise ValueError(f"kernels of {conv.KH} × {conv.KW}: these take sides of up to 32, for shared memory is small")
-    if conv.PH < 1 or conv.PW < 1:
-        raise ValueError(f"{conv}: the images are too small, no output is left")

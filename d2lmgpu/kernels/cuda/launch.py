@@ -129,7 +129,7 @@ def softmax_cross_entropy(classes, N):
     return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy", options, (ceil_div(N, 8),), (256,))
 
 
-def softmax_cross_entropy_sum(classes, N):
+def softmax_cross_entropy_sum(classes):
     """Arguments: losses, hits, sums, epoch_loss, epoch_correct, step, N."""
     return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy_sum", macros(CLASSES=classes), (1,), (1024,))
 

@@ -31,14 +31,11 @@ from .batch_norm import BatchNorm
 from .dense import Dense
 from .launch import empty, rounding, run
 
-PRECISIONS = {"float32": None, "mixed": "float16"}
-"""What products' factors are rounded to: in mixed precision, as networks/mixed.py says.
+PRECISIONS = {"float32": False, "mixed": True}
+"""Whether the factors of products are rounded to float16 (see networks/mixed.py). All else is float32."""
 
-Sums and everything else are float32.
-"""
-
-LARGEST_SQUARE = 4
-"""The side of the largest squares that the kernels pool."""
+LARGEST_SQUARE, LARGEST_KERNEL = 4, 32
+"""The largest sides of the squares that GPUs' kernels pool, and of a convolution's kernels: shared memory is small."""
 
 
 class OneKernel:
@@ -189,10 +186,10 @@ class ReferenceStage(ReferenceLayer):
         self.dx = None if dx is None else array_module(dx).ascontiguousarray(dx)
 
 
-def make_stages(layers, x, shapes, input_grad, kind, count):
+def make_stages(layers, x, shapes, input_grad, mixed, count):
     """The stages for the first of ``layers`` and for those after it that belong to it: (a list, how many layers).
 
-    ``kind`` is a value of `PRECISIONS`; ``count`` (1,) says how many of the images are examples.
+    ``mixed``: whether factors are rounded to float16; ``count`` (1,) says how many of the images are examples.
     """
     first, rest = layers[0], layers[1:]
     function, options = function_of(first)
@@ -202,33 +199,30 @@ def make_stages(layers, x, shapes, input_grad, kind, count):
         return [Flatten(x)], 1
     (S, pool, rectified), fused = relu_and_pool(rest, LARGEST_SQUARE)
     if function is dense:
-        return [Dense(x, first.shapes[0][1], rectified, input_grad, kind)], 1 + rectified
+        return [Dense(x, first.shapes[0][1], rectified, input_grad, mixed)], 1 + rectified
     if function in (conv2d, batch_norm):
-        what, half = (S, pool == "max", rectified), rounds_output(kind, rest[fused:])
+        what, half = (S, pool == "max", rectified), rounds_output(mixed, rest[fused:])
         if function is batch_norm:
             return [BatchNorm(x, *what, input_grad, count, half)], 1 + fused
         frames = [Padding(x, options["padding"], input_grad)] if options.get("padding") else []
         x = frames[0].y if frames else x
-        return [*frames, make_convolution(x, first.shapes[0], *what, input_grad, kind, half)], 1 + fused
-    half = rounds_output(kind, rest)
+        return [*frames, make_convolution(x, first.shapes[0], *what, input_grad, mixed, half)], 1 + fused
+    half = rounds_output(mixed, rest)
     if function is relu:
         return [Rectifier(x, half)], 1
     return [Pooling(x, options.get("size", 2), POOLS[function] == "max", half)], 1
 
 
-def rounds_output(kind, following):
+def rounds_output(mixed, following):
     """Whether what the ``following`` layers read is rounded where it is written: a convolution rounds only weights."""
-    return kind == "float16" and bool(following) and function_of(following[0])[0] is conv2d
+    return mixed and bool(following) and function_of(following[0])[0] is conv2d
 
 
-def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half):
-    """The stage of a convolution. ``kind`` is a value of `PRECISIONS`; ``half``: whether y is rounded to float16.
-
-    Raises ValueError for shapes that no kernel takes.
-    """
+def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, mixed, half):
+    """The stage of a convolution. If ``mixed``, weights and dx are rounded to float16; ``half``: whether y is."""
     import cupy
 
-    (N, C, H, W), (O, _, KH, KW), mixed = x.shape, kernel_shape, kind == "float16"
+    (N, C, H, W), (O, _, KH, KW) = x.shape, kernel_shape
     conv = convolution.ConvolutionShape(C, H, W, O, KH, KW, S, max_pool, relu)
     multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
     choice = winograd.choose(conv, N, multiprocessors)
@@ -247,8 +241,10 @@ def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half)
 
 def has_kernels(network):
     """Whether there is a kernel for every layer, so that a step can be captured: others may allocate or call cuBLAS."""
-    functions = {batch_norm, conv2d, dense, flatten, relu, *POOLS}
-    return all(
-        function in functions and options.get("stride", 1) == 1 and options.get("size", 1) <= LARGEST_SQUARE
-        for function, options in map(function_of, network)
-    )
+    for layer in network:
+        function, options = function_of(layer)
+        sides = layer.shapes[0][2:] if function is conv2d else (1,)
+        has_kernel = function in {batch_norm, conv2d, dense, flatten, relu, *POOLS} and options.get("stride", 1) == 1
+        if not has_kernel or options.get("size", 1) > LARGEST_SQUARE or max(sides) > LARGEST_KERNEL:
+            return False
+    return True
