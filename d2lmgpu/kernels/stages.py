@@ -33,7 +33,8 @@ class Stages:
             self.owners += [slice(first, first)] * (len(stages) - 1) + [slice(first, first + count)]
             x, i, first = stages[-1].y, i + taken, first + count
         self.norms = [stage for stage in self.stages if hasattr(stage, "statistics")]
-        self.written = [stage for stage in self.stages if isinstance(stage, ReferenceLayer)]
+        as_written = [stage for stage in self.stages if isinstance(stage, ReferenceLayer)]
+        self.random = [stage for stage in as_written if stage.layer.random]
 
     def new_moments(self):
         """New arrays for the moments of batch norm layers."""
@@ -48,7 +49,7 @@ class Stages:
 
     def use_draws(self, draws):
         """Set what random layers draw from; with None, nothing is random."""
-        for number, stage in enumerate(stage for stage in self.written if stage.layer.random):
+        for number, stage in enumerate(self.random):
             stage.draws = draws and draws._replace(layer=draws.layer + number)
 
 

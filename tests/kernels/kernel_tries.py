@@ -144,7 +144,7 @@ def weight_grad(conv, step, x, dy, mask, dweight, dbias):
         yield step, x, dy, mask, dweight, dbias, np.int32(len(x))
         return
     (workspace,) = yield step, x, dy, mask, scratch((step.workspace,)), np.int32(len(x))
-    rows = np.int32(convolution.conv_weight_grad_rows(conv, step))
+    rows = np.int32(step.workspace // convolution.weight_grad_columns(conv))
     yield convolution.conv_weight_grad_sum(conv, step), workspace, dweight, dbias, rows
 
 
@@ -212,16 +212,11 @@ def pool(rng, H, W, S, max_pool, planes=6):
     # pooling is a convolution with a kernel of one pixel and weight 1, pooled
     one, zero = np.ones((1, 1, 1, 1)), np.zeros(1)
     y, mask = (part[:, 0] for part in references.conv_relu_pool(x[:, None], one, zero, S, max_pool, False))
-    yield (
-        launch.pool("pool", H, W, S, max_pool, planes),
-        x,
-        Out(y, rounds=True),
-        exact(mask, np.uint16),
-        np.int32(planes),
-    )
+    sizes, n = (H, W, S, max_pool, planes), np.int32(planes)
+    yield launch.pool("pool", *sizes), x, Out(y, rounds=True), exact(mask, np.uint16), n
     dy = normal(rng, *y.shape)
     dx = references.unpool(dy[:, None], mask[:, None], (H, W), S, max_pool)[:, 0]
-    yield launch.pool("pool_grad", H, W, S, max_pool, planes), dy, mask, Out(dx), np.int32(planes)
+    yield launch.pool("pool_grad", *sizes), dy, mask, Out(dx), n
 
 
 # Dense layers and the loss.

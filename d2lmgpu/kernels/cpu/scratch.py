@@ -52,12 +52,11 @@ def shared_scratch(paper):
 
 
 class RunningSum:
-    """A sum over micro-batches, the ``total``. The first term is written there directly."""
+    """A sum over micro-batches, the ``total``, from `begin` on. The first term is written there directly."""
 
     def __init__(self, shape, dtype):
         self.total = scratch(shape, dtype)
         self._other = scratch(shape, dtype)
-        self.begin()
 
     def begin(self):
         """Forget the sum."""

@@ -124,7 +124,7 @@ def conv_weight_grad_tiles(conv, N, multiprocessors=132):
     resident = max(1, most // (slots * OB * CB))  # blocks that a multiprocessor is to run at a time
     groups = max(1, min(N, multiprocessors * resident // (parts[0] * parts[1])))
     options = conv.options + macros(OB=OB, CB=CB, SLOTS=slots, TILE_H=tile_h, RESIDENT=resident)
-    workspace = groups * slots * _columns(conv)
+    workspace = groups * slots * weight_grad_columns(conv)
     return Launch("conv_weight_grad.cu", "conv_weight_grad", options, (groups, *parts), (CB * OB * slots,), workspace)
 
 
@@ -162,22 +162,18 @@ def _conv_weight_grad_strips(conv, N, multiprocessors):
     tiles = ceil_div(N, images) * ceil_div(conv.PH, rows)
     groups = max(1, min(tiles, multiprocessors * max(1, 1024 // threads()) // parts))
     name, options = "conv_weight_grad_strips", conv.options + macros(OB=OB, IMAGES=images, ROWS=rows, STRIP=strip)
-    return Launch(f"{name}.cu", name, options, (groups, parts), (threads(),), workspace=groups * _columns(conv))
-
-
-def conv_weight_grad_rows(conv, partial):
-    """How many rows of partial sums the launch ``partial`` writes; 0 without a workspace."""
-    return partial.workspace // _columns(conv)
+    workspace = groups * weight_grad_columns(conv)
+    return Launch(f"{name}.cu", name, options, (groups, parts), (threads(),), workspace)
 
 
 def conv_weight_grad_sum(conv, partial):
     """workspace → dweight, dbias, after the launch ``partial``. Arguments: workspace, dweight, dbias, rows."""
-    columns = _columns(conv)
+    columns = weight_grad_columns(conv)
     parts = 8 if columns > 8192 else 32  # PARTS in conv_weight_grad.cu
     options = partial.options if partial.file == "conv_weight_grad.cu" else conv.options
     return Launch("conv_weight_grad.cu", "conv_weight_grad_sum", options, (ceil_div(columns, 32),), (32, parts))
 
 
-def _columns(conv):
-    """The columns of the workspace: one for each weight and bias."""
+def weight_grad_columns(conv):
+    """The columns of the workspace of `conv_weight_grad`, one for each weight and bias; its rows are partial sums."""
     return conv.O * (conv.C * conv.KH * conv.KW + 1)

@@ -60,10 +60,9 @@ def _tiles(rows, columns, factors, tiles):
     ``factors``: for each factor, whether it lies along the sum in memory, and whether it has a gate.
     """
     for TM, TN, chunk in tiles:
-        sizes = zip((TM, TN), factors, strict=True)  # floats in shared memory as in factors.cuh
-        floats = sum(
-            (1 + gate) * (size * (chunk + 4) if along else chunk * (size + 8)) for size, (along, gate) in sizes
-        )
+        floats = 0  # in shared memory, as in factors.cuh
+        for size, (along, gate) in zip((TM, TN), factors, strict=True):
+            floats += (1 + gate) * (size * (chunk + 4) if along else chunk * (size + 8))
         stages = min(3, SHARED_BYTES // 4 // floats)
         if stages < 2:
             break

@@ -190,8 +190,7 @@ def optimize(name, params, grads, state, rates, sizes, step, scale, overflow, ta
     """Do a step of the optimiser ``name``; the other arguments are arrays, as in optimizers.cu, and are not empty."""
     n = params.size
     if name == "sgd":
-        kernel = mixed_precision("scaled_sgd", n)
-        run(kernel, params, grads, rates, step, scale, overflow, np.int32(n))
+        run(mixed_precision("scaled_sgd", n), params, grads, rates, step, scale, overflow, np.int32(n))
         return
     numbers = [rates, sizes, step, scale, overflow] + [taken] * (name == "adam")
     run(optimizer(name, n), params, grads, *state, *numbers, np.int32(n))

@@ -53,7 +53,7 @@ class Program(Stages):
         self.half_x = rounds_output(mixed, network)  # x must be rounded where it is written
         make = functools.partial(make_stages, mixed=mixed, count=self.count)
         super().__init__(network, params, self.x, shape, make, input_grad)
-        self.logits = self.stages[-1].y if self.stages else self.x
+        self.logits = self.stages[-1].y
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = empty(N), empty(N, np.int32)
         self.loss, self.correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
@@ -64,7 +64,7 @@ class Program(Stages):
                 stage.beside = branches.branch()
             if isinstance(stage, WinogradConvolution):
                 stage.ahead = branches.branch()
-        last = self.stages[-1] if self.stages else None
+        last = self.stages[-1]
         self.with_loss, self.has_head = with_loss, with_loss and isinstance(last, Dense) and last.can_be_head
         if self.has_head:
             arguments = self.labels, self.count, self.scale, self.losses, self.hits, self.dlogits
@@ -83,11 +83,6 @@ class Program(Stages):
         sums = empty(2)
         sums[:1], sums[1:] = self.loss, self.correct
         return sums
-
-    @property
-    def dx(self):
-        """The gradient of x, after `backward`."""
-        return self.stages[0].dx if self.stages else self.dlogits
 
     def forward(self, params, X=None, y=None, draws=None):
         """Logits, the summed loss, the number of right answers, all on the device.
@@ -150,7 +145,7 @@ def loss_and_grads(X, y, params, network, grads, ready=None, moments=(), scale=1
         with span("backward"):
             program.backward(params, grads, ready)
         if dx is not None:
-            dx[...] = program.dx
+            dx[...] = program.stages[0].dx
         return sums
 
 
@@ -171,9 +166,9 @@ def borrowed_program(network, params, X, with_loss, input_grad=False):
 
     Raises ValueError, or what the layers raise, if the sizes do not fit together.
     """
-    options = {"with_loss": with_loss, "input_grad": input_grad}
-    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), *options.values())
+    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), with_loss, input_grad)
     idle = _thread.__dict__.setdefault("idle", FreeList(MAX_IDLE))
+    options = {"with_loss": with_loss, "input_grad": input_grad}
     program = idle.take(key) or Program(network, params, X.shape[1:], len(X), **options)
     yield program  # if work with it fails, it is not given back
     idle.give_back(key, program)
@@ -209,4 +204,4 @@ class Pass:
             dlogits *= dlogits.dtype.type(scale)
         with span("backward"):
             self.program.backward(params, grads)
-        return images_last(self.program.dx) if self.input_grad else None
+        return images_last(self.program.stages[0].dx) if self.input_grad else None

@@ -80,7 +80,7 @@ class Convolution:
         self.dx = empty(x.shape) if input_grad else None
         size = launches[2].workspace
         self.workspace = empty(size) if size else None
-        self.rows = np.int32(convolution.conv_weight_grad_rows(conv, launches[2]))
+        self.rows = np.int32(size // convolution.weight_grad_columns(conv))
         self.weight_grad_sum = convolution.conv_weight_grad_sum(conv, launches[2])
 
     def forward(self, weight, bias):
@@ -92,7 +92,7 @@ class Convolution:
         ``dx`` comes first: both keep a whole GPU busy, and only ``dx`` is waited for.
         """
         if self.dx is not None:
-            self.input_grad(dy, params[0])
+            run(self.launches[1], dy, self.mask, params[0], self.dx, self.N)
         with self.beside:
             if self.workspace is None:
                 run(self.launches[2], self.x, dy, self.mask, *grads, self.N)
@@ -100,39 +100,33 @@ class Convolution:
                 run(self.launches[2], self.x, dy, self.mask, self.workspace, self.N)
                 run(self.weight_grad_sum, self.workspace, *grads, self.rows)
 
-    def input_grad(self, dy, weight):
-        run(self.launches[1], dy, self.mask, weight, self.dx, self.N)
-
 
 class WinogradConvolution(Convolution):
     """The same by Winograd's method.
 
-    `prepare` launches ``weights``, which transforms the weights, for forward and, if ``transposed``, for the gradient
-    of x. Only this stage waits for that; ``ahead``, a branch, does it beside the main stream.
+    `prepare` launches ``weights``, which transforms the weights: for forward, and for the gradient of x if that is
+    computed by this method, too. Only this stage waits for that; ``ahead``, a branch, does it beside the main stream.
     """
 
     ahead = None
 
-    def __init__(self, x, conv, input_grad, launches, weights, transposed):
+    def __init__(self, x, conv, input_grad, launches, weights):
         super().__init__(x, conv, input_grad, launches)
-        self.weights, self.transposed = weights, transposed
-        self.u = self.u_back = empty(launches[0].workspace)
-        if transposed:  # otherwise `u_back` is a name for any array: it is neither written nor read
-            self.u_back = empty(launches[1].workspace)
+        self.weights, self.u = weights, empty(launches[0].workspace)
+        self.u_back = empty(launches[1].workspace) if launches[1].workspace else None
 
     def prepare(self, weight, bias):
         """Transform the weights; call it before `forward`, with the same parameters."""
         with self.ahead or contextlib.nullcontext():
-            run(self.weights, weight, self.u, self.u_back)
+            run(self.weights, weight, self.u, self.u if self.u_back is None else self.u_back)
 
     def forward(self, weight, bias):
         if self.ahead:
             self.ahead.join()
         super().forward(self.u, bias)
 
-    def input_grad(self, dy, weight):
-        """Write the gradient of x, with the weights as `prepare` has transformed them."""
-        super().input_grad(dy, self.u_back if self.transposed else weight)
+    def backward(self, dy, params, grads):
+        super().backward(dy, params if self.u_back is None else [self.u_back], grads)
 
 
 class Flatten:
@@ -233,10 +227,9 @@ def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, mixed, half
         return Convolution(x, conv, input_grad, launches)
     back = winograd.conv_input_grad(choice) if input_grad else None
     weights = rounding(winograd.weights(choice, input_grad=back is not None), out=False, weight=mixed)
-    transposed, back = back is not None, back or convolution.conv_input_grad(conv, N)
-    back = rounding(back, out=mixed, weight=mixed and not transposed)
+    back = rounding(back or convolution.conv_input_grad(conv, N), out=mixed, weight=mixed and back is None)
     launches = rounding(winograd.conv_forward(choice), out=half), back, winograd.conv_weight_grad(choice)
-    return WinogradConvolution(x, conv, input_grad, launches, weights, transposed)
+    return WinogradConvolution(x, conv, input_grad, launches, weights)
 
 
 def has_kernels(network):
