@@ -1,11 +1,11 @@
-"""Run some of a network's layers forward, and backward later: what their programs hold in between is a plan's cache.
+"""Run some of a network's layers forward, and backward later, as plans do.
 
     forward      part 0 of the images through program 0, part 1 through program 1 ...
     ...          (anything else, passes of other images among it)
     backward     part 0 back through program 0, part 1 through program 1 ...
 
-Unlike the programs of program.py, these belong to a device's memory. Where backward follows forward at once,
-`loss_and_grads` does both for a part of the images at a time, in one program.
+In between, the programs hold what backward needs, so these programs belong to a device's memory. Where backward follows
+forward at once, `loss_and_grads` in program.py does both for a part of the images at a time, in a borrowed program.
 """
 
 import numpy as np
@@ -63,8 +63,7 @@ class Pass:
         ``dy`` (N, ...): the gradient of the outputs, unless the layers are the last ones; then the gradient of the
         loss, multiplied by ``scale``, is used.
         """
-        N, *shape = self.shape
-        dx = np.empty((*shape, N), self.programs[0].x.dtype) if self.input_grad else None
+        dx = np.empty((*self.shape[1:], self.shape[0]), self.programs[0].x.dtype) if self.input_grad else None
         for assigned in reversed(self.rounds):  # the last one is still in the cache
             for program, _ in assigned:
                 program.load(params)

@@ -79,14 +79,17 @@ def outputs(X, params, network, statistics=()):
     return Y
 
 
-def rounds_of(programs, N, together):
-    """The rounds in which programs take slices of N images: lists of (program, slice); one round if ``together``."""
+def rounds_of(programs, N, moments):
+    """The rounds in which programs take slices of N images: lists of (program, slice).
+
+    With ``moments`` of batch norm all parts are in one round, because they wait for each other.
+    """
     pairs, start, in_turn = [], 0, itertools.cycle(programs)
     while start < N:
         program = next(in_turn)
         pairs.append((program, slice(start, min(N, start + program.n))))
         start += program.n
-    return [pairs] if together else [[pair] for pair in pairs]
+    return [pairs] if moments else [[pair] for pair in pairs]
 
 
 def forward_together(assigned, X, y, moments, draws=None):

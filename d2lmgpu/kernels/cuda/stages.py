@@ -41,15 +41,15 @@ LARGEST_SQUARE, LARGEST_KERNEL = 4, 32
 class OneKernel:
     """A stage that is one kernel forward and one back.
 
-    ``there``: the launch forward and its arguments; ``back``: the launch back and its arguments without dy, the first
-    one.
+    ``to_y``: the launch forward and its arguments; ``to_dx``: the launch back and its arguments, of which dy, the first
+    one, is missing.
     """
 
     def forward(self):
-        run(*self.there)
+        run(*self.to_y)
 
     def backward(self, dy, params, grads):
-        kernel, *arguments = self.back
+        kernel, *arguments = self.to_dx
         run(kernel, dy, *arguments)
 
 
@@ -61,8 +61,8 @@ class Padding(OneKernel):
         self.y = empty((N, C, H + 2 * padding, W + 2 * padding))
         self.y.fill(0)
         self.dx = empty(x.shape) if input_grad else None
-        self.there = launch.frame("frame", H, W, padding, N * C), x, self.y, np.int32(N * C)
-        self.back = launch.frame("frame_grad", H, W, padding, N * C), self.dx, np.int32(N * C)
+        self.to_y = launch.frame("frame", H, W, padding, N * C), x, self.y, np.int32(N * C)
+        self.to_dx = launch.frame("frame_grad", H, W, padding, N * C), self.dx, np.int32(N * C)
 
 
 class Convolution:
@@ -147,8 +147,8 @@ class Rectifier(OneKernel):
 
     def __init__(self, x, half):
         self.y, self.dx = empty(x.shape), empty(x.shape)
-        self.there = rounding(launch.relu("relu", x.size), out=half), x, self.y, np.int32(x.size)
-        self.back = launch.relu("relu_grad", x.size), x, self.dx, np.int32(x.size)
+        self.to_y = rounding(launch.relu("relu", x.size), out=half), x, self.y, np.int32(x.size)
+        self.to_dx = launch.relu("relu_grad", x.size), x, self.dx, np.int32(x.size)
 
 
 class Pooling(OneKernel):
@@ -159,8 +159,8 @@ class Pooling(OneKernel):
         self.y, self.dx = empty((N, C, H // S, W // S)), empty(x.shape)
         mask = empty(self.y.shape, np.uint16)
         sizes = H, W, S, max_pool, N * C
-        self.there = rounding(launch.pool("pool", *sizes), out=half), x, self.y, mask, np.int32(N * C)
-        self.back = launch.pool("pool_grad", *sizes), mask, self.dx, np.int32(N * C)
+        self.to_y = rounding(launch.pool("pool", *sizes), out=half), x, self.y, mask, np.int32(N * C)
+        self.to_dx = launch.pool("pool_grad", *sizes), mask, self.dx, np.int32(N * C)
 
 
 class ReferenceStage(ReferenceLayer):
