@@ -8,12 +8,13 @@ from ..layers.functions import check_grads, output_shapes
 class Stages:
     """A network's ``stages``, and their ``owners``: for each stage, the slice of the parameters that belong to it.
 
-    ``x`` is the first stage's input, for images of ``shape`` (C, H, W). ``make_stages(layers, x, shapes, input_grad)``
-    returns a list of the stages that do the first of ``layers``, and how many layers these are; the last stage has
-    their parameters. ``shapes`` are the shapes of the layers' outputs for one image. ``input_grad``: whether anything
-    before these layers has parameters and so needs the gradient of ``x``; as an argument of this class, whether this is
-    so before the whole network, which is then a part of a larger one. Raises ValueError, or what the layers raise, if
-    the sizes do not fit together.
+    ``x`` is the first stage's input, for images of ``shape`` (C, H, W). ``input_grad``: whether the gradient of ``x``
+    is wanted, because the network is a part of a larger one, with parameters before it. Raises ValueError, or what the
+    layers raise, if the sizes do not fit together.
+
+    ``make_stages(layers, x, shapes, input_grad)`` returns a list of stages that do one or more of the first ``layers``,
+    and how many layers that is; the last of these stages has their parameters. ``shapes``: of each layer's output, for
+    one image. Here ``input_grad`` says whether anything before these layers needs the gradient of their input ``x``.
     """
 
     def __init__(self, network, params, x, shape, make_stages, input_grad=False):
@@ -33,22 +34,22 @@ class Stages:
             self.owners += [slice(first, first)] * (len(stages) - 1) + [slice(first, first + count)]
             x, i, first = stages[-1].y, i + taken, first + count
         self.norms = [stage for stage in self.stages if hasattr(stage, "statistics")]
-        self.written = [stage for stage in self.stages if isinstance(stage, ReferenceLayer)]
+        self.random = [stage for stage in self.stages if isinstance(stage, ReferenceLayer) and stage.layer.random]
 
     def new_moments(self):
         """New arrays for the moments of batch norm layers."""
         return zero_moments([norm.channels for norm in self.norms], array_module(self.x))
 
     def use_statistics(self, moments=(), statistics=()):
-        """Set where batch norm layers have their moments, or the list of each layer's mean and variance."""
+        """Give each batch norm layer an array for its ``moments``, or its mean and variance, from one list."""
         moments = moments or [None] * len(self.norms)
         statistics = list(zip(statistics[::2], statistics[1::2], strict=True)) or [None] * len(self.norms)
-        for norm, own, fixed in zip(self.norms, moments, statistics, strict=True):
-            norm.whole, norm.statistics = own, fixed
+        for norm, whole, fixed in zip(self.norms, moments, statistics, strict=True):
+            norm.whole, norm.statistics = whole, fixed
 
     def use_draws(self, draws):
         """Set what random layers draw from; with None, nothing is random."""
-        for number, stage in enumerate(stage for stage in self.written if stage.layer.random):
+        for number, stage in enumerate(self.random):
             stage.draws = draws and draws._replace(layer=draws.layer + number)
 
 

@@ -35,8 +35,8 @@ class GraphComputation(Computation):
         import cupy
 
         super().__init__(device, network, loss, statistics)
-        self.precision, self.kind = precision, PRECISIONS[precision] if precision == "mixed" else None
-        self.scale = cupy.full(1, mixed.FIRST_SCALE if self.kind else 1, np.float32)
+        self.precision, self.mixed = precision, PRECISIONS[precision]
+        self.scale = cupy.full(1, mixed.FIRST_SCALE if self.mixed else 1, np.float32)
         self.number, self.overflow, self.good_steps, self.taken = (cupy.zeros(1, np.int32) for _ in range(4))
         self.count, self.zero = (cupy.zeros(1, np.int32) for _ in range(2))
         self.totals = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
@@ -44,7 +44,7 @@ class GraphComputation(Computation):
         self.order, self.starts = cupy.zeros(max(1, sum(sizes)), np.int32), cupy.zeros(len(sizes) + 2, np.int32)
         self.data, most = (images, labels), max(sizes)
         self.x, self.y = cupy.zeros((most, *images.shape[1:]), np.float32), cupy.zeros(most, np.int32)
-        half = rounds_output(PRECISIONS[precision], network)
+        half = rounds_output(self.mixed, network)
         self.how_to_fetch = launch.rounding(launch.gather(images.size // len(images), most), out=half)
         self.programs = {}  # by the number of examples
         self.branches = SideStreams(device.stream)
@@ -70,11 +70,11 @@ class GraphComputation(Computation):
         return [array.get()[0] for array in self.totals]
 
     def arrays(self):
-        arrays = [self.scale, self.good_steps] if self.kind else []
+        arrays = [self.scale, self.good_steps] if self.mixed else []
         return [self.device.submit(array.get).result() for array in arrays]
 
     def set_arrays(self, arrays):
-        if self.kind and arrays:
+        if self.mixed and arrays:
             for array, value in zip((self.scale, self.good_steps), arrays, strict=True):
                 self.device.submit(array.set, value).result()
             self.device.submit(self.device.finish).result()
@@ -99,7 +99,7 @@ class GraphComputation(Computation):
             program = self.programs[len(X)]
             program.step, (program.epoch_loss, program.epoch_correct) = self.number, self.totals
             program.use_statistics(self.moments)
-            program.forward(params, X, y)
+            program.forward(params)  # X and y are the program's own
             program.backward(params, grads, None)
             self.branches.join()
         else:
@@ -146,16 +146,16 @@ class GraphOptimizer:
         """Update the parameters. In mixed precision, an infinite gradient prevents it, and the scale is adapted."""
         own, params, grads = self.computation, self.params.raw, self.grads.raw
         n, state = params.size, [array.raw for array in self.flat_state]
-        if own.kind:
+        if own.mixed:
             run(launch.mixed_precision("check_finite", n), grads, own.overflow, np.int32(n))
-        if self.name == "sgd" and not (own.kind or params.data.ptr % ALIGNED or grads.data.ptr % ALIGNED):
+        if self.name == "sgd" and not (own.mixed or params.data.ptr % ALIGNED or grads.data.ptr % ALIGNED):
             run(launch.sgd(n), params, grads, own.rates, own.number, np.int32(n))
         else:
             numbers = own.rates, own.sizes, own.number, own.scale, own.overflow, own.taken
             optimize(self.name, params, grads, state, *numbers)
         if self.name == "adam":
             run(launch.count_step(), own.taken, own.overflow)
-        if own.kind:
+        if own.mixed:
             kernel = launch.mixed_precision("update_scale", 1, mixed.INTERVAL)
             run(kernel, own.scale, own.overflow, own.good_steps)
         own.branches.join()

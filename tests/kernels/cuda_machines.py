@@ -55,6 +55,6 @@ def close(actual, expected, tolerance=TOLERANCE, scale=None):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
 
 
-def rounded(x, kind):
-    """float32 numbers with only as many bits as the type, "float16", has; None: all."""
-    return x if kind is None else x.astype(np.float16).astype(np.float32)
+def rounded(x, wanted=True):
+    """float32 numbers, rounded to float16 if that is wanted."""
+    return x.astype(np.float16).astype(np.float32) if wanted else x

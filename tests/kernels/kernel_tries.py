@@ -48,7 +48,7 @@ class Out(NamedTuple):
     def check(self, found):
         assert found.dtype == self.dtype
         if self.is_half:
-            np.testing.assert_array_equal(found, rounded(found, "float16"))
+            np.testing.assert_array_equal(found, rounded(found))
         if self.tolerance == 0:
             np.testing.assert_array_equal(found, self.expected)
         elif self.tolerance is not None:
@@ -144,7 +144,7 @@ def weight_grad(conv, step, x, dy, mask, dweight, dbias):
         yield step, x, dy, mask, dweight, dbias, np.int32(len(x))
         return
     (workspace,) = yield step, x, dy, mask, scratch((step.workspace,)), np.int32(len(x))
-    rows = np.int32(convolution.conv_weight_grad_rows(conv, step))
+    rows = np.int32(step.workspace // convolution.weight_grad_columns(conv))
     yield convolution.conv_weight_grad_sum(conv, step), workspace, dweight, dbias, rows
 
 
@@ -212,88 +212,82 @@ def pool(rng, H, W, S, max_pool, planes=6):
     # pooling is a convolution with a kernel of one pixel and weight 1, pooled
     one, zero = np.ones((1, 1, 1, 1)), np.zeros(1)
     y, mask = (part[:, 0] for part in references.conv_relu_pool(x[:, None], one, zero, S, max_pool, False))
-    yield (
-        launch.pool("pool", H, W, S, max_pool, planes),
-        x,
-        Out(y, rounds=True),
-        exact(mask, np.uint16),
-        np.int32(planes),
-    )
+    sizes, n = (H, W, S, max_pool, planes), np.int32(planes)
+    yield launch.pool("pool", *sizes), x, Out(y, rounds=True), exact(mask, np.uint16), n
     dy = normal(rng, *y.shape)
     dx = references.unpool(dy[:, None], mask[:, None], (H, W), S, max_pool)[:, 0]
-    yield launch.pool("pool_grad", H, W, S, max_pool, planes), dy, mask, Out(dx), np.int32(planes)
+    yield launch.pool("pool_grad", *sizes), dy, mask, Out(dx), n
 
 
 # Dense layers and the loss.
 
 
-def dense_layer(rng, N, D, O, relu, kind=None):
-    """With ``kind`` the factors are rounded, as on tensor cores."""
+def dense_layer(rng, N, D, O, relu, mixed=False):
+    """If ``mixed``, the factors are rounded, as on tensor cores."""
     x, weight, bias, dy = normal(rng, N, D), normal(rng, D, O), normal(rng, O), normal(rng, N, O)
-    x_r, weight_r, dy_r = (rounded(array, kind).astype(float) for array in (x, weight, dy))
+    x_r, weight_r, dy_r = (rounded(array, mixed).astype(float) for array in (x, weight, dy))
     z = references.dense(x_r, weight_r, bias)
-    how, n = dense(D, O, N, relu, kind), np.int32(N)
+    how, n = dense(D, O, N, relu, mixed), np.int32(N)
     versions = [how.forward]
-    if kind is None:
+    if not mixed:
         versions.append(how.forward._replace(name="dense_forward_v1", grid=(ceil_div(N * O, 256),)))
     for step in versions:
         (y,) = yield step, x, weight, bias, Out(np.where(z > 0, z, 0) if relu else z), n
     dz = np.where(y > 0, dy_r, 0) if relu else dy_r
     dx, dweight, dbias = references.dense_grad(dz, x_r, weight_r)
-    yield how.input_grad, dy, y, weight, Out(dx, rounds=kind is not None), n
+    yield how.input_grad, dy, y, weight, Out(dx, rounds=mixed), n
     yield how.weight_grad, x, dy, y, Out(dweight), Out(dbias), n
 
 
-def head_layer(rng, N, count, D, O, input_grad=True, kind=None):
+def head_layer(rng, N, count, D, O, input_grad=True, mixed=False):
     """The last layer, the loss and the gradients. In float16 logits and dx are rounded, too, and the loss is of these.
 
     Of one image two logits are the largest: the first is the answer.
     """
-    tolerance = HALF_TOLERANCE if kind else TOLERANCE
+    tolerance = HALF_TOLERANCE if mixed else TOLERANCE
     x, weight, bias = normal(rng, N, D), normal(rng, D, O), normal(rng, O)
     x[N // 2] = 0
     bias[:: O - 1 or 1] = bias.max() + 1
     labels = rng.integers(O, size=N).astype(np.int32)
     labels[N // 2] = 0 if N % 2 else O - 1
-    x_r, weight_r = (rounded(array, kind).astype(float) for array in (x, weight))
+    x_r, weight_r = (rounded(array, mixed).astype(float) for array in (x, weight))
     logits = references.dense(x_r, weight_r, bias)
-    if kind:
-        logits = logits.astype(np.float16).astype(float)
+    logits = rounded(logits, mixed).astype(float)
     loss, d = references.cross_entropy(logits[:count], labels[:count])
     d = rows_after(1024 * d, N)
-    dx, *_ = references.dense_grad(d.astype(np.float16).astype(float) if kind else d, x_r, weight_r)
+    dx, *_ = references.dense_grad(rounded(d, mixed).astype(float), x_r, weight_r)
     losses = [references.cross_entropy(logits[i : i + 1], labels[i : i + 1])[0] for i in range(count)]
     hits = rows_after(logits[:count].argmax(axis=1) == labels[:count], N)
     largest = max(1, np.abs(logits).max())
     outs = [
-        Out(logits, tolerance, is_half=kind is not None),
-        Out(rows_after(np.array(losses), N), 2 * tolerance if kind else TOLERANCE),
+        Out(logits, tolerance, is_half=mixed),
+        Out(rows_after(np.array(losses), N), 2 * tolerance if mixed else TOLERANCE),
         exact(hits, np.int32),
-        Out(d, 2 * tolerance if kind else TOLERANCE * largest),
-        Out(dx, 2 * tolerance, is_half=kind is not None) if input_grad else scratch((1,)),
+        Out(d, 2 * tolerance if mixed else TOLERANCE * largest),
+        Out(dx, 2 * tolerance, is_half=mixed) if input_grad else scratch((1,)),
     ]
     arguments = x, weight, bias, labels, np.int32([count]), np.float32([1024]), *outs, np.int32(N)
-    yield head(D, O, N, input_grad, kind), *arguments
+    yield head(D, O, N, input_grad, mixed), *arguments
 
 
-def softmax(rng, N, count, classes, kind=None):
+def softmax(rng, N, count, classes, mixed=False):
     """The loss alone; a second kernel sums it, and counts the step. In float16 the loss is that of rounded logits."""
     logits = 5 * normal(rng, N, classes)
     logits[N // 2, [0, -1]] = logits[N // 2].max() + 1
     labels = rng.integers(classes, size=N).astype(np.int32)
     labels[N // 2] = 0 if N % 2 else classes - 1
-    counted = rounded(logits, kind)[:count].astype(float), labels[:count]
+    counted = rounded(logits, mixed)[:count].astype(float), labels[:count]
     loss, d = references.cross_entropy(*counted)
     right = (counted[0].argmax(axis=1) == counted[1]).sum()
     step, given = launch.softmax_cross_entropy(classes, N), (np.int32([count]), np.float32([1024]))
-    step = launch.rounding(step, out=kind is not None)
-    d = Out(rows_after(1024 * d, N), HALF_TOLERANCE if kind else TOLERANCE, is_half=kind is not None)
+    step = launch.rounding(step, out=mixed)
+    d = Out(rows_after(1024 * d, N), HALF_TOLERANCE if mixed else TOLERANCE, is_half=mixed)
     outs = d, scratch((N,)), scratch((N,), np.int32)
     _, losses, hits = yield step, logits, labels, *given, *outs, np.int32(N)
     sums = Out(np.array([loss])), exact([right], np.int32)
     epoch = Out(1000 + sums[0].expected, before=np.float32([1000])), exact([right + 7], np.int32, before=np.int32([7]))
     steps = exact([6], np.int32, before=np.int32([5]))
-    yield launch.softmax_cross_entropy_sum(classes, N), losses, hits, *sums, *epoch, steps, np.int32(N)
+    yield launch.softmax_cross_entropy_sum(classes), losses, hits, *sums, *epoch, steps, np.int32(N)
 
 
 # What goes through all numbers.

@@ -91,7 +91,7 @@ def check_rounding(program):
 
     def is_rounded(array):
         values = array.get()
-        return np.array_equal(values, rounded(values, "float16"))
+        return np.array_equal(values, rounded(values))
 
     for stage in program.stages:
         if isinstance(stage, Convolution):

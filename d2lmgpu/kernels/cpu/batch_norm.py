@@ -9,7 +9,7 @@ memory: what lies between is computed again on the way back.
 import numpy as np
 
 from ...layers.batch_norm import EPSILON, mean_and_variance
-from .relu_pool import ReluPool, places_of, pooled_shape
+from .relu_pool import ReluPool, places_of
 from .scratch import scratch
 
 _BLOCK = 2**19
@@ -17,7 +17,7 @@ _BLOCK = 2**19
 
 
 class BatchNorm:
-    """x (C, H, W, n) or (C, n) → y, normalised, after ReLU if ``relu`` and pooled as in squares.py.
+    """x (C, H, W, n) or (C, n) → y, normalised, after ReLU if ``relu`` and pooled as in relu_pool.py.
 
     ``moments`` (3, C) and ``sums`` (2, C) are those of these images. Between `measure` and `forward`, and between
     `measure_back` and `backward`, they are added up for all images, in ``whole`` and ``whole_sums``. If ``statistics``,
@@ -25,9 +25,9 @@ class BatchNorm:
     """
 
     def __init__(self, x, size, kind, relu, input_grad):
-        C, *sides, _ = x.shape
-        self.channels = C
-        self.x, self.y = x, np.empty(pooled_shape(x, size), x.dtype)
+        self.channels = C = len(x)
+        self.x, self.x_places = x, places_of(x, size)
+        self.y = np.empty(self.x_places[0, 0].shape, x.dtype)
         self.moments, self.sums = np.zeros((3, C)), np.zeros((2, C))
         self.whole = self.whole_sums = self.statistics = None
         count = max(1, min(C, _BLOCK // x[:1].nbytes))
@@ -39,9 +39,9 @@ class BatchNorm:
         }
         self.work = scratch((count, *x.shape[1:]), x.dtype)
         self.dz = np.empty_like(x)  # the gradient of the normalised x
-        self.ragged = any(side % size for side in sides)
+        self.ragged = self.x_places.size < x.size
         self.dx = self.dz if input_grad else None  # the same memory: `backward` turns dz into dx
-        self.x_places, self.dz_places = places_of(x, size), places_of(self.dz, size)
+        self.dz_places = places_of(self.dz, size)
 
     def load(self, params):
         self.params = [self._wide(param) for param in params]

@@ -4,7 +4,7 @@ All patches are copied out and multiplied with the kernels (im2col, which layers
 
 - images are last in memory: the patches' pixels are copied in runs of n images;
 - only the patches that the pooling reads are copied, in the order in which it
-  reads them: sorted by place in the square (see squares.py);
+  reads them: sorted by place in the square (see relu_pool.py);
 - a last row of ones multiplies the bias, which therefore needs no extra pass over the output or the gradient;
 - every array is made once and used for every micro-batch.
 

@@ -1,11 +1,11 @@
-"""Run some of a network's layers forward, and backward later: what their programs hold in between is a plan's cache.
+"""Run some of a network's layers forward, and backward later, as plans do.
 
     forward      part 0 of the images through program 0, part 1 through program 1 ...
     ...          (anything else, passes of other images among it)
     backward     part 0 back through program 0, part 1 through program 1 ...
 
-Unlike the programs of program.py, these belong to a device's memory. Where backward follows forward at once,
-`loss_and_grads` does both for a part of the images at a time, in one program.
+In between, the programs hold what backward needs, so these programs belong to a device's memory. Where backward follows
+forward at once, `loss_and_grads` in program.py does both for a part of the images at a time, in a borrowed program.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ class Pass:
     """
 
     def __init__(self, layers, params, shape, dtype, N, input_grad, with_loss, loss, lists):
-        sizes, _ = counts_of_parts(layers, shape, np.dtype(dtype), N)
+        sizes = counts_of_parts(layers, shape, np.dtype(dtype), N)
         self.shape, self.input_grad, self.with_loss, self.programs = (N, *shape), input_grad, with_loss, []
         for size in sizes:
             with shared_scratch(lists.setdefault(size, [])):
@@ -34,8 +34,7 @@ class Pass:
                 else:
                     program.dlogits = scratch(program.logits.shape, dtype)
                 # gradients to be added; asked for last, so that other passes do without
-                adds = len(sizes) > 1
-                program.more = [scratch(param.shape, dtype) for param in params] if adds else None
+                program.more = [scratch(param.shape, dtype) for param in params] if len(sizes) > 1 else None
             self.programs.append(program)
         self.moments = self.programs[0].new_moments()
         self.rounds = rounds_of(self.programs, N, self.moments)  # parts wait for each other at batch norm
@@ -64,14 +63,12 @@ class Pass:
         ``dy`` (N, ...): the gradient of the outputs, unless the layers are the last ones; then the gradient of the
         loss, multiplied by ``scale``, is used.
         """
-        N, *shape = self.shape
-        dx = np.empty((*shape, N), self.programs[0].x.dtype) if self.input_grad else None
+        dx = np.empty((*self.shape[1:], self.shape[0]), self.programs[0].x.dtype) if self.input_grad else None
         for assigned in reversed(self.rounds):  # the last one is still in the cache
-            for program, part in assigned:
+            for program, _ in assigned:
                 program.load(params)
-                program.handed_back = None if self.with_loss else np.moveaxis(dy[part], 0, -1)
-            add, scale = assigned is not self.rounds[-1], scale if self.with_loss else 1
-            backward_together(assigned, self.moments, scale, grads, add=add, dx=dx)
+            add = assigned is not self.rounds[-1]
+            backward_together(assigned, self.moments, scale, grads, add=add, dy=dy, dx=dx)
             for program, _ in assigned:
                 program.unload()
         return dx

@@ -79,14 +79,17 @@ def outputs(X, params, network, statistics=()):
     return Y
 
 
-def rounds_of(programs, N, together):
-    """The rounds in which programs take slices of N images: lists of (program, slice); one round if ``together``."""
+def rounds_of(programs, N, moments):
+    """The rounds in which programs take slices of N images: lists of (program, slice).
+
+    With ``moments`` of batch norm all parts are in one round, because they wait for each other.
+    """
     pairs, start, in_turn = [], 0, itertools.cycle(programs)
     while start < N:
         program = next(in_turn)
         pairs.append((program, slice(start, min(N, start + program.n))))
         start += program.n
-    return [pairs] if together else [[pair] for pair in pairs]
+    return [pairs] if moments else [[pair] for pair in pairs]
 
 
 def forward_together(assigned, X, y, moments, draws=None):
@@ -101,23 +104,27 @@ def forward_together(assigned, X, y, moments, draws=None):
                 if i == 0:
                     program.begin(X[part], draws and draws.after(part.start))
                 program.forward(i)
-            for whole in moments[i : i + 1]:
-                whole[...] = sum(program.norms[i].moments for program, _ in assigned)
+            if i < len(moments):
+                moments[i][...] = sum(program.norms[i].moments for program, _ in assigned)
                 for program, _ in assigned:
-                    program.norms[i].whole = whole
+                    program.norms[i].whole = moments[i]
         return 0 if y is None else sum(program.sums(y[part]) for program, part in assigned)
 
 
-def backward_together(assigned, moments, scale, grads, ready=None, add=False, dx=None):
-    """The same way back. With ``grads``, the first part's gradients are written there, and those of the others added.
+def backward_together(assigned, moments, scale, grads, ready=None, add=False, dy=None, dx=None):
+    """Send all parts back to the beginning, from one batch norm layer to the one before.
 
-    ``add``: whether to add those of the first part as well. ``dx`` (..., N): where to write the gradient of X, or None.
+    With ``grads``, the first part's gradients are written there, and those of the others added. ``add``: whether to add
+    those of the first part as well. ``dy`` (N, ...): the gradient of the outputs; without it, that of the loss is used.
+    ``dx`` (..., N): where to write the gradient of X, or None.
     """
     with span("backward"):
         for i in reversed(range(len(moments) + 1)):
             for program, part in assigned:
                 if i == len(moments):
-                    program.begin_backward(scale)  # only now: programs may share scratch arrays
+                    program.begin_backward(
+                        scale, None if dy is None else dy[part]
+                    )  # only now: programs may share scratch arrays
                 is_last = program is assigned[-1][0]
                 program.backward(i, grads, add or program is not assigned[0][0], ready if is_last else None)
                 if i == 0 and dx is not None:
@@ -139,9 +146,8 @@ def borrowed_programs(network, params, X, statistics=(), input_grad=False):
     Raises what the layers raise if the sizes do not fit together.
     """
     network, shape = tuple(network), X.shape[1:]
-    sizes, others = counts_of_parts(network, shape, X.dtype, len(X))
-    together = batch_norm in others and not statistics
-    if not together:
+    sizes = counts_of_parts(network, shape, X.dtype, len(X))
+    if statistics or not any(layer.channels for layer in network):
         sizes = [max(sizes)]
     key = (network, shape, tuple(param.shape for param in params), X.dtype, input_grad, *sizes)
     programs = _idle.take(key)
@@ -159,27 +165,25 @@ def borrowed_programs(network, params, X, statistics=(), input_grad=False):
 def counts_of_parts(network, shape, dtype, N):
     """How many of N images of this ``shape`` go through the network at a time: a list of numbers, as equal as possible.
 
-    Also returns the functions of those layers that do not treat each image separately.
+    All at a time, if there is a layer that needs all images, other than batch norm.
     """
-    outputs, others = _outputs_of(network, shape, dtype)
-    most = N if others - {batch_norm} else max(1, min(MICRO_BATCH, MAX_OUTPUTS // outputs))
+    others = {function_of(layer)[0] for layer in network} - EACH_BY_ITSELF - {batch_norm}
+    most = N if others else max(1, min(MICRO_BATCH, MAX_OUTPUTS // _outputs_of(network, shape, dtype)))
     parts = -(-N // most)
-    return [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))], others
+    return [stop - start for start, stop in itertools.pairwise(i * N // parts for i in range(parts + 1))]
 
 
 @functools.lru_cache(maxsize=64)
 def _outputs_of(network, shape, dtype):
-    """How many numbers all layers output for an image, and the functions of layers that need all images."""
-    return sum(map(math.prod, output_shapes(network, shape, dtype))), {
-        function_of(layer)[0] for layer in network
-    } - EACH_BY_ITSELF
+    """How many numbers all layers output for an image."""
+    return sum(map(math.prod, output_shapes(network, shape, dtype)))
 
 
 class Program(Stages):
     """The stages of a network for images of ``shape`` (C, H, W), n at a time.
 
-    ``input_grad``: whether the gradient of the images is wanted. `backward` begins with ``dlogits``: those of the loss,
-    or what the layers after this part of a network have ``handed_back`` for them.
+    ``input_grad``: whether the gradient of the images is wanted. ``dlogits``: the gradient of the outputs, with which
+    `backward` begins.
     """
 
     def __init__(self, network, params, shape, dtype, n, input_grad=False):
@@ -187,7 +191,7 @@ class Program(Stages):
         super().__init__(network, params, np.empty((*shape, n), dtype), shape, make_stages, input_grad)
         self.cuts = [0, *map(self.stages.index, self.norms), len(self.stages)]
         self.more = [np.empty_like(param) for param in params] if self.norms else None  # gradients to be added
-        self.logits, self.cross_entropy, self.handed_back = self.stages[-1].y, None, None
+        self.logits, self.cross_entropy = self.stages[-1].y, None
 
     def load(self, params):
         """Take a step's parameters and begin new sums of gradients."""
@@ -229,14 +233,14 @@ class Program(Stages):
         """An array of two, as in `forward_together`."""
         return np.array([self.loss.forward(y), right_answers(self.logits[:, : self.m].T, y)])
 
-    def begin_backward(self, scale):
-        """Begin to add the gradients of the images of the last forward, times ``scale``, to the stages' sums."""
-        dy = self.dy = self.dlogits
-        if self.handed_back is not None:
-            np.copyto(dy[..., : self.m], self.handed_back)
-        dy[..., self.m :] = 0
-        if scale != 1:
-            np.multiply(dy, dy.dtype.type(scale), out=dy)
+    def begin_backward(self, scale, dy=None):
+        """Begin with the gradient of the outputs: ``dy`` (m, ...), or else that of the loss, times ``scale``."""
+        self.dy = self.dlogits
+        self.dy[..., self.m :] = 0
+        if dy is not None:
+            np.copyto(self.dy[..., : self.m], np.moveaxis(dy, 0, -1))
+        elif scale != 1:
+            np.multiply(self.dy, self.dy.dtype.type(scale), out=self.dy)
 
     def backward(self, i, grads, add, ready):
         """Go back to batch norm layer i - 1, and measure its sums; or, if i is 0, to the first stage.

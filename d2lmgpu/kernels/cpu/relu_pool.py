@@ -84,12 +84,6 @@ class ReluPool:
             np.multiply(dy, self.found, out=place)
 
 
-def pooled_shape(x, size):
-    """The shape of ``x`` (C, H, W, n) or (D, n) after pooling; with size 1, the shape of ``x``, whatever it is."""
-    first, *sides, n = x.shape
-    return first, *(side // size for side in sides), n
-
-
 def places_of(x, size, axis=1):
     """The view of ``x`` whose first two axes are the places of a square. What fills no whole square is left out.
 

@@ -17,13 +17,13 @@ _thread = threading.local()
 
 def scratch(shape, dtype):
     """A new array, or within `shared_scratch` the one that the other programs have at the same place in their lists."""
-    paper = getattr(_thread, "paper", None)
-    if paper is None:
+    shared = getattr(_thread, "shared", None)
+    if shared is None:
         return np.empty(shape, dtype)
     number, _thread.asked = _thread.asked, _thread.asked + 1
-    if number == len(paper):
-        paper.append(np.empty(shape, dtype))
-    return paper[number]
+    if number == len(shared):
+        shared.append(np.empty(shape, dtype))
+    return shared[number]
 
 
 def scratch_of_zeros(shape, dtype):
@@ -35,29 +35,28 @@ def scratch_of_zeros(shape, dtype):
 
 def is_shared():
     """Whether scratch arrays are shared here, so that a program should keep little."""
-    return getattr(_thread, "paper", None) is not None
+    return getattr(_thread, "shared", None) is not None
 
 
 @contextlib.contextmanager
-def shared_scratch(paper):
+def shared_scratch(shared):
     """Let all programs of the same form that are made in the block have the same scratch arrays.
 
-    ``paper``: a list of these arrays, in the order in which such a program asks for them; the first program adds them.
+    ``shared``: a list of these arrays, in the order in which such a program asks for them; the first program adds them.
     """
-    _thread.paper, _thread.asked = paper, 0
+    _thread.shared, _thread.asked = shared, 0
     try:
         yield
     finally:
-        _thread.paper = None
+        _thread.shared = None
 
 
 class RunningSum:
-    """A sum over micro-batches, the ``total``. The first term is written there directly."""
+    """A sum over micro-batches, the ``total``, from `begin` on. The first term is written there directly."""
 
     def __init__(self, shape, dtype):
         self.total = scratch(shape, dtype)
         self._other = scratch(shape, dtype)
-        self.begin()
 
     def begin(self):
         """Forget the sum."""

@@ -13,7 +13,7 @@ from ...layers.winograd import choose_tile
 from ..stages import ReferenceLayer
 from .batch_norm import BatchNorm
 from .convolution import Convolution
-from .relu_pool import ReluPool, places_of, pooled_shape
+from .relu_pool import ReluPool, places_of
 from .scratch import RunningSum, scratch
 from .winograd_convolution import WinogradConvolution
 
@@ -60,19 +60,17 @@ class Dense:
         D, O = weight_shape
         self.x = x
         self.y = np.empty((O, x.shape[1]), x.dtype)
-        self.bias = scratch((O, 1), x.dtype)
         self.relu, self.dx = relu, scratch(x.shape, x.dtype) if input_grad else None
         self.weight_grads, self.bias_grads = RunningSum((D, O), x.dtype), RunningSum(O, x.dtype)
 
     def load(self, params):
         self.params = params
-        np.copyto(self.bias, params[1][:, None])
         self.weight_grads.begin()
         self.bias_grads.begin()
 
     def forward(self):
         np.matmul(self.params[0].T, self.x, out=self.y)
-        np.add(self.y, self.bias, out=self.y)
+        np.add(self.y, self.params[1][:, None], out=self.y)
         if self.relu:
             np.maximum(self.y, 0, out=self.y)
 
@@ -94,10 +92,10 @@ class Pooling:
     """ReLU or pooling (or one after the other) where no convolution comes before: x (C, H, W, n) or (D, n)."""
 
     def __init__(self, x, size, kind, relu):
-        shape = pooled_shape(x, size)
-        self.y, self.dx = np.empty(shape, x.dtype), np.zeros_like(x)
-        self.x_places, self.dx_places = places_of(x, size), places_of(self.dx, size)
-        z = ReluPool.outputs((size, size, *shape), x.dtype, kind)
+        self.dx, self.x_places = np.zeros_like(x), places_of(x, size)
+        self.dx_places = places_of(self.dx, size)
+        self.y = np.empty(self.x_places[0, 0].shape, x.dtype)
+        z = ReluPool.outputs(self.x_places.shape, x.dtype, kind)
         self.squares = ReluPool(z, z, kind, relu)
 
     def forward(self):

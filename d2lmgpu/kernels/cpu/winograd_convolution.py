@@ -72,11 +72,9 @@ class OverlappingTiles:
 
     def backward(self):
         for B, values, target, seam, saved in self.staircases:
-            if seam.size:
-                np.copyto(saved, seam)
+            np.copyto(saved, seam)
             np.matmul(B, values, out=target)
-            if seam.size:
-                np.add(seam, saved, out=seam)
+            np.add(seam, saved, out=seam)
 
 
 class WinogradConvolution:

@@ -32,11 +32,6 @@ class Norm(NamedTuple):
         """The number of channels of a block."""
         return 1 if self.H * self.W >= _SMALL else 32
 
-    @property
-    def outputs(self):
-        """The number of outputs of one channel of one image."""
-        return (self.H // self.S) * (self.W // self.S)
-
 
 def over_images(name, norm, N):
     """The launch of a kernel that goes over all numbers of N images.
@@ -50,7 +45,8 @@ def over_images(name, norm, N):
 
     The workspace is float64 (2, parts, C). The launch says how many numbers that is; a larger workspace will do.
     """
-    values, at_a_time = N * norm.outputs, {1: 8, 2: 2}.get(norm.S, 1)  # of a channel; SQUARES in batch_norm.cu
+    values = N * (norm.H // norm.S) * (norm.W // norm.S)  # of a channel
+    at_a_time = {1: 8, 2: 2}.get(norm.S, 1)  # SQUARES in batch_norm.cu
     if name in ("moments", "input_grad"):
         values, at_a_time = N * norm.H * norm.W, 8
     across = ceil_div(norm.C, norm.TC)

@@ -12,7 +12,8 @@ from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
 class ConvolutionShape(NamedTuple):
     """A convolution with what is fused to it: bias, ReLU if ``relu``, pooling of S × S if S > 1.
 
-    Input (N, C, H, W), weight (O, C, KH, KW), output (N, O, PH, PW).
+    Input (N, C, H, W), weight (O, C, KH, KW), output (N, O, PH, PW). S is at most 4, KH and KW are at most 32 (see
+    `stages.has_kernels`), and PH and PW at least 1.
     """
 
     C: int
@@ -40,10 +41,7 @@ class ConvolutionShape(NamedTuple):
 
 
 def conv_forward(conv, N):
-    """x, weight, bias → y, mask. Arguments: x, weight, bias, y, mask, N.
-
-    Like all functions here, it relies on `check`, which `winograd.choose` calls first.
-    """
+    """x, weight, bias → y, mask. Arguments: x, weight, bias, y, mask, N."""
     PY, PX = {1: (2, 4), 2: (1, 2)}.get(conv.S, (1, 1))  # squares of a thread's tile
     K = conv.KH * conv.KW
     quads = evenly(ceil_div(conv.O, 4), 16)
@@ -126,7 +124,7 @@ def conv_weight_grad_tiles(conv, N, multiprocessors=132):
     resident = max(1, most // (slots * OB * CB))  # blocks that a multiprocessor is to run at a time
     groups = max(1, min(N, multiprocessors * resident // (parts[0] * parts[1])))
     options = conv.options + macros(OB=OB, CB=CB, SLOTS=slots, TILE_H=tile_h, RESIDENT=resident)
-    workspace = groups * slots * _columns(conv)
+    workspace = groups * slots * weight_grad_columns(conv)
     return Launch("conv_weight_grad.cu", "conv_weight_grad", options, (groups, *parts), (CB * OB * slots,), workspace)
 
 
@@ -164,32 +162,18 @@ def _conv_weight_grad_strips(conv, N, multiprocessors):
     tiles = ceil_div(N, images) * ceil_div(conv.PH, rows)
     groups = max(1, min(tiles, multiprocessors * max(1, 1024 // threads()) // parts))
     name, options = "conv_weight_grad_strips", conv.options + macros(OB=OB, IMAGES=images, ROWS=rows, STRIP=strip)
-    return Launch(f"{name}.cu", name, options, (groups, parts), (threads(),), workspace=groups * _columns(conv))
-
-
-def conv_weight_grad_rows(conv, partial):
-    """How many rows of partial sums the launch ``partial`` writes; 0 without a workspace."""
-    return partial.workspace // _columns(conv)
+    workspace = groups * weight_grad_columns(conv)
+    return Launch(f"{name}.cu", name, options, (groups, parts), (threads(),), workspace)
 
 
 def conv_weight_grad_sum(conv, partial):
     """workspace → dweight, dbias, after the launch ``partial``. Arguments: workspace, dweight, dbias, rows."""
-    columns = _columns(conv)
+    columns = weight_grad_columns(conv)
     parts = 8 if columns > 8192 else 32  # PARTS in conv_weight_grad.cu
     options = partial.options if partial.file == "conv_weight_grad.cu" else conv.options
     return Launch("conv_weight_grad.cu", "conv_weight_grad_sum", options, (ceil_div(columns, 32),), (32, parts))
 
 
-def _columns(conv):
-    """The columns of the workspace: one for each weight and bias."""
+def weight_grad_columns(conv):
+    """The columns of the workspace of `conv_weight_grad`, one for each weight and bias; its rows are partial sums."""
     return conv.O * (conv.C * conv.KH * conv.KW + 1)
-
-
-def check(conv):
-    """Raise ValueError if S is not in 1..4, a kernel is larger than 32 × 32, or no output is left."""
-    if not 1 <= conv.S <= 4:
-        raise ValueError(f"pooling of {conv.S} × {conv.S}: these kernels pool squares of 1 to 4")
-    if max(conv.KH, conv.KW) > 32:
-        raise ValueError(f"kernels of {conv.KH} × {conv.KW}: these take sides of up to 32, for shared memory is small")
-    if conv.PH < 1 or conv.PW < 1:
-        raise ValueError(f"{conv}: the images are too small, no output is left")

@@ -13,7 +13,8 @@ from .launch import SHARED_BYTES, Launch, ceil_div, empty, evenly, macros, round
 _TILES = (32, 64, 32), (32, 32, 32), (16, 16, 64)
 """The rows and columns of a tile, and the steps of the sum at a time: large tiles need fewer loads."""
 
-TILES_OF_TENSOR_CORES = (64, 32, 32), (32, 32, 32), (16, 32, 64)
+_TILES_OF_TENSOR_CORES = (64, 32, 32), (32, 32, 32), (16, 32, 64)
+"""The same numbers, on tensor cores."""
 
 ENOUGH_BLOCKS = 96
 """The number of blocks that keeps a GPU of about a hundred multiprocessors busy."""
@@ -37,8 +38,8 @@ class DenseLaunches(NamedTuple):
     weight_grad: Launch
 
 
-def dense(D, O, N, relu=False, kind=None):
-    """The `DenseLaunches`. ``kind``: a value of `stages.PRECISIONS`, to which factors are rounded."""
+def dense(D, O, N, relu=False, mixed=False):
+    """The `DenseLaunches`. ``mixed``: whether factors are rounded to float16."""
     products = [
         ("dense_forward", (N, O), ((True, False), (False, False))),
         ("dense_input_grad", (N, D), ((True, relu), (True, False))),
@@ -47,8 +48,8 @@ def dense(D, O, N, relu=False, kind=None):
     launches = []
     for name, size, factors in products:
         options = macros(D=D, O=O, RELU=relu, PRODUCT=len(launches))
-        options += macros(HALF_FACTORS=True) if kind else ()
-        tiles, grid = _tiles(*size, factors, TILES_OF_TENSOR_CORES if kind else _TILES)
+        options += macros(HALF_FACTORS=True) if mixed else ()
+        tiles, grid = _tiles(*size, factors, _TILES_OF_TENSOR_CORES if mixed else _TILES)
         launches.append(Launch("dense.cu", name, options + tiles, grid, (256,)))
     return DenseLaunches(*launches)
 
@@ -59,10 +60,9 @@ def _tiles(rows, columns, factors, tiles):
     ``factors``: for each factor, whether it lies along the sum in memory, and whether it has a gate.
     """
     for TM, TN, chunk in tiles:
-        sizes = zip((TM, TN), factors, strict=True)  # floats in shared memory as in factors.cuh
-        floats = sum(
-            (1 + gate) * (size * (chunk + 4) if along else chunk * (size + 8)) for size, (along, gate) in sizes
-        )
+        floats = 0  # in shared memory, as in factors.cuh
+        for size, (along, gate) in zip((TM, TN), factors, strict=True):
+            floats += (1 + gate) * (size * (chunk + 4) if along else chunk * (size + 8))
         stages = min(3, SHARED_BYTES // 4 // floats)
         if stages < 2:
             break
@@ -74,14 +74,15 @@ def _tiles(rows, columns, factors, tiles):
 
 
 class Dense:
-    """x (N, D) → y (N, O), with ReLU if ``relu``. ``kind`` is a value of `stages.PRECISIONS`."""
+    """x (N, D) → y (N, O), with ReLU if ``relu``. ``mixed``: whether factors, and dx, are rounded to float16."""
 
     beside = contextlib.nullcontext()
 
-    def __init__(self, x, outputs, relu, input_grad, kind):
-        launches = dense(x.shape[1], outputs, len(x), relu, kind)
-        self.x, self.N, self.relu = x, np.int32(len(x)), relu
-        self.launches = launches._replace(input_grad=rounding(launches.input_grad, out=kind is not None))
+    def __init__(self, x, outputs, relu, input_grad, mixed):
+        launches = dense(x.shape[1], outputs, len(x), relu, mixed)
+        self.x, self.N = x, np.int32(len(x))
+        self.can_be_head = not relu and outputs <= MAX_CLASSES
+        self.launches = launches._replace(input_grad=rounding(launches.input_grad, out=mixed))
         self.y = empty((len(x), outputs))
         self.dx = empty(x.shape) if input_grad else None
 
@@ -98,33 +99,26 @@ class Dense:
             run(self.launches.weight_grad, self.x, dy, self.y, *grads, self.N)
 
 
-def head(D, O, N, input_grad=True, kind=None):
-    """x, weight, bias, labels → logits, losses, hits, dlogits, dx. ``kind`` is a value of `stages.PRECISIONS`.
+def head(D, O, N, input_grad=True, mixed=False):
+    """x, weight, bias, labels → logits, losses, hits, dlogits, dx; O is at most `MAX_CLASSES`.
 
-    In "float16", logits and dx are rounded, too. Arguments: x, weight, bias, labels, count, scale, logits, losses,
-    hits, dlogits, dx, N. Without ``input_grad``, dx is not written. This is for at most `MAX_CLASSES` outputs; see
-    `can_be_head`.
+    If ``mixed``, factors, logits and dx are rounded to float16. Arguments: x, weight, bias, labels, count, scale,
+    logits, losses, hits, dlogits, dx, N. Without ``input_grad``, dx is not written.
     """
     each = evenly(ceil_div(D, 32), min(8, 96 // O))  # inputs of a thread at a time: more would need too many registers
     options = macros(D=D, O=O, INPUT_GRAD=input_grad, ROWS=ROWS, CHUNK=32 * each)
-    options += macros(HALF_FACTORS=True) if kind else ()
-    launch = Launch("head.cu", "head", options, (ceil_div(N, ROWS),), (32 * ROWS,))
-    return rounding(launch, out=kind is not None)
-
-
-def can_be_head(stage):
-    """Whether a program's last stage and the loss can be a `Head`."""
-    return isinstance(stage, Dense) and not stage.relu and stage.y.shape[1] <= MAX_CLASSES
+    options += macros(HALF_FACTORS=True) if mixed else ()
+    return rounding(Launch("head.cu", "head", options, (ceil_div(N, ROWS),), (32 * ROWS,)), out=mixed)
 
 
 class Head:
-    """A network's last `Dense` stage and the loss: forward also computes what backward begins with, and dx."""
+    """A network's last `Dense` stage, which ``can_be_head``, and the loss: forward also writes ``dlogits`` and dx."""
 
-    def __init__(self, dense, labels, count, scale, losses, hits, dlogits, kind):
+    def __init__(self, dense, labels, count, scale, losses, hits, dlogits, mixed):
         self.x, self.y, self.dx = dense.x, dense.y, dense.dx
         self.dense, self.N = dense, dense.N
         (N, D), O = self.x.shape, self.y.shape[1]
-        self.launch = head(D, O, N, self.dx is not None, kind)
+        self.launch = head(D, O, N, self.dx is not None, mixed)
         dx = dlogits if self.dx is None else self.dx  # any array will do: then it is not written
         self.arguments = labels, count, scale, self.y, losses, hits, dlogits, dx, np.int32(N)
 

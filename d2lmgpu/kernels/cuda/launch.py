@@ -129,7 +129,7 @@ def softmax_cross_entropy(classes, N):
     return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy", options, (ceil_div(N, 8),), (256,))
 
 
-def softmax_cross_entropy_sum(classes, N):
+def softmax_cross_entropy_sum(classes):
     """Arguments: losses, hits, sums, epoch_loss, epoch_correct, step, N."""
     return Launch("softmax_cross_entropy.cu", "softmax_cross_entropy_sum", macros(CLASSES=classes), (1,), (1024,))
 
@@ -190,8 +190,7 @@ def optimize(name, params, grads, state, rates, sizes, step, scale, overflow, ta
     """Do a step of the optimiser ``name``; the other arguments are arrays, as in optimizers.cu, and are not empty."""
     n = params.size
     if name == "sgd":
-        kernel = mixed_precision("scaled_sgd", n)
-        run(kernel, params, grads, rates, step, scale, overflow, np.int32(n))
+        run(mixed_precision("scaled_sgd", n), params, grads, rates, step, scale, overflow, np.int32(n))
         return
     numbers = [rates, sizes, step, scale, overflow] + [taken] * (name == "adam")
     run(optimizer(name, n), params, grads, *state, *numbers, np.int32(n))

@@ -19,7 +19,7 @@ from ...layers.functions import images_last
 from ...layers.loss import with_right_answers
 from ..stages import Stages
 from . import launch
-from .dense import Head, can_be_head
+from .dense import Dense, Head
 from .launch import current_card, empty, run
 from .stages import PRECISIONS, WinogradConvolution, make_stages, rounds_output
 
@@ -29,11 +29,6 @@ MAX_IDLE = 4
 """The most idle programs that a thread keeps: there is one for each network and number of images."""
 
 _thread = threading.local()
-
-
-def same_arrays(one, other):
-    """Whether two plain arrays are the same memory in the same order."""
-    return (one.data.ptr, one.shape, one.strides) == (other.data.ptr, other.shape, other.strides)
 
 
 class Program(Stages):
@@ -54,11 +49,11 @@ class Program(Stages):
         self.x, self.labels, self.scale = own or (empty((N, *shape)), empty(N, np.int32), cupy.ones(1, np.float32))
         self.count = cupy.full(1, N, np.int32)  # how many of the N are examples
         self.step = cupy.zeros(1, np.int32)  # how often the program went forward
-        self.kind = PRECISIONS[precision]
-        self.half_x = rounds_output(self.kind, network)  # x must be rounded where it is written
-        make = functools.partial(make_stages, kind=self.kind, count=self.count)
+        mixed = self.mixed = PRECISIONS[precision]
+        self.half_x = rounds_output(mixed, network)  # x must be rounded where it is written
+        make = functools.partial(make_stages, mixed=mixed, count=self.count)
         super().__init__(network, params, self.x, shape, make, input_grad)
-        self.logits = self.stages[-1].y if self.stages else self.x
+        self.logits = self.stages[-1].y
         self.dlogits = cupy.empty_like(self.logits)
         self.losses, self.hits = empty(N), empty(N, np.int32)
         self.loss, self.correct = cupy.zeros(1, np.float32), cupy.zeros(1, np.int32)
@@ -69,10 +64,11 @@ class Program(Stages):
                 stage.beside = branches.branch()
             if isinstance(stage, WinogradConvolution):
                 stage.ahead = branches.branch()
-        self.with_loss, self.has_head = with_loss, with_loss and bool(self.stages) and can_be_head(self.stages[-1])
+        last = self.stages[-1]
+        self.with_loss, self.has_head = with_loss, with_loss and isinstance(last, Dense) and last.can_be_head
         if self.has_head:
             arguments = self.labels, self.count, self.scale, self.losses, self.hits, self.dlogits
-            self.stages[-1] = Head(self.stages[-1], *arguments, self.kind)
+            self.stages[-1] = Head(last, *arguments, mixed)
 
     def sums(self, y, loss=None, scale=1):
         """The loss, and the number of right answers, of what went forward last: a new array of two.
@@ -88,21 +84,16 @@ class Program(Stages):
         sums[:1], sums[1:] = self.loss, self.correct
         return sums
 
-    @property
-    def dx(self):
-        """The gradient of x, after `backward`."""
-        return self.stages[0].dx if self.stages else self.dlogits
-
     def forward(self, params, X=None, y=None, draws=None):
         """Logits, the summed loss, the number of right answers, all on the device.
 
-        N images and labels are copied to where the launches read them, unless they are there already. Without
-        ``draws``, nothing is random.
+        ``X`` and ``y``: N images and labels, which are copied to where the launches read them; None: they are there
+        already. Without ``draws``, nothing is random.
         """
         self.use_draws(draws)
-        if X is not None and not same_arrays(X, self.x):
+        if X is not None:
             self.x[...] = rounded_to_half(X) if self.half_x else X
-        if y is not None and self.with_loss and not same_arrays(y, self.labels):
+        if y is not None and self.with_loss:
             self.labels[...] = y
         for stage, owned in zip(self.stages, self.owners, strict=True):
             if isinstance(stage, WinogradConvolution):
@@ -114,11 +105,11 @@ class Program(Stages):
         N, classes = self.logits.shape
         if not self.has_head:
             arguments = self.logits, self.labels, self.count, self.scale, self.dlogits, self.losses, self.hits
-            kernel = launch.rounding(launch.softmax_cross_entropy(classes, N), out=self.kind == "float16")
+            kernel = launch.rounding(launch.softmax_cross_entropy(classes, N), out=self.mixed)
             run(kernel, *arguments, np.int32(N))
         arguments = self.losses, self.hits, self.loss, self.correct, self.epoch_loss, self.epoch_correct, self.step
         with self.bookkeeping:
-            run(launch.softmax_cross_entropy_sum(classes, N), *arguments, np.int32(N))
+            run(launch.softmax_cross_entropy_sum(classes), *arguments, np.int32(N))
 
     def backward(self, params, grads, ready=None):
         """The gradients of what went forward last.
@@ -154,7 +145,7 @@ def loss_and_grads(X, y, params, network, grads, ready=None, moments=(), scale=1
         with span("backward"):
             program.backward(params, grads, ready)
         if dx is not None:
-            dx[...] = program.dx
+            dx[...] = program.stages[0].dx
         return sums
 
 
@@ -175,9 +166,9 @@ def borrowed_program(network, params, X, with_loss, input_grad=False):
 
     Raises ValueError, or what the layers raise, if the sizes do not fit together.
     """
-    options = {"with_loss": with_loss, "input_grad": input_grad}
-    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), *options.values())
+    key = (current_card(), tuple(network), X.shape, tuple(param.shape for param in params), with_loss, input_grad)
     idle = _thread.__dict__.setdefault("idle", FreeList(MAX_IDLE))
+    options = {"with_loss": with_loss, "input_grad": input_grad}
     program = idle.take(key) or Program(network, params, X.shape[1:], len(X), **options)
     yield program  # if work with it fails, it is not given back
     idle.give_back(key, program)
@@ -213,4 +204,4 @@ class Pass:
             dlogits *= dlogits.dtype.type(scale)
         with span("backward"):
             self.program.backward(params, grads)
-        return images_last(self.program.dx) if self.input_grad else None
+        return images_last(self.program.stages[0].dx) if self.input_grad else None

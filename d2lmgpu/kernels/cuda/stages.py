@@ -31,28 +31,25 @@ from .batch_norm import BatchNorm
 from .dense import Dense
 from .launch import empty, rounding, run
 
-PRECISIONS = {"float32": None, "mixed": "float16"}
-"""What products' factors are rounded to: in mixed precision, as networks/mixed.py says.
+PRECISIONS = {"float32": False, "mixed": True}
+"""Whether the factors of products are rounded to float16 (see networks/mixed.py). All else is float32."""
 
-Sums and everything else are float32.
-"""
-
-LARGEST_SQUARE = 4
-"""The side of the largest squares that the kernels pool."""
+LARGEST_SQUARE, LARGEST_KERNEL = 4, 32
+"""The largest sides of the squares that GPUs' kernels pool, and of a convolution's kernels: shared memory is small."""
 
 
 class OneKernel:
     """A stage that is one kernel forward and one back.
 
-    ``there``: the launch forward and its arguments; ``back``: the launch back and its arguments without dy, the first
-    one.
+    ``to_y``: the launch forward and its arguments; ``to_dx``: the launch back and its arguments, of which dy, the first
+    one, is missing.
     """
 
     def forward(self):
-        run(*self.there)
+        run(*self.to_y)
 
     def backward(self, dy, params, grads):
-        kernel, *arguments = self.back
+        kernel, *arguments = self.to_dx
         run(kernel, dy, *arguments)
 
 
@@ -64,8 +61,8 @@ class Padding(OneKernel):
         self.y = empty((N, C, H + 2 * padding, W + 2 * padding))
         self.y.fill(0)
         self.dx = empty(x.shape) if input_grad else None
-        self.there = launch.frame("frame", H, W, padding, N * C), x, self.y, np.int32(N * C)
-        self.back = launch.frame("frame_grad", H, W, padding, N * C), self.dx, np.int32(N * C)
+        self.to_y = launch.frame("frame", H, W, padding, N * C), x, self.y, np.int32(N * C)
+        self.to_dx = launch.frame("frame_grad", H, W, padding, N * C), self.dx, np.int32(N * C)
 
 
 class Convolution:
@@ -83,7 +80,7 @@ class Convolution:
         self.dx = empty(x.shape) if input_grad else None
         size = launches[2].workspace
         self.workspace = empty(size) if size else None
-        self.rows = np.int32(convolution.conv_weight_grad_rows(conv, launches[2]))
+        self.rows = np.int32(size // convolution.weight_grad_columns(conv))
         self.weight_grad_sum = convolution.conv_weight_grad_sum(conv, launches[2])
 
     def forward(self, weight, bias):
@@ -95,7 +92,7 @@ class Convolution:
         ``dx`` comes first: both keep a whole GPU busy, and only ``dx`` is waited for.
         """
         if self.dx is not None:
-            self.input_grad(dy, params[0])
+            run(self.launches[1], dy, self.mask, params[0], self.dx, self.N)
         with self.beside:
             if self.workspace is None:
                 run(self.launches[2], self.x, dy, self.mask, *grads, self.N)
@@ -103,39 +100,33 @@ class Convolution:
                 run(self.launches[2], self.x, dy, self.mask, self.workspace, self.N)
                 run(self.weight_grad_sum, self.workspace, *grads, self.rows)
 
-    def input_grad(self, dy, weight):
-        run(self.launches[1], dy, self.mask, weight, self.dx, self.N)
-
 
 class WinogradConvolution(Convolution):
     """The same by Winograd's method.
 
-    `prepare` launches ``weights``, which transforms the weights, for forward and, if ``transposed``, for the gradient
-    of x. Only this stage waits for that; ``ahead``, a branch, does it beside the main stream.
+    `prepare` launches ``weights``, which transforms the weights: for forward, and for the gradient of x if that is
+    computed by this method, too. Only this stage waits for that; ``ahead``, a branch, does it beside the main stream.
     """
 
     ahead = None
 
-    def __init__(self, x, conv, input_grad, launches, weights, transposed):
+    def __init__(self, x, conv, input_grad, launches, weights):
         super().__init__(x, conv, input_grad, launches)
-        self.weights, self.transposed = weights, transposed
-        self.u = self.u_back = empty(launches[0].workspace)
-        if transposed:  # otherwise `u_back` is a name for any array: it is neither written nor read
-            self.u_back = empty(launches[1].workspace)
+        self.weights, self.u = weights, empty(launches[0].workspace)
+        self.u_back = empty(launches[1].workspace) if launches[1].workspace else None
 
     def prepare(self, weight, bias):
         """Transform the weights; call it before `forward`, with the same parameters."""
         with self.ahead or contextlib.nullcontext():
-            run(self.weights, weight, self.u, self.u_back)
+            run(self.weights, weight, self.u, self.u if self.u_back is None else self.u_back)
 
     def forward(self, weight, bias):
         if self.ahead:
             self.ahead.join()
         super().forward(self.u, bias)
 
-    def input_grad(self, dy, weight):
-        """Write the gradient of x, with the weights as `prepare` has transformed them."""
-        super().input_grad(dy, self.u_back if self.transposed else weight)
+    def backward(self, dy, params, grads):
+        super().backward(dy, params if self.u_back is None else [self.u_back], grads)
 
 
 class Flatten:
@@ -156,8 +147,8 @@ class Rectifier(OneKernel):
 
     def __init__(self, x, half):
         self.y, self.dx = empty(x.shape), empty(x.shape)
-        self.there = rounding(launch.relu("relu", x.size), out=half), x, self.y, np.int32(x.size)
-        self.back = launch.relu("relu_grad", x.size), x, self.dx, np.int32(x.size)
+        self.to_y = rounding(launch.relu("relu", x.size), out=half), x, self.y, np.int32(x.size)
+        self.to_dx = launch.relu("relu_grad", x.size), x, self.dx, np.int32(x.size)
 
 
 class Pooling(OneKernel):
@@ -168,8 +159,8 @@ class Pooling(OneKernel):
         self.y, self.dx = empty((N, C, H // S, W // S)), empty(x.shape)
         mask = empty(self.y.shape, np.uint16)
         sizes = H, W, S, max_pool, N * C
-        self.there = rounding(launch.pool("pool", *sizes), out=half), x, self.y, mask, np.int32(N * C)
-        self.back = launch.pool("pool_grad", *sizes), mask, self.dx, np.int32(N * C)
+        self.to_y = rounding(launch.pool("pool", *sizes), out=half), x, self.y, mask, np.int32(N * C)
+        self.to_dx = launch.pool("pool_grad", *sizes), mask, self.dx, np.int32(N * C)
 
 
 class ReferenceStage(ReferenceLayer):
@@ -189,10 +180,10 @@ class ReferenceStage(ReferenceLayer):
         self.dx = None if dx is None else array_module(dx).ascontiguousarray(dx)
 
 
-def make_stages(layers, x, shapes, input_grad, kind, count):
+def make_stages(layers, x, shapes, input_grad, mixed, count):
     """The stages for the first of ``layers`` and for those after it that belong to it: (a list, how many layers).
 
-    ``kind`` is a value of `PRECISIONS`; ``count`` (1,) says how many of the images are examples.
+    ``mixed``: whether factors are rounded to float16; ``count`` (1,) says how many of the images are examples.
     """
     first, rest = layers[0], layers[1:]
     function, options = function_of(first)
@@ -202,33 +193,30 @@ def make_stages(layers, x, shapes, input_grad, kind, count):
         return [Flatten(x)], 1
     (S, pool, rectified), fused = relu_and_pool(rest, LARGEST_SQUARE)
     if function is dense:
-        return [Dense(x, first.shapes[0][1], rectified, input_grad, kind)], 1 + rectified
+        return [Dense(x, first.shapes[0][1], rectified, input_grad, mixed)], 1 + rectified
     if function in (conv2d, batch_norm):
-        what, half = (S, pool == "max", rectified), rounds_output(kind, rest[fused:])
+        what, half = (S, pool == "max", rectified), rounds_output(mixed, rest[fused:])
         if function is batch_norm:
             return [BatchNorm(x, *what, input_grad, count, half)], 1 + fused
         frames = [Padding(x, options["padding"], input_grad)] if options.get("padding") else []
         x = frames[0].y if frames else x
-        return [*frames, make_convolution(x, first.shapes[0], *what, input_grad, kind, half)], 1 + fused
-    half = rounds_output(kind, rest)
+        return [*frames, make_convolution(x, first.shapes[0], *what, input_grad, mixed, half)], 1 + fused
+    half = rounds_output(mixed, rest)
     if function is relu:
         return [Rectifier(x, half)], 1
     return [Pooling(x, options.get("size", 2), POOLS[function] == "max", half)], 1
 
 
-def rounds_output(kind, following):
+def rounds_output(mixed, following):
     """Whether what the ``following`` layers read is rounded where it is written: a convolution rounds only weights."""
-    return kind == "float16" and bool(following) and function_of(following[0])[0] is conv2d
+    return mixed and bool(following) and function_of(following[0])[0] is conv2d
 
 
-def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half):
-    """The stage of a convolution. ``kind`` is a value of `PRECISIONS`; ``half``: whether y is rounded to float16.
-
-    Raises ValueError for shapes that no kernel takes.
-    """
+def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, mixed, half):
+    """The stage of a convolution. If ``mixed``, weights and dx are rounded to float16; ``half``: whether y is."""
     import cupy
 
-    (N, C, H, W), (O, _, KH, KW), mixed = x.shape, kernel_shape, kind == "float16"
+    (N, C, H, W), (O, _, KH, KW) = x.shape, kernel_shape
     conv = convolution.ConvolutionShape(C, H, W, O, KH, KW, S, max_pool, relu)
     multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
     choice = winograd.choose(conv, N, multiprocessors)
@@ -239,16 +227,17 @@ def make_convolution(x, kernel_shape, S, max_pool, relu, input_grad, kind, half)
         return Convolution(x, conv, input_grad, launches)
     back = winograd.conv_input_grad(choice) if input_grad else None
     weights = rounding(winograd.weights(choice, input_grad=back is not None), out=False, weight=mixed)
-    transposed, back = back is not None, back or convolution.conv_input_grad(conv, N)
-    back = rounding(back, out=mixed, weight=mixed and not transposed)
+    back = rounding(back or convolution.conv_input_grad(conv, N), out=mixed, weight=mixed and back is None)
     launches = rounding(winograd.conv_forward(choice), out=half), back, winograd.conv_weight_grad(choice)
-    return WinogradConvolution(x, conv, input_grad, launches, weights, transposed)
+    return WinogradConvolution(x, conv, input_grad, launches, weights)
 
 
 def has_kernels(network):
     """Whether there is a kernel for every layer, so that a step can be captured: others may allocate or call cuBLAS."""
-    functions = {batch_norm, conv2d, dense, flatten, relu, *POOLS}
-    return all(
-        function in functions and options.get("stride", 1) == 1 and options.get("size", 1) <= LARGEST_SQUARE
-        for function, options in map(function_of, network)
-    )
+    for layer in network:
+        function, options = function_of(layer)
+        sides = layer.shapes[0][2:] if function is conv2d else (1,)
+        has_kernel = function in {batch_norm, conv2d, dense, flatten, relu, *POOLS} and options.get("stride", 1) == 1
+        if not has_kernel or options.get("size", 1) > LARGEST_SQUARE or max(sides) > LARGEST_KERNEL:
+            return False
+    return True

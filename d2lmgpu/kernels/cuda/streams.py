@@ -56,7 +56,7 @@ class SideStreams:
 class Branch:
     """``with branch:`` gives work to its stream, to begin when what the main stream has been given so far is done.
 
-    The arrays that it computes with must not be overwritten before the next `Branches.join`.
+    The arrays that it computes with must not be overwritten before the next `SideStreams.join`.
     """
 
     def __init__(self, main, stream, under_way):
@@ -90,17 +90,13 @@ def adds_across(card, other):
     """Whether kernels on each of two cards, which have peer access, read the other's memory correctly; tried once."""
 
     def attempt():
-        _try_add(card, other)
-        _try_add(other, card)
+        for here, there in ((card, other), (other, card)):
+            numbers = np.random.default_rng(here).integers(1, 2**20, PROBE).astype(np.float32)
+            sums = try_across(here, there, numbers, lambda target, message, stream: add(target, message))
+            if not np.array_equal(sums, numbers + 1):
+                raise RuntimeError(f"a kernel on gpu({here}) adds other numbers than those on gpu({there})")
 
     return probe(f"gpu({card}) and gpu({other})", "adding across", "messages are copied before they are added", attempt)
-
-
-def _try_add(card, other):
-    numbers = np.random.default_rng(card).integers(1, 2**20, PROBE).astype(np.float32)
-    sums = try_across(card, other, numbers, lambda target, message, stream: add(target, message))
-    if not np.array_equal(sums, numbers + 1):
-        raise RuntimeError(f"a kernel on gpu({card}) adds other numbers than those on gpu({other})")
 
 
 ADDERS["gpu"] = Adder(add, adds_across, ADDED)

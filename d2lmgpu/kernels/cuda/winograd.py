@@ -5,12 +5,11 @@ method takes three launches: `weights` once per step, then `conv_forward` and `c
 sizes are multiples of what a thread has in registers: 16 tiles per block, 8 of them per thread.
 """
 
-import functools
 import itertools
 from typing import NamedTuple
 
 from ...layers.winograd import LARGEST_TILE, simple_transforms
-from .convolution import ConvolutionShape, check
+from .convolution import ConvolutionShape
 from .launch import SHARED_BYTES, Launch, ceil_div, evenly, macros, odd
 
 TILES = 16
@@ -115,7 +114,6 @@ def choose(conv, N, multiprocessors=132):
     This is like `choose_tile` in layers/winograd.py, but transforms are done along one side after the other, and blocks
     with fewer than 16 tiles waste the rest.
     """
-    check(conv)
     best, choice = conv.PH * conv.PW * conv.S**2 * conv.C * conv.O * conv.KH * conv.KW / MARGIN, None
     for MH in range(conv.S, LARGEST_TILE - conv.KH + 2, conv.S):
         for MW in range(conv.S, LARGEST_TILE - conv.KW + 2, conv.S):
@@ -193,7 +191,7 @@ def conv_input_grad(winograd):
 def conv_weight_grad(winograd):
     """x, dy, mask → partial sums, for `convolution.conv_weight_grad_sum`. Arguments: x, dy, mask, workspace, N."""
     conv = winograd.conv
-    share = _best_share(winograd._replace(N=1, multiprocessors=1))  # it is the same for all
+    share = min(_shares(winograd), key=lambda share: share.cost(winograd))
     rows, columns, images = share.region
     parts = ceil_div(conv.O, share.OB), ceil_div(conv.C, share.CB)
     pieces = ceil_div(winograd.N, images) * winograd.regions(rows, columns)
@@ -226,11 +224,6 @@ class _Share(NamedTuple):
         transform = TRANSFORMS_PER_POINT * (self.OB / 2 + self.CB)
         blocks = ceil_div(winograd.conv.O, self.OB) * ceil_div(winograd.conv.C, self.CB)
         return blocks * (multiply + transform) * winograd.points
-
-
-@functools.cache
-def _best_share(winograd):
-    return min(_shares(winograd), key=lambda share: share.cost(winograd))
 
 
 def _shares(winograd):
