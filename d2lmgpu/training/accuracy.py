@@ -80,15 +80,16 @@ def predict(
     X = as_numpy("X", X)
     loss, group = find_loss(loss), as_cluster(devices)
     check_image_data(X, network)
-    device_params, device_statistics = on_each(params_or_device_params, statistics, group.mine, network)
-    parts = []
-    for start in range(0, len(X), PREDICTION_BATCH):
-        part = X[start : start + PREDICTION_BATCH]
-        shards, _ = split_batch(to_float(part), np.zeros(len(part), np.uint8), group)
-        each_device = zip(group.mine, shards, device_params, device_statistics, strict=True)
-        tasks = [device.run(logits, shard, params, network, own) for device, shard, params, own in each_device]
-        parts.append((len(part), tasks))
-    found = (_in_order([task.result() for task in tasks], n, group) for n, tasks in parts)
+    with isolated_errors(group.mine):
+        device_params, device_statistics = on_each(params_or_device_params, statistics, group.mine, network)
+        parts = []
+        for start in range(0, len(X), PREDICTION_BATCH):
+            part = X[start : start + PREDICTION_BATCH]
+            shards, _ = split_batch(to_float(part), np.zeros(len(part), np.uint8), group)
+            each_device = zip(group.mine, shards, device_params, device_statistics, strict=True)
+            tasks = [device.run(logits, shard, params, network, own) for device, shard, params, own in each_device]
+            parts.append((len(part), tasks))
+        found = [_in_order([task.result() for task in tasks], n, group) for n, tasks in parts]
     scores = np.concatenate([np.zeros((0, network.classes)), *found])
     if loss is not CROSS_ENTROPY:
         return scores

@@ -7,6 +7,7 @@ import pytest
 from runs import DATA, PLAIN, TINY, brief, cpus
 
 import d2lmgpu as d2l
+from d2lmgpu import networks
 from d2lmgpu.devices import array_module
 from d2lmgpu.networks import logits_as_written
 from d2lmgpu.training.checkpoints import CheckpointError
@@ -109,11 +110,23 @@ def test_metrics_are_tried_before_anything_is_trained(metric, message):
         d2l.evaluate(PARAMS, X, Y, cpus(2), PLAIN, metrics={"a": metric})
 
 
-def test_an_error_on_all_devices_is_raised_once():
-    def fails(logits, labels):
-        assert len(labels) == 7  # as when it is tried
-        return 0.0
+def fails(values, *labels):
+    """As a metric, and as a layer, which are tried with other numbers of images."""
+    assert len(values) != len(X) // 2
+    return 0.0 if labels else (values, None)
 
-    with pytest.raises(ValueError, match="metric a failed"):
-        d2l.evaluate(PARAMS, X, Y, cpus(2), PLAIN, metrics={"a": fails})
-    assert d2l.cpu(1).run(lambda: 1).result() == 1
+
+FAILING = networks.Network([*PLAIN, networks.Layer(fails, None)], PLAIN.input_shape, PLAIN.classes)
+
+
+@pytest.mark.parametrize(
+    "evaluate, error",
+    [
+        (lambda: d2l.evaluate(PARAMS, X, Y, cpus(2), PLAIN, metrics={"a": fails}), ValueError),
+        (lambda: d2l.predict(PARAMS, X, cpus(2), FAILING), AssertionError),
+    ],
+)
+def test_an_error_on_all_devices_is_raised_once(evaluate, error):
+    with pytest.raises(error):
+        evaluate()
+    d2l.synchronize(cpus(2))  # which would raise an error that nobody has taken
