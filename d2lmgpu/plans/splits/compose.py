@@ -32,8 +32,6 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     `prove` to check that the plan is right.
     """
     check_network(network)
-    if not callable(algorithm):
-        check_name("algorithm", algorithm, ALGORITHMS)
     computations = check_list("computations", computations, of="lists, one for each device")
     check_whole("the number of devices", len(computations))
     micro_batches = check_whole("micro_batches", micro_batches, most=MAX_MICRO_BATCHES)
@@ -56,6 +54,8 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
 
 def placed_allreduce(algorithm, group, value, bounds):
     """The schedule that sums elements (start, stop) of a value over a group of devices."""
+    if not callable(algorithm):
+        check_name("algorithm", algorithm, ALGORITHMS)
     start, stop = bounds
     return drop_empty(place(schedules_of(algorithm)(len(group), stop - start), group, start, value))
 
