@@ -10,7 +10,6 @@
 Source: Huang et al. 2019, "GPipe", which shows that a pipeline's last stage needs no cache, and what the others cost.
 """
 
-import functools
 import itertools
 from typing import NamedTuple
 
@@ -38,10 +37,9 @@ class ExecutionModes:
         for compute in itertools.chain(*(computes for computes, _ in columns)):
             if compute.what in COMPUTES:
                 done.setdefault(compute[1:4], []).append(compute.what)
-        self.computed = [[] for _ in plan.layout]
+        self.computed, with_kernels = [[] for _ in plan.layout], [_has_kernels(each, plan) for each in plan.stages]
         for (device, s, m), whats in done.items():
-            fast = sorted(whats) == ["B", "F"] and _has_kernels(plan.stages[s], plan.network)
-            self.of[device, s, m] = CACHED if fast else REFERENCE
+            self.of[device, s, m] = CACHED if sorted(whats) == ["B", "F"] and with_kernels[s] else REFERENCE
             self.computed[device].append((s, m))
         self._runs = {}  # by device, a run whose F's may still go back
         for number, (each, moves) in enumerate(columns, 1):
@@ -106,8 +104,7 @@ class _Run(NamedTuple):
     back: list
 
 
-@functools.lru_cache(maxsize=256)
-def _has_kernels(stage, network):
+def _has_kernels(stage, plan):
     """Whether kernels compute the stage for some examples at a time, where batch norm does not need all."""
-    layers = network[stage.first : stage.stop]
+    layers = plan.network[stage.first : stage.stop]
     return bool(layers) and all(layer.channels or function_of(layer)[0] in EACH_BY_ITSELF for layer in layers)
