@@ -32,9 +32,10 @@ SLACK = 1 / 8
 
 
 def blocks(network, begins=lambda layer: layer.shapes):
-    """The numbers of the layers at which a stage may begin: those with parameters, with 0 in place of the first.
+    """The numbers of the layers at which a stage may begin: the first layer, and all but the first with parameters.
 
-    Raises ValueError unless ``network`` is a `Network` that has parameters.
+    ``begins(layer)`` may ask for something else than parameters. Raises ValueError unless ``network`` is a `Network`
+    that has parameters.
     """
     check_network(network)
     check_trainable(network)
@@ -68,26 +69,28 @@ def cut(network, count):
 
 def in_buckets(network):
     """The network in stages of at least `BUCKET` parameters, counted from the end; the first stage has the rest."""
-    edges = [len(network)]
-    for start in reversed(blocks(network)[1:]):
-        if stage_of(network, start, edges[-1]).params >= BUCKET:
-            edges.append(start)
-    return _between(edges, network)
+    return _from_the_end(network, lambda before, start, stop: stage_of(network, start, stop).params >= BUCKET)
 
 
 def by_largest(network):
     """The network in few stages, none of which has many more parameters than the largest layer."""
-    starts, edges = [*blocks(network), len(network)], [len(network)]
-    largest = max(stage_of(network, *each).params for each in itertools.pairwise(starts))
-    for start, stop in reversed(list(itertools.pairwise(starts))):
-        if stage_of(network, start, edges[-1]).params > (1 + SLACK) * largest:
-            edges.append(stop)
-    return _between(edges, network)
+    layers = itertools.pairwise([*blocks(network), len(network)])
+    most = (1 + SLACK) * max(stage_of(network, start, stop).params for start, stop in layers)
+    return _from_the_end(network, lambda before, start, stop: stage_of(network, before, stop).params > most)
 
 
-def _between(edges, network):
-    """The stages between 0 and the ``edges``, which are in descending order."""
-    return tuple(stage_of(network, a, b) for b, a in itertools.pairwise([*edges, 0]))[::-1]
+def _from_the_end(network, begins):
+    """The stages, found from the last to the first.
+
+    ``begins(before, start, stop)``: whether a stage that ends at ``stop`` should begin at ``start``, and not already at
+    ``before``, the place before that at which it could begin.
+    """
+    found, stop = [], len(network)
+    for before, start in reversed(list(itertools.pairwise(blocks(network)))):
+        if begins(before, start, stop):
+            found.append(stage_of(network, start, stop))
+            stop = start
+    return (stage_of(network, 0, stop), *reversed(found))
 
 
 # A stage that is split by its units:

@@ -73,10 +73,10 @@ class Execution:
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
-        actions, ways, flat = actions_of(plan, columns), ExecutionModes(plan, columns), flat_stages(host, plan)
+        actions, modes, flat = actions_of(plan, columns), ExecutionModes(plan, columns), flat_stages(host, plan)
         extents = extents_of(plan, columns, actions)
         tasks = {
-            i: device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
+            i: device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, modes, mixed)
             for i, device in enumerate(self.devices, group.first)
         }
         self.store = {i: task.result() for i, task in tasks.items()}
