@@ -48,7 +48,7 @@ def in_a_plan(cluster, how):
         left[0] -= 1
         if store.steps == ROUNDS - 1 and left[0] < 0:
             go_wrong(how)
-        functions[action.what, store.way_of(action)](store, action, *numbers)
+        functions[action.what, store.mode_of(action)](store, action, *numbers)
 
     if how is not None:
         FUNCTIONS.update(dict.fromkeys(functions, go_wrong_at_last))

@@ -3,15 +3,13 @@
 from ..base.packages import looked_up
 from .execution.execute import Execution as Execution, execute as execute
 from .plan import (
-    MAX_MICRO_BATCHES as MAX_MICRO_BATCHES,
-    MAX_PLAN_DEVICES as MAX_PLAN_DEVICES,
     Compute as Compute,
     Part as Part,
     Plan as Plan,
     PlanError as PlanError,
     Stage as Stage,
 )
-from .proof.prove import PlanProof as PlanProof, prove_plan as prove_plan
+from .proof.prove import PlanProof as PlanProof, prove as prove
 from .simulate import PlanSimulation as PlanSimulation, estimate_costs as estimate_costs, simulate as simulate
 from .splits import (
     PLANS as PLANS,
@@ -29,7 +27,6 @@ from .splits.compose import compose as compose
 from .splits.data import copies_of as copies_of
 from .stages import cut as cut
 
-prove = prove_plan
 __getattr__, __dir__ = looked_up(
     __name__, {"..pictures.plans": "draw write_html", "..pictures.splits": "draw_splits", "..pictures.films": "play"}
 )

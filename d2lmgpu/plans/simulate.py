@@ -129,8 +129,8 @@ def estimate_costs(plan, batch_size=256, speed=1e12):
         seconds = batch_size / plan.micro_batches / plain(speed) / max(1, together)  # for one product of an image
         whole = sum(products[stage.first : stage.stop])
         first = next(filter(None, products), 0) if stage.first == 0 else 0
-        F, I, W = (float(number * seconds) for number in (whole, whole - first, whole))  # noqa: E741, N806
-        costs.append({"F": F, "B": I + W, "I": I, "W": W, "update": 0})
+        forward, inputs = float(whole * seconds), float((whole - first) * seconds)
+        costs.append({"F": forward, "B": inputs + forward, "I": inputs, "W": forward, "update": 0})
     return costs
 
 

@@ -32,9 +32,10 @@ SLACK = 1 / 8
 
 
 def blocks(network, begins=lambda layer: layer.shapes):
-    """The numbers of the layers at which a stage may begin: those with parameters, with 0 in place of the first.
+    """The numbers of the layers at which a stage may begin: the first layer, and all but the first with parameters.
 
-    Raises ValueError unless ``network`` is a `Network` that has parameters.
+    ``begins(layer)`` may ask for something else than parameters. Raises ValueError unless ``network`` is a `Network`
+    that has parameters.
     """
     check_network(network)
     check_trainable(network)
@@ -53,44 +54,43 @@ def cut(network, count):
         )
     before = [0, *itertools.accumulate(products for *_, products in layer_rows(network))]
     edges = [*starts, len(network)]
-    # {(stages, the edge where they end): (the most multiplications of a stage, the edge where the last one begins)}
-    cheapest = {(1, stop): (before[edges[stop]], 0) for stop in range(1, len(edges))}
+    # {(stages, the edge where they end): (the most multiplications of a stage, the edges between them)}
+    cheapest = {(1, stop): (before[edges[stop]], (0, stop)) for stop in range(1, len(edges))}
     for stages in range(2, count + 1):
         for stop in range(stages, len(edges)):
-            cheapest[stages, stop] = min(
+            most, start = min(
                 (max(cheapest[stages - 1, start][0], before[edges[stop]] - before[edges[start]]), start)
                 for start in range(stages - 1, stop)
             )
-    found, stop = [], len(edges) - 1
-    for stages in range(count, 0, -1):
-        start = cheapest[stages, stop][1]
-        found.append(stage_of(network, edges[start], edges[stop]))
-        stop = start
-    return tuple(reversed(found))
+            cheapest[stages, stop] = most, (*cheapest[stages - 1, start][1], stop)
+    _, found = cheapest[count, len(edges) - 1]
+    return tuple(stage_of(network, edges[start], edges[stop]) for start, stop in itertools.pairwise(found))
 
 
 def in_buckets(network):
     """The network in stages of at least `BUCKET` parameters, counted from the end; the first stage has the rest."""
-    edges = [len(network)]
-    for start in reversed(blocks(network)[1:]):
-        if stage_of(network, start, edges[-1]).params >= BUCKET:
-            edges.append(start)
-    return _between(edges, network)
+    return _from_the_end(network, lambda before, start, stop: stage_of(network, start, stop).params >= BUCKET)
 
 
 def by_largest(network):
     """The network in few stages, none of which has many more parameters than the largest layer."""
-    starts, edges = [*blocks(network), len(network)], [len(network)]
-    largest = max(stage_of(network, *each).params for each in itertools.pairwise(starts))
-    for start, stop in reversed(list(itertools.pairwise(starts))):
-        if stage_of(network, start, edges[-1]).params > (1 + SLACK) * largest:
-            edges.append(stop)
-    return _between(edges, network)
+    layers = itertools.pairwise([*blocks(network), len(network)])
+    most = (1 + SLACK) * max(stage_of(network, start, stop).params for start, stop in layers)
+    return _from_the_end(network, lambda before, start, stop: stage_of(network, before, stop).params > most)
 
 
-def _between(edges, network):
-    """The stages between 0 and the ``edges``, which are in descending order."""
-    return tuple(stage_of(network, a, b) for b, a in itertools.pairwise([*edges, 0]))[::-1]
+def _from_the_end(network, begins):
+    """The stages, found from the last to the first.
+
+    ``begins(before, start, stop)``: whether a stage that ends at ``stop`` should begin at ``start``, and not already at
+    ``before``, the place before that at which it could begin.
+    """
+    found, stop = [], len(network)
+    for before, start in reversed(list(itertools.pairwise(blocks(network)))):
+        if begins(before, start, stop):
+            found.append(stage_of(network, start, stop))
+            stop = start
+    return (stage_of(network, 0, stop), *reversed(found))
 
 
 # A stage that is split by its units:
@@ -145,20 +145,15 @@ def units_of_outputs(network, stages):
     return found
 
 
-def numbered(arrays, split):
-    """Join parameters, a list of NumPy arrays, into a flat array in the stage's order."""
-    if split is not None:
-        tables = [array.T if array.ndim == 2 else array.reshape(len(array), -1) for array in arrays]
-        return np.concatenate(tables, axis=1).reshape(-1)
-    return np.concatenate([array.reshape(-1) for array in arrays])
-
-
-def numbered_stages(arrays, plan):
-    """For each stage, a flat array with the elements of its parameters, which come from the list ``arrays``."""
-    rest, flats, none = iter(arrays), [], np.zeros(0, arrays[0].dtype)
+def flat_stages(params, plan):
+    """For each stage, a flat array of its parameters, in the stage's order; ``params``: the network's NumPy arrays."""
+    rest, flats, none = iter(params), [], np.zeros(0, params[0].dtype)
     for stage, split in zip(plan.stages, splits_of(plan.network, plan.stages), strict=True):
         own = [next(rest) for _ in shapes_of(stage, plan.network)]
-        flats.append(numbered(own, split) if own else none)
+        if split is not None:  # a row for each unit
+            own = [array.T if array.ndim == 2 else array.reshape(len(array), -1) for array in own]
+            own = [np.concatenate(own, axis=1)]
+        flats.append(np.concatenate([none, *(array.reshape(-1) for array in own)]))
     return flats
 
 
@@ -169,20 +164,17 @@ def views(flat, split, shapes):
     table, found, start = flat.reshape(len(flat) // split.size, split.size), [], 0
     for shape in shapes:
         width = math.prod(shape) // split.units
-        cut = table[:, start : start + width]
+        columns = table[:, start : start + width]
         start += width
-        found.append(cut.T if len(shape) == 2 else cut.reshape(len(cut), *shape[1:]))
+        found.append(columns.T if len(shape) == 2 else columns.reshape(len(columns), *shape[1:]))
     return found
 
 
 def held_units(plan, device):
     """For each stage, how many units the device has, or None if the stage is not split."""
-    splits, parts = splits_of(plan.network, plan.stages), {part.stage: part for part in plan.layout[device]}
-    held = []
-    for s, split in enumerate(splits):
-        a, b = split.units_of(parts[s].params) if split is not None and s in parts else (0, 0)
-        held.append(None if split is None else b - a)
-    return tuple(held)
+    elements = {part.stage: part.params[1] - part.params[0] for part in plan.layout[device]}
+    splits = splits_of(plan.network, plan.stages)
+    return tuple(None if split is None else elements.get(s, 0) // split.size for s, split in enumerate(splits))
 
 
 def in_shapes(flat, shapes):

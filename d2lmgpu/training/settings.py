@@ -21,7 +21,7 @@ from ..networks import INITS, LOSSES, NETWORKS, Network, check_width, find_loss
 from ..networks.optimizers import OPTIMIZERS, SCHEDULES, learning_rates
 from ..parallel import check_loads
 from ..parallel.computation import BATCH_STATISTICS, PRECISIONS
-from ..plans import MAX_MICRO_BATCHES, Plan
+from ..plans.plan import MAX_MICRO_BATCHES, Plan
 from .checks import as_init, check_init, check_precision, cli_name, find_network, flag, meaning, number, setting, whole
 from .splits import EXAMPLE, PIPELINES, SPLITS, USUAL_PIPELINE, check_number_of_devices, check_split, check_together
 

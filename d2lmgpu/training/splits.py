@@ -22,8 +22,8 @@ from ..collectives import LIBRARIES
 from ..devices import DeviceMemoryError
 from ..layers.functions import function_of
 from ..networks import in_half
-from ..plans import MAX_PLAN_DEVICES, PLANS, copies_of, prove_plan
-from ..plans.plan import Compute, Plan
+from ..plans import PLANS, copies_of, prove
+from ..plans.plan import MAX_PLAN_DEVICES, Compute, Plan
 
 PIPELINES = ("gpipe", "1f1b", "zero-bubble")
 SPLITS = tuple(name for name in PLANS if name not in PIPELINES)
@@ -158,7 +158,7 @@ def check_memory(plan, group, settings, batch_size, y, dtype, sizes=None):
     """
     number = np.dtype(dtype if y.dtype.kind == "f" else np.int64)  # of a target, on the devices
     target_bytes = y[0].size * number.itemsize
-    peaks = prove_plan(plan, sizes or batch_size, settings.optimizer, target_bytes=target_bytes).peak
+    peaks = prove(plan, sizes or batch_size, settings.optimizer, target_bytes=target_bytes).peak
     if settings.sums == "exact":  # gradients have 8 bytes instead of 4, and a granule's have 4 more
         peaks = [peak + 8 * sum(stage.params for stage in plan.stages) for peak in peaks]
     limits = limits_of(group)
@@ -196,7 +196,7 @@ def _that_fit(network, limits, settings, batch_size, target_bytes):
             plan = plan_of(replace(settings, split=split, pipeline=pipeline), len(limits), network)
         except ValueError:  # too few layers, or it does not fit other settings
             continue
-        peaks = prove_plan(plan, batch_size, settings.optimizer, target_bytes=target_bytes).peak
+        peaks = prove(plan, batch_size, settings.optimizer, target_bytes=target_bytes).peak
         if all(limit is None or peak <= limit for peak, limit in zip(peaks, limits, strict=True)):
             found.append(f"{split} ({max(peaks):,})")
     return found

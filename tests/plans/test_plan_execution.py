@@ -134,7 +134,7 @@ def test_devices_work_at_the_same_time(monkeypatch):
         if action.stage + action.micro_batch == 1:
             begun[action.stage].set()
             assert begun[1 - action.stage].wait(30)
-        forward["F", store.way_of(action)](store, action, *more)
+        forward["F", store.mode_of(action)](store, action, *more)
 
     for key in [key for key in FUNCTIONS if key[0] == "F"]:
         monkeypatch.setitem(FUNCTIONS, key, wait)

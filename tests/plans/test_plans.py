@@ -15,7 +15,7 @@ from d2lmgpu.plans import PLANS, Compute, Part, PlanError, compose, cut, prove
 from d2lmgpu.plans.plan import stage_of
 from d2lmgpu.plans.proof.check import check_plan
 from d2lmgpu.plans.proof.live_ranges import live_ranges
-from d2lmgpu.plans.splits.pipelines import ORDERS
+from d2lmgpu.plans.splits.pipelines import one_f_one_b_order
 from d2lmgpu.plans.stages import SLACK, blocks
 
 TINY = sequential((1, 1, 4), Flatten(), Dense(3), Dense(2))
@@ -147,11 +147,6 @@ def told(plan):
     return str(error.value)
 
 
-def computations(k, micro_batches, name="1f1b"):
-    """What the devices of a pipeline compute, as `compose` takes it."""
-    return [list(todo) for todo in ORDERS[name](k, micro_batches)]
-
-
 def test_a_wrong_plan_is_told_in_a_sentence():
     plan = PLANS["1f1b"](2, 2)
     assert told(with_steps(plan, 1)) == (
@@ -167,11 +162,11 @@ def test_a_wrong_plan_is_told_in_a_sentence():
 
 
 def test_devices_that_wait_for_each_other():
-    order = computations(2, 3)
+    order = one_f_one_b_order(2, 3)
     order[0].insert(0, order[0].pop(order[0].index(("B", 0, 1))))
     with pytest.raises(PlanError, match="^a deadlock: device 0, B .*, waits for device 1; device 1, F .* device 0$"):
         compose(order, 3)
-    order = computations(2, 2)
+    order = one_f_one_b_order(2, 2)
     order[0].remove(("F", 0, 1))
     with pytest.raises(
         PlanError, match="^device 1, F of stage 1, micro-batch 1: no device does stage 0 forward for this"

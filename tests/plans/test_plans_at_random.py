@@ -19,7 +19,7 @@ from d2lmgpu.collectives import ALGORITHMS, Transfer
 from d2lmgpu.collectives.network import full_switch
 from d2lmgpu.networks import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d, ReLU, sequential
 from d2lmgpu.plans import PLANS, Execution, Part, PlanError, copies_of, execute, prove, simulate
-from d2lmgpu.plans.splits.pipelines import ORDERS
+from d2lmgpu.plans.splits.data import COPIED
 
 TIGHT = TOLERANCE[np.dtype(np.float64)]
 LAYERS = st.lists(
@@ -52,9 +52,9 @@ def random_plans(draw):
     network, k, micro_batches = draw(networks()), draw(st.integers(1, 6)), draw(st.integers(1, 4))
     name, copies = draw(st.sampled_from([*PLANS])), draw(st.integers(1, 2))
     algorithm = draw(st.sampled_from([algorithm for algorithm in ALGORITHMS if algorithm != "none"]))
-    if name in ORDERS:
+    if name in COPIED and name != "channels":
         k = min(k, sum(bool(layer.shapes) for layer in network))
-    if copies == 2 and name in (*ORDERS, "channels"):
+    if copies == 2 and name in COPIED:
         return copies_of(name, 2, min(k, 3), micro_batches, network, algorithm)
     if name == "data":
         return PLANS[name](k, micro_batches, network, algorithm, buckets=copies == 2)

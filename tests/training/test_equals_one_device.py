@@ -340,7 +340,7 @@ def test_a_device_that_does_its_part_of_a_plan_otherwise_is_found(split, what, u
         elif store.device is d2l.cpu(1):
             lr, *more = more
             more = [lr * (1 + 1e-7), *more]
-        right[action.what, store.way_of(action)](store, action, *more)
+        right[action.what, store.mode_of(action)](store, action, *more)
 
     use(row)
     for key in [key for key in FUNCTIONS if key[0] == what]:

@@ -78,7 +78,7 @@ def hand_back(store, action, dx):
 
 def add_moments(store, s, moments):
     """Add a micro-batch's moments to those of the stage."""
-    add_to_each(zip(store.moments.get(s, ()), moments, strict=True))
+    add_to_each(zip(store.moments[s], moments, strict=True))
 
 
 def add_to_each(pairs):

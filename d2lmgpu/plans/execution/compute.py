@@ -1,7 +1,7 @@
 """What the actions of a plan do on one device: a function for each, of the device's `Store` and the action.
 
-The ways in which a stage is computed are those of modes.py; as_written.py has one of them. Everything here runs on the
-device, as work in its queue, with plain arrays.
+How a stage is computed depends on its mode (modes.py); as_written.py has the mode `REFERENCE`. Everything here runs on
+the device, as work in its queue, with plain arrays.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from .modes import CACHED, EMPTY, FUSED, IN_FUSED, REFERENCE
 def do(store, action, *more):
     """Do an action by its function in `FUNCTIONS`; ``more``: the function's further arguments."""
     with store.precision.quiet():
-        FUNCTIONS[action.what, store.way_of(action)](store, action, *more)
+        FUNCTIONS[action.what, store.mode_of(action)](store, action, *more)
 
 
 # A step's beginning and end:
@@ -219,4 +219,4 @@ FUNCTIONS = {
     ("keep", None): keep,
     ("free", None): free,
 }
-"""What does each kind of action; a computation for a micro-batch in each of its ways."""
+"""What does each kind of action; a computation for a micro-batch in each of its modes."""

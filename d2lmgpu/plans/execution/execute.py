@@ -19,7 +19,7 @@ from ...networks.optimizers import OPTIMIZERS, Optimizer
 from ..plan import shapes_of
 from ..proof.prove import replayed
 from ..proof.sizes import examples_in_each, examples_of, stage_sizes
-from ..stages import in_shapes, numbered_stages, splits_of, views
+from ..stages import flat_stages, in_shapes, splits_of, views
 from .across import AcrossProcesses
 from .lower import actions_of, extents_of
 from .modes import ExecutionModes
@@ -73,10 +73,10 @@ class Execution:
         host = [np.asarray(to_host(param)) for param in params]
         self.dtype = host[0].dtype
         self.sizes = stage_sizes(plan.network, plan.stages, self.dtype)
-        actions, ways, flat = actions_of(plan, columns), ExecutionModes(plan, columns), numbered_stages(host, plan)
+        actions, modes, flat = actions_of(plan, columns), ExecutionModes(plan, columns), flat_stages(host, plan)
         extents = extents_of(plan, columns, actions)
         tasks = {
-            i: device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, ways, mixed)
+            i: device.submit(Store, plan, i, device, flat, optimizer, extents[i], self.loss, modes, mixed)
             for i, device in enumerate(self.devices, group.first)
         }
         self.store = {i: task.result() for i, task in tasks.items()}
@@ -148,7 +148,7 @@ class Execution:
 
     def set_params(self, values):
         """Set all parameters from host arrays."""
-        flat = numbered_stages([np.asarray(to_host(value)) for value in values], self.plan)
+        flat = flat_stages([np.asarray(to_host(value)) for value in values], self.plan)
         for store in self.stores:
             store.device.submit(store.set_params, flat).result()
 
@@ -168,7 +168,7 @@ class Execution:
         """Put a state, as from `gather_state`, back on the devices that hold parts of it."""
         shapes = [shape for layer in self.plan.network for shape in layer.shapes]
         for i, whole in enumerate(state):
-            flats = numbered_stages(in_shapes(whole, shapes), self.plan)
+            flats = flat_stages(in_shapes(whole, shapes), self.plan)
             for store in self.stores:
                 for s, arrays in store.state.items():
                     part = flats[s][slice(*store.parts[s].state)]

@@ -10,9 +10,7 @@
 Source: Huang et al. 2019, "GPipe", which shows that a pipeline's last stage needs no cache, and what the others cost.
 """
 
-import functools
 import itertools
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,13 +18,15 @@ from ...layers.functions import EACH_BY_ITSELF, function_of
 from ..plan import COMPUTES
 
 FUSED, IN_FUSED, CACHED, REFERENCE, EMPTY = "fused", "in fused", "cached", "reference", "empty"
-"""`IN_FUSED`: in a run that begins with another stage. `EMPTY`: there are no examples, which plans do not show."""
+"""The modes. `IN_FUSED`: in a run that begins with another stage. `EMPTY`: without examples or units; a plan does not
+show this, so only the store of a device finds it.
+"""
 
 
 class ExecutionModes:
     """How the stages of a plan are computed; ``columns``: its steps as `check_plan` returns them.
 
-    ``of[device, stage, micro_batch]``: one of the ways. ``runs``: by the same keys, with the first stage of each run,
+    ``of[device, stage, micro_batch]``: one of the modes. ``runs``: by the same keys, with the first stage of each run,
     the gradients to which the run's B's add, from the first stage to the last. ``early``: by (device, value, step) of
     what a run makes, the step of the run's first F, in which all of it is computed. ``computed``: for each device, a
     list of (stage, micro-batch).
@@ -38,12 +38,13 @@ class ExecutionModes:
         for compute in itertools.chain(*(computes for computes, _ in columns)):
             if compute.what in COMPUTES:
                 done.setdefault(compute[1:4], []).append(compute.what)
-        self.computed = [[] for _ in plan.layout]
+        self.computed, with_kernels = [[] for _ in plan.layout], [_has_kernels(each, plan) for each in plan.stages]
         for (device, s, m), whats in done.items():
-            fast = sorted(whats) == ["B", "F"] and _has_kernels(plan.stages[s], plan.network)
-            self.of[device, s, m] = CACHED if fast else REFERENCE
+            self.of[device, s, m] = CACHED if sorted(whats) == ["B", "F"] and with_kernels[s] else REFERENCE
             self.computed[device].append((s, m))
-        self._runs = {}  # by device, a run whose F's may still go back
+        # By device, a run that may go on: its F's without a B so far, (stage, micro-batch, step), and its B's so far,
+        # (B, step of its F, step).
+        self._runs = {}
         for number, (each, moves) in enumerate(columns, 1):
             for one in moves:
                 self._cut(one)
@@ -61,53 +62,39 @@ class ExecutionModes:
         """End the runs of devices that take part in the transfers, unless these are of another micro-batch."""
         kind, *numbers = moves.value
         for device in np.unique((moves.source, moves.destination)).tolist() if self._runs else ():
-            run = self._runs.get(device)
-            if run and (kind not in ("y", "dy") or numbers[1] == run.forward[-1][0].micro_batch):
+            forward, _ = self._runs.get(device, ((), ()))
+            if forward and (kind not in ("y", "dy") or numbers[1] == forward[-1][1]):
                 del self._runs[device]
 
     def _compute(self, compute, number):
         what, device, s, m, _ = compute
-        run = self._runs.get(device)
+        forward, back = self._runs.pop(device, ([], []))
         if what == "F":
-            follows = run and not run.back and run.forward[-1][0][2:4] == (s - 1, m)
-            if not follows:
-                run = self._runs[device] = _Run([], [])
-            run.forward.append((compute, number))
+            follows = forward and not back and forward[-1][:2] == (s - 1, m)
+            self._runs[device] = [*(forward if follows else ()), (s, m, number)], []
             return
-        goes_back = run and run.forward[-1][0][2:4] == (s, m) and (run.back or s == len(self.plan.stages) - 1)
+        goes_back = forward and forward[-1][:2] == (s, m) and (back or s == len(self.plan.stages) - 1)
         if what == "B" and goes_back and self.of[device, s, m] == CACHED:
-            _, begin = run.forward.pop()
-            run.back.append((compute, begin, number))
-            self._note(run)
-            if run.forward:
-                return
-        self._runs.pop(device, None)
+            *forward, (*_, begin) = forward
+            back.append((compute, begin, number))
+            self._note(back)
+            if forward:
+                self._runs[device] = forward, back
 
-    def _note(self, run):
-        """Note what is known so far: the run has the B's in ``back``, and begins with the F of the last of them."""
-        begin = run.back[-1][1]
-        for compute, _, number in run.back:
+    def _note(self, back):
+        """Note what is known so far: the run goes back by these B's, and begins with the F of the last of them."""
+        begin = back[-1][1]
+        for compute, _, number in back:
             _, device, s, m, _ = compute
             self.of[device, s, m] = IN_FUSED
             self.runs.pop((device, s, m), None)
             self.early[device, compute.grads, number] = begin
         self.of[device, s, m] = FUSED
-        self.runs[device, s, m] = [compute.grads for compute, *_ in reversed(run.back)]
-        self.early[device, ("dy", s - 1, m), run.back[-1][2]] = begin
+        self.runs[device, s, m] = [compute.grads for compute, *_ in reversed(back)]
+        self.early[device, ("dy", s - 1, m), back[-1][2]] = begin
 
 
-class _Run(NamedTuple):
-    """A device's consecutive F's and their steps, pairs, except those that already have a B in ``back``.
-
-    ``back``: triples of a B, the step of its F, and its own step.
-    """
-
-    forward: list
-    back: list
-
-
-@functools.lru_cache(maxsize=256)
-def _has_kernels(stage, network):
+def _has_kernels(stage, plan):
     """Whether kernels compute the stage for some examples at a time, where batch norm does not need all."""
-    layers = network[stage.first : stage.stop]
+    layers = plan.network[stage.first : stage.stop]
     return bool(layers) and all(layer.channels or function_of(layer)[0] in EACH_BY_ITSELF for layer in layers)

@@ -19,7 +19,6 @@ Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data P
 import collections
 
 from ...devices import Batch, Task
-from ..plan import COMPUTES
 from .compute import do
 from .modes import FUSED, IN_FUSED
 
@@ -106,15 +105,15 @@ class Overlap:
 
     def submit(self, i, store, action, more):
         """Submit an action of one device, when the exchanges of what it uses are done."""
-        s, m = action.stage, action.micro_batch
-        way = store.way(s, m, self.step.examples[m]) if action.what in COMPUTES else None
-        if action.what == "F" and way == FUSED:
+        mode = store.mode_of(action, self.step.examples)
+        if action.what == "F" and mode == FUSED:
             self.wait([i])
-            events = {(i, value): self.step.execution.errors.event(store.device) for value in store.runs[s, m]}
+            values = store.runs[action.stage, action.micro_batch]
+            events = {(i, value): self.step.execution.errors.event(store.device) for value in values}
             self.final |= events
             self.batch.submit(store.device, self._run, store, action, list(events.values()))
             return
-        if action.what != "F" and way not in (FUSED, IN_FUSED):
+        if action.what != "F" and mode not in (FUSED, IN_FUSED):
             for value in action.value, action.target:
                 self.wait([i], value)
                 self.final.pop((i, value), None)

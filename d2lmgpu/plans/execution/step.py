@@ -45,6 +45,7 @@ class StepOfPlan:
         self.batch = Chains(execution.errors)
         self.received = {}  # for each (value, source): the events of copies
         self.across, self.told = execution.across, None
+        self.first_tags = self.across.first_tags if self.across else {}
         self.overlap = Overlap(self) if execution.overlap else None
         for i, own in minibatch.items():
             self.chain(execution.store[i], begin_step, execution.store[i], own)
@@ -114,12 +115,8 @@ class StepOfPlan:
             else:
                 self.chain(self.execution.store[i], do, self.execution.store[i], action, *more)
 
-    def _is_across(self, number):
-        """Whether the action needs messages between processes."""
-        return self.across is not None and number in self.across.first_tags
-
     def _add_receive(self, number, action):
-        if self._is_across(number):
+        if number in self.first_tags:
             self.across.add_receive(self, number, action)
             return
         store, source = (self.execution.store[i] for i in action.devices)
@@ -147,7 +144,7 @@ class StepOfPlan:
             add_allreduce(self.batch, arrays, find_algorithm(execution.library))
         elif size:
             arrays, dtype = Exchanged(stores, action.value), stores[0].dtype
-            if self._is_across(number):
+            if number in self.first_tags:
                 self.across.add_exchange(self, number, action, queues, arrays, size, dtype, first, unit)
             else:
                 program = compiled(action.schedule, len(queues), needs_staging(queues, dtype), first, unit)
@@ -180,7 +177,7 @@ class StepOfPlan:
         return stop - start, start, 1
 
     def bytes_of(self, action):
-        """The bytes that a receive transfers."""
+        """The bytes of a whole y or dy that an action transfers."""
         return self.execution.sizes[action.stage].y(self.examples[action.micro_batch])
 
 

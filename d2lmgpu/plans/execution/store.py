@@ -27,7 +27,7 @@ from .modes import EMPTY, REFERENCE
 class Store:
     """A device's values in a plan. ``flat[s]``: the parameters of stage s, in one flat array on the host.
 
-    ``extents``: for each value of gradients, the elements (start, stop) that the device has. ``ways``: the plan's
+    ``extents``: for each value of gradients, the elements (start, stop) that the device has. ``modes``: the plan's
     `ExecutionModes`. ``mixed``: use mixed precision; its network rounds the inputs of layers (networks/mixed.py),
     weights are rounded where they are used, and ``precision`` is a loss scale.
 
@@ -39,7 +39,7 @@ class Store:
     gradients that are free to be used again: new memory is slow, as the system zeroes each page.
     """
 
-    def __init__(self, plan, number, device, flat, optimizer, extents, loss, ways, mixed):
+    def __init__(self, plan, number, device, flat, optimizer, extents, loss, modes, mixed):
         self.plan, self.device, self.optimizer, self.extents, self.loss = plan, device, optimizer, extents, loss
         network, stages = plan.network, plan.stages
         self.parts = {part.stage: part for part in sorted(plan.layout[number])}
@@ -56,20 +56,19 @@ class Store:
         self.state = {s: [own[s] for own in states] for s in self.parts}
         self.steps = 0  # updates of the optimiser; in mixed precision not every step has one
         self.mixed, self.precision, self.accepted = mixed, LossScale(mixed), True
-        self.ways = {(s, m): way for (i, s, m), way in ways.of.items() if i == number}
-        self.runs = {(s, m): run for (i, s, m), run in ways.runs.items() if i == number}
+        self.modes = {(s, m): mode for (i, s, m), mode in modes.of.items() if i == number}
+        self.runs = {(s, m): run for (i, s, m), run in modes.runs.items() if i == number}
         none = self.new(0)
         self.kernels = kernels_for(none, [none])
         self.scratch = [{} for _ in stages]  # scratch memory
-        self.idle = FreeList(2 * len(self.ways))  # passes that are not in use
+        self.idle = FreeList(2 * len(self.modes))  # passes that are not in use
         self.channels, self.running, self.moments = {}, {}, {}
-        for s in sorted({s for s, _ in self.ways}):
+        for s in sorted({s for s, _ in self.modes}):
             self.channels[s] = [len(range(*self.channels_of(s).indices(C))) for C in self.norms[s]]
-            if self.channels[s]:
-                self.running[s] = [self.new(C) for C in self.channels[s] for _ in ("mean", "variance")]
-                for i, array in enumerate(self.running[s]):
-                    array.fill(i % 2)
-                self.moments[s] = [self.new((3, C), np.float64) for C in self.channels[s]]
+            self.running[s] = [self.new(C) for C in self.channels[s] for _ in ("mean", "variance")]
+            for i, array in enumerate(self.running[s]):
+                array.fill(i % 2)
+            self.moments[s] = [self.new((3, C), np.float64) for C in self.channels[s]]
         self.values, self.fixed, self.spare = {}, {}, {}
         self.unwritten = set()  # gradients that should be zero, but have not been set to zero yet
 
@@ -106,16 +105,18 @@ class Store:
 
     # For computations:
 
-    def way_of(self, action):
-        """How to do an action: None unless it is a computation for a micro-batch; see plans/execution/modes.py."""
-        return self.way(action.stage, action.micro_batch) if action.what in COMPUTES else None
+    def mode_of(self, action, examples=None):
+        """The mode (modes.py) of a computation for a micro-batch; None for all other actions.
 
-    def way(self, s, m, examples=None):
-        """How to compute this, by default of the present minibatch: not at all if there are no examples or units."""
-        has_none = self.splits[s] is not None and not self.own[s].size
-        if has_none or not (self.minibatch.examples[m] if examples is None else examples):
+        ``examples``: how many examples each micro-batch has, by default those of the present minibatch.
+        """
+        if action.what not in COMPUTES:
+            return None
+        s, m = action.stage, action.micro_batch
+        has_no_units = self.splits[s] is not None and not self.own[s].size
+        if has_no_units or not (examples or self.minibatch.examples)[m]:
             return EMPTY
-        return REFERENCE if self.kernels is None else self.ways[s, m]
+        return REFERENCE if self.kernels is None else self.modes[s, m]
 
     def is_last(self, s):
         """Whether the stage ends with the loss."""

@@ -7,13 +7,14 @@ import functools
 
 from ...base.arguments import as_whole, check_list, check_whole, scalar, shown
 from ...collectives.columns import InvalidStep, check_columns, columns_of
-from ...networks import Network
+from ...networks.checks import check_network
 from ..plan import COMPUTES, MAX_MICRO_BATCHES, MAX_PLAN_DEVICES, Compute, Part, Plan, PlanError, Stage, stage_of
 from ..stages import splits_of, units_of_outputs
 
 
 def check_stages(stages, network):
-    """Return the stages as a tuple. Raises ValueError unless each is a `Stage` and together they form the network."""
+    """Return the stages as a tuple. Raises ValueError unless each is a `Stage` and together they form a `Network`."""
+    check_network(network)
     stages = tuple(check_list("stages", stages, of="stages"))
     if not stages or not all(isinstance(stage, Stage) for stage in stages):
         raise ValueError(f"stages are {shown(stages)}; give at least one Stage(first, stop, params), as `cut` does")
@@ -38,8 +39,6 @@ def check_plan(plan):
     """
     if not isinstance(plan, Plan):
         raise ValueError(f"plan is {shown(plan)}; give one, such as PLANS['gpipe'](4, 8)")
-    if not isinstance(plan.network, Network):
-        raise ValueError(f"the plan's network is {shown(plan.network)}; it should be what networks.sequential makes")
     check_stages(plan.stages, plan.network)
     check_whole("the plan's micro_batches", plan.micro_batches, most=MAX_MICRO_BATCHES)
     layout = check_list("the plan's layout", plan.layout, of="lists of parts, one for each device")
@@ -49,10 +48,9 @@ def check_plan(plan):
     columns = []
     for number, step in enumerate(check_list("the plan's steps", plan.steps, of="lists of actions"), 1):
         step = check_list(f"step {number}", step, of="Transfer and Compute")
-        has_computes = Compute in {*map(type, step)}
-        computes = [Compute(*map(scalar, each)) for each in step if type(each) is Compute] if has_computes else []
+        computes = [Compute(*map(scalar, action)) for action in step if type(action) is Compute]
         try:
-            moves = columns_of([action for action in step if not isinstance(action, Compute)] if computes else step)
+            moves = columns_of([action for action in step if type(action) is not Compute])
             check_columns(moves, plan.k, functools.partial(size_of, plan))
             for compute in computes:
                 _check_compute(compute, plan)

@@ -19,7 +19,6 @@ import numpy as np
 from ..plan import full_range
 
 NEVER = 0
-BEGIN, END, SENT, USED, MOVED = range(5)
 
 
 class LiveRange(NamedTuple):
@@ -41,6 +40,8 @@ def live_ranges(plan, columns):
 
 
 class _Lives:
+    """Goes through the plan's steps, and adds a `LiveRange` to ``lives`` when it ends."""
+
     def __init__(self, plan, columns):
         self.plan, self.lives = plan, []
         # By value, for each device: the steps in which it begins, ends, is sent last, used last and moved first.
@@ -59,17 +60,16 @@ class _Lives:
             for each in moves:
                 some = each.start < each.stop
                 read = some if each.value[0] != "params" else some & ~self._is_own(each)
-                self._read(each.value, each.source[read], number)
-                # A transfer to another value adds it once, on the same device; otherwise, it is sent.
-                self.rows[each.value][USED if each.target != each.value else SENT, each.source[read]] = number
+                # A transfer to another value is on the same device, which so uses the value; otherwise, it is sent.
+                self._read(each.value, each.source[read], number, is_sent=each.target == each.value)
                 self._write(each.target, each.destination[some], number, again=each.op == "copy")
                 for value, devices in (each.value, each.source), (each.target, each.destination):
                     begin, *_, moved = self.rows[value]
                     moved[devices[(begin[devices] != NEVER) & (moved[devices] == NEVER)]] = number
             for compute in computes:
                 self._compute(compute, number)
-        for value in self.rows:
-            self._close(value, np.flatnonzero(self.rows[value][BEGIN]))
+        for value, (begin, *_) in self.rows.items():
+            self._close(value, np.flatnonzero(begin))
         self.lives.sort(key=lambda life: (life.end, life.device))
 
     def _compute(self, compute, number):
@@ -79,7 +79,6 @@ class _Lives:
             reads, makes = [compute.grads], ()
         for value in filter(self.rows.__contains__, reads):  # a value that was never written is not there
             self._read(value, device, number)
-            self.rows[value][USED, device] = number
         for value in makes:
             self._write(value, device, number, again=True)
         for value in adds:
@@ -90,10 +89,11 @@ class _Lives:
         first, last = self.own[each.value[1]].T[:, each.source]
         return (first <= each.start) & (each.stop <= last)
 
-    def _read(self, value, devices, number):
-        """Note that devices read the value, unless it never began there, as with parameters that they always have."""
-        begin, end, *_ = self.rows[value]
+    def _read(self, value, devices, number, is_sent=False):
+        """Note that devices send or use the value. It never began where they always have it, as with parameters."""
+        begin, end, sent, used, _ = self.rows[value]
         end[devices[begin[devices] != NEVER]] = number
+        (sent if is_sent else used)[devices] = number
 
     def _write(self, value, devices, number, again=False):
         """Note that devices write the value; ``again``: the result does not depend on the old contents."""

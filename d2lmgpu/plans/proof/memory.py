@@ -18,11 +18,9 @@ WIDE_ITEMSIZE = 8
 """Bytes per number in batch norm's moments, which are always float64."""
 
 KINDS = ("parameters", "gradients", "state", "examples", "activations", "messages")
-"""The kinds of memory. Parameters include batch norm's running statistics and moments, and examples include
-their labels. State is the optimiser's. Activations are y, dy, caches and deltas that were made on the
-device.
-
-Messages are y and dy that came from other devices, or in which transfers put parts and shares together.
+"""The kinds of memory. Parameters include batch norm's running statistics and moments, and examples their labels.
+State is the optimiser's. Activations are y, dy, caches and deltas that the device has made; messages are y and dy that
+came from other devices, or in which transfers put parts and shares together.
 """
 
 OF_VALUES = {"params": "parameters", "grads": "gradients"}
@@ -46,14 +44,14 @@ def held_in_steps(plan, columns, batch_size, states, dtype, target_bytes=8):
 
     ``target_bytes``: the bytes of an example's target.
     """
-    ways, lives = ExecutionModes(plan, columns), [[] for _ in plan.layout]
+    modes, lives = ExecutionModes(plan, columns), [[] for _ in plan.layout]
     for life in live_ranges(plan, columns):
-        if not ways.is_nothing(life.device, life.value):
-            lives[life.device].append(life._replace(begin=ways.early.get(life[:3], life.begin)))
-    about = ways, extents_of_grads(plan, columns), joined_values(plan, columns)
+        if not modes.is_nothing(life.device, life.value):
+            lives[life.device].append(life._replace(begin=modes.early.get(life[:3], life.begin)))
+    extents, joined = extents_of_grads(plan, columns), joined_values(plan, columns)
     held = []
     for device, own in enumerate(lives):
-        memory = _Memory(plan, device, batch_size, np.dtype(dtype), *about)
+        memory = _Memory(plan, device, batch_size, np.dtype(dtype), modes, extents, joined)
         always = memory.always(states, target_bytes)
         changes = np.zeros((len(columns) + 2, len(KINDS)), np.int64)  # in bytes, by step and kind
         changes[0] = list(always.values())
@@ -111,22 +109,22 @@ def extents_of_grads(plan, columns):
 class _Memory:
     """The arrays of one device."""
 
-    def __init__(self, plan, device, batch_size, dtype, ways, extents, joined):
+    def __init__(self, plan, device, batch_size, dtype, modes, extents, joined):
         self.plan, self.device, self.itemsize = plan, device, dtype.itemsize
-        self.ways, self.extents, self.joined = ways, extents, joined
+        self.modes, self.extents, self.joined = modes, extents, joined
         self.units = held_units(plan, device)
         self.sizes = stage_sizes(plan.network, plan.stages, dtype, self.units)
         self.examples = examples_in_each(batch_size, plan.micro_batches)
 
     def always(self, states, target_bytes):
         """The bytes, by kind, of what the device holds during the whole step."""
-        found, parts, computed = dict.fromkeys(KINDS, 0), self.plan.layout[self.device], self.ways.computed[self.device]
+        found, computed = dict.fromkeys(KINDS, 0), self.modes.computed[self.device]
         channels = 0  # of batch norm layers
         for s in {s for s, _ in computed}:
             norms, units = norms_of(self.plan.stages[s], self.plan.network), self.units[s]
             channels += sum(norms) if units is None else len(norms) * units
         found["parameters"] = channels * (2 * self.itemsize + 3 * WIDE_ITEMSIZE)  # statistics and moments
-        for part in parts:
+        for part in self.plan.layout[self.device]:
             found["parameters"] += self.itemsize * (part.params[1] - part.params[0])
             found["state"] += states * self.itemsize * (part.state[1] - part.state[0])
         for stage, m in computed:
@@ -169,7 +167,7 @@ class _Memory:
             return 0
         sizes, N = self.sizes[s], self.examples[m[0]]
         if kind == "cache":
-            return (sizes.kept if self.ways.of[(self.device, s, *m)] == CACHED else sizes.cache)(N)
+            return (sizes.kept if self.modes.of[(self.device, s, *m)] == CACHED else sizes.cache)(N)
         return {"y": sizes.y, "dy": sizes.whole, "delta": sizes.delta}[kind](N)
 
     def _shared(self, value):
@@ -177,5 +175,5 @@ class _Memory:
         kind, s, *m = value
         if kind == "delta" and self.sizes[s].delta_has_dy and self.units[s] != 0:
             return ("dy", s, *m)
-        is_written = kind == "cache" and self.ways.of[(self.device, s, *m)] == REFERENCE
+        is_written = kind == "cache" and self.modes.of[(self.device, s, *m)] == REFERENCE
         return ("y", s - 1, *m) if is_written and self.sizes[s].cache_has_x and self.units[s] != 0 else None

@@ -10,9 +10,8 @@ The proof also reports the plan's cost: memory (memory.py) and the bytes that ar
 from dataclasses import dataclass, field
 
 from ...base.arguments import check_list, check_name, check_whole, plain
-from ...collectives.columns import InvalidStep, sent_by
+from ...collectives.columns import sent_by
 from ...networks.optimizers import OPTIMIZERS
-from ..plan import PlanError
 from .check import check_plan
 from .memory import held_in_steps, unit_bytes
 from .replay import PlanReplay
@@ -34,7 +33,7 @@ class PlanProof:
     wasted: list
 
 
-def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", target_bytes=8):
+def prove(plan, batch_size=256, optimizer="sgd", dtype="float32", target_bytes=8):
     """Prove that each device ends with the same values as one device that does everything; return a `PlanProof`.
 
     Memory and bytes are for a minibatch of ``batch_size`` examples (a number, or a tuple with the size of each
@@ -52,12 +51,8 @@ def prove_plan(plan, batch_size=256, optimizer="sgd", dtype="float32", target_by
 
 def replayed(plan):
     """The `PlanReplay` of a right plan; its ``columns`` are the plan's steps. Raises PlanError for a wrong plan."""
-    columns = check_plan(plan)
-    try:
-        replay = PlanReplay(plan, columns)
-        replay.run()
-    except InvalidStep as wrong:
-        raise PlanError(str(wrong)) from None
+    replay = PlanReplay(plan, check_plan(plan))
+    replay.run()
     return replay
 
 

@@ -21,6 +21,7 @@ from ...collectives.actions import Transfer, value_name
 from ...collectives.columns import InvalidStep
 from ...collectives.diagnosis import diagnosis, follow
 from ...collectives.prove import SUMMED, TWICE, Replay
+from ..plan import PlanError
 from ..stages import splits_of
 from .check import size_of
 from .memory import joined_values
@@ -44,11 +45,8 @@ class PlanReplay(Rules, Replay):
         # By value: whether a device's computations have used it.
         self.used = collections.defaultdict(lambda: np.zeros(plan.k, bool))
         self.ends = _last_mentioned(columns)
-        self._begin()
-
-    def _begin(self):
-        """Note in ``persistent`` which pieces of parameters devices hold between steps: by stage, (k, pieces)."""
-        self.persistent = [np.zeros_like(self.sums(("params", s)), bool) for s in range(len(self.plan.stages))]
+        # By stage, (k, pieces): which pieces of the parameters devices hold between steps.
+        self.persistent = [np.zeros_like(self.sums(("params", s)), bool) for s in range(len(plan.stages))]
         for device, own in enumerate(self.parts):
             for s, part in own.items():
                 self.persistent[s][device, self.pieces(("params", s), part.params)] = True
@@ -57,7 +55,7 @@ class PlanReplay(Rules, Replay):
             missing = ~places.any(axis=0)
             if missing.any():
                 element = self.cuts(("params", s))[np.argmax(missing)]
-                raise InvalidStep(f"the layout: element {element} of the parameters of stage {s} is held by no device")
+                raise PlanError(f"the layout: element {element} of the parameters of stage {s} is held by no device")
 
     def write(self, moves, number, pieces, sums):
         used = self.used[moves.target][moves.destination[number]]
@@ -80,20 +78,18 @@ class PlanReplay(Rules, Replay):
         return slice(None) if bounds is None else slice(*np.searchsorted(self.cuts(value), bounds).tolist())
 
     def run(self):
-        """Replay all steps. Raises `InvalidStep`, whose message begins with the step."""
+        """Replay all steps. Raises PlanError, whose message begins with the step, or with "at the end"."""
         for computes, moves in self.columns:
             try:
                 self.step(moves, computes)
             except InvalidStep as wrong:
-                raise InvalidStep(f"step {self.number}: {wrong}") from None
+                raise PlanError(f"step {self.number}: {wrong}") from None
         for s, places in enumerate(self.persistent):
             old = places & np.not_equal(self.sums(("params", s)), NEW).astype(bool)
             if old.any():
                 device, piece = np.argwhere(old)[0].tolist()
                 a, b = self.cuts(("params", s))[piece : piece + 2]
-                raise InvalidStep(
-                    f"at the end: device {device}, elements {a} to {b} of params of stage {s}: not updated"
-                )
+                raise PlanError(f"at the end: device {device}, elements {a} to {b} of params of stage {s}: not updated")
         self.number += 1
         for kind, device, s, m in sorted(self.kept_on_device):
             if kind == "delta" or s == len(self.plan.stages) - 1:
@@ -102,7 +98,7 @@ class PlanReplay(Rules, Replay):
         for device, own in enumerate(self.parts):
             for s, part in own.items():
                 if part.state[0] < part.state[1] and (device, s) not in updated:
-                    raise InvalidStep(f"at the end: device {device} holds state of stage {s}, and has not updated it")
+                    raise PlanError(f"at the end: device {device} holds state of stage {s}, and has not updated it")
 
     def step(self, moves, computes=()):
         """Replay the next step: everything is read before anything is written."""

@@ -31,10 +31,10 @@ from ...layers.winograd import choose_tile
 from ..plan import shapes_of
 from ..stages import splits_of, views
 
-_FEW = 32
+_AT_A_TIME = 32
 """Kernels compute at least this many examples at a time, if there are as many and the images are not very large."""
 
-_SUMS = 80
+_BYTES_OF_SUMS = 80
 """The bytes of a channel's sums in batch norm: five numbers of the examples that kernels take, and five of all."""
 
 KEEP_X, KEEP_Y, KEEP_LIKE_X = (dense, max_pool2d), (relu, max_pool2d), (batch_norm, dropout)
@@ -48,7 +48,7 @@ class Bytes(NamedTuple):
     once: int = 0
 
     def __call__(self, examples):
-        return self.each * examples + self.once * (1 + examples // _FEW) if examples else 0
+        return self.each * examples + self.once * (1 + examples // _AT_A_TIME) if examples else 0
 
 
 class StageSizes(NamedTuple):
@@ -132,7 +132,7 @@ def _kept(layers, shapes, itemsize, is_last):
         squares = 0 if function in (dense, batch_norm) else y * size**2  # what ReLU and pooling take
         numbers += inside + y + (squares if pool == "max" else 0)
         flags += squares if rectified and pool != "max" else 0
-        once += itemsize * matrices + (_SUMS * x[0] if function is batch_norm else 0)
+        once += itemsize * matrices + (_BYTES_OF_SUMS * x[0] if function is batch_norm else 0)
         in_tiles = matrices > 0
     outputs = math.prod(shapes[-1]) if is_last else 0
     return Bytes(itemsize * (numbers + outputs) + flags + outputs, once + 8 * outputs)
@@ -172,7 +172,7 @@ def _written(layers, shapes, itemsize, is_last, is_first):
         numbers += x * (keeps_x and holder is None) + x * (function in KEEP_LIKE_X) + y * keeps_y
         if function is conv2d:
             numbers += shapes[i][0] * math.prod(layer.shapes[0][2:] + shapes[i + 1][1:])
-        once += _SUMS * shapes[i][0] if function is batch_norm else 0
+        once += _BYTES_OF_SUMS * shapes[i][0] if function is batch_norm else 0
         if function is not flatten or not is_plain:
             holder = "cache" if keeps_y else None
         is_plain = function in functions.POOLS or (is_plain and function is not conv2d)
@@ -203,10 +203,8 @@ def owned_arrays(cache, scratch):
             one = memory_of(one)
             if id(one) not in shared:
                 found[id(one)] = one
-        elif isinstance(one, (list, tuple)):
-            rest += one
-        elif isinstance(one, dict):
-            rest += one.values()
-        elif hasattr(one, "__dict__") and not isinstance(one, type) and type(one).__module__.startswith("d2lmgpu."):
+        elif isinstance(one, (list, tuple, dict)):
+            rest += one.values() if isinstance(one, dict) else one
+        elif hasattr(one, "__dict__") and type(one).__module__.startswith("d2lmgpu."):
             rest.append(vars(one))
     return list(found.values())

@@ -22,17 +22,38 @@ weird trick for parallelizing convolutional neural networks".
 import itertools
 
 from ...base.arguments import plain_numbers
-from ...collectives.actions import chunk_bounds, in_parallel, place
+from ...collectives.actions import chunk_bounds, place
 from ...collectives.algorithms.sharded import gather_at_hubs, spread_from_hubs
 from ...networks import LENET
 from ..plan import Compute, Part, Plan, full_range, stage_of
 from ..stages import blocks, has_weights, splits_of, units_of_outputs
-from .compose import drop_empty, placed_allreduce
+from .compose import drop_empty
 
 
+@plain_numbers
 def channels(k, micro_batches=1, network=LENET):
     """The plan for k devices, each with some channels of every layer."""
-    return copies_of_channels(1, k, micro_batches, network)
+    stages = columns(network)
+    units, last = units_of_outputs(network, stages), len(stages) - 1  # the last stage is the loss
+    parts = [
+        [full_range(stage) if split is None else split.part(k, i) for i in range(k)]
+        for stage, split in zip(stages, splits_of(network, stages), strict=True)
+    ]
+    layout = tuple(tuple(Part(s, own[i], own[i]) for s, own in enumerate(parts)) for i in range(k))
+    steps = []
+    for m in range(micro_batches):
+        for s in range(len(stages)):
+            if s > 0:
+                steps += place(_gathered(k, units[s - 1]), range(k), value=("y", s - 1, m))
+            steps.append([Compute("F", i, s, m) for i in range(k)])
+        for s in reversed(range(len(stages))):
+            if s < last - 1:  # every device computes the whole loss, and so all of the last layer's dy
+                makers = min(k, units[s + 1])  # the devices that have units of the next stage
+                steps += place(_summed(k, units[s], makers), range(k), value=("dy", s, m))
+            steps.append([Compute("B", i, s, m) for i in range(k)])
+    for s in reversed(range(len(stages))):
+        steps.append([Compute("update", i, s) for i, (start, stop) in enumerate(parts[s]) if start < stop])
+    return Plan("channels", network, stages, micro_batches, layout, [step for step in steps if step])
 
 
 def columns(network):
@@ -42,53 +63,12 @@ def columns(network):
     return *stages, stage_of(network, len(network), len(network))
 
 
-@plain_numbers
-def copies_of_channels(copies, k, micro_batches, network, algorithm="ring"):
-    """The plan for ``copies`` times k devices; each copy has ``micro_batches`` micro-batches.
-
-    Device c·k + i has part i of copy c. ``algorithm``: the allreduce that sums the gradients of the copies.
-    """
-    stages = columns(network)
-    parts = [
-        [full_range(stage) if split is None else split.part(k, i) for i in range(k)]
-        for stage, split in zip(stages, splits_of(network, stages), strict=True)
-    ]
-    devices = range(copies * k)
-    units = units_of_outputs(network, stages)
-    layout = tuple(tuple(Part(s, own[i % k], own[i % k]) for s, own in enumerate(parts)) for i in devices)
-    steps = []
-    for j in range(micro_batches):
-        for s in range(len(stages)):
-            if s:
-                gathered = _gathered(k, units[s - 1])
-                steps += _in_each_copy(gathered, "y", s - 1, copies, k, j, micro_batches)
-            steps.append([Compute("F", i, s, i // k * micro_batches + j) for i in devices])
-        for s in reversed(range(len(stages))):
-            if s < len(stages) - 2:  # the loss makes all of its dy
-                summed = _summed(k, units[s], min(k, units[s + 1]))
-                steps += _in_each_copy(summed, "dy", s, copies, k, j, micro_batches)
-            steps.append([Compute("B", i, s, i // k * micro_batches + j) for i in devices])
-    for s in reversed(range(len(stages))):
-        steps += in_parallel(
-            *(placed_allreduce(algorithm, devices[i::k], ("grads", s), part) for i, part in enumerate(parts[s]))
-        )
-        steps.append([Compute("update", i, s) for i in devices if parts[s][i % k][0] < parts[s][i % k][1]])
-    title = "channels" if copies == 1 else f"data={copies},channels={k}"
-    return Plan(title, network, stages, copies * micro_batches, layout, [step for step in steps if step])
-
-
-def _in_each_copy(schedule, kind, s, copies, k, j, micro_batches):
-    """The ``schedule`` for the y or dy of stage s, in each copy for its own micro-batch number j."""
-    values = [(kind, s, c * micro_batches + j) for c in range(copies)]
-    return in_parallel(*(place(schedule, range(c * k, (c + 1) * k), value=value) for c, value in enumerate(values)))
-
-
 def _gathered(k, units):
     """Each device sends its own units to all."""
     return drop_empty(spread_from_hubs(range(k), chunk_bounds(units, k), range(k)))
 
 
-def _summed(k, units, shares):
-    """Each device sums its own units over the ``shares`` that the first devices have made."""
+def _summed(k, units, makers):
+    """Each device sums its own units over the shares that the first ``makers`` devices have made."""
     steps = gather_at_hubs(range(k), chunk_bounds(units, k), range(k))
-    return drop_empty([t for t in step if t.source < shares] for step in steps)
+    return drop_empty([t for t in step if t.source < makers] for step in steps)

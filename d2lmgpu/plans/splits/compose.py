@@ -15,7 +15,6 @@ from ...base.arguments import as_whole, check_list, check_name, check_whole, sho
 from ...collectives import ALGORITHMS, schedules_of
 from ...collectives.actions import Transfer, place
 from ...networks import LENET
-from ...networks.checks import check_network
 from ..plan import COMPUTES, MAX_MICRO_BATCHES, Compute, Part, Plan, PlanError, full_range
 from ..proof.check import check_stages
 from ..stages import cut, units_of_outputs
@@ -31,9 +30,6 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     Raises ValueError for invalid computations, and `PlanError`, a ValueError, if devices would wait for ever. Call
     `prove` to check that the plan is right.
     """
-    check_network(network)
-    if not callable(algorithm):
-        check_name("algorithm", algorithm, ALGORITHMS)
     computations = check_list("computations", computations, of="lists, one for each device")
     check_whole("the number of devices", len(computations))
     micro_batches = check_whole("micro_batches", micro_batches, most=MAX_MICRO_BATCHES)
@@ -56,6 +52,8 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
 
 def placed_allreduce(algorithm, group, value, bounds):
     """The schedule that sums elements (start, stop) of a value over a group of devices."""
+    if not callable(algorithm):
+        check_name("algorithm", algorithm, ALGORITHMS)
     start, stop = bounds
     return drop_empty(place(schedules_of(algorithm)(len(group), stop - start), group, start, value))
 

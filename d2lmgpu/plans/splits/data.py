@@ -28,12 +28,14 @@ pipeline and tensor parallel groups.
 
 from collections.abc import Callable
 
-from ...base.arguments import check_name, plain_numbers
+from ...base.arguments import check_name, check_whole, plain_numbers
+from ...collectives.actions import Transfer, in_parallel
 from ...networks import LENET
+from ..plan import Compute, Plan, computed_with
 from ..stages import cut, in_buckets
-from .channels import copies_of_channels
-from .compose import compose
-from .pipelines import ORDERS
+from .channels import channels
+from .compose import compose, placed_allreduce
+from .pipelines import gpipe, layers, one_f_one_b, zero_bubble
 
 
 @plain_numbers
@@ -53,6 +55,10 @@ def in_turn(device, micro_batches, stages):
     return [(what, s, device * micro_batches + m) for m in range(micro_batches) for what, s in order]
 
 
+COPIED = {"layers": layers, "gpipe": gpipe, "1f1b": one_f_one_b, "zero-bubble": zero_bubble, "channels": channels}
+"""The plans that can be copied: in all of them, updates come last."""
+
+
 @plain_numbers
 def copies_of(name, copies, k, micro_batches=1, network=LENET, algorithm: str | Callable = "ring"):
     """The plan for ``copies`` times k devices; each copy is the plan ``name`` with ``micro_batches`` micro-batches.
@@ -61,13 +67,22 @@ def copies_of(name, copies, k, micro_batches=1, network=LENET, algorithm: str | 
 
     Raises ValueError if there is no such plan, or if the network has too few layers for it.
     """
-    check_name("the plan to copy", name, (*ORDERS, "channels"))
-    if name == "channels":
-        return copies_of_channels(copies, k, micro_batches, network, algorithm)
-    order = [
-        [(what, s, m + copy * micro_batches) for what, s, m in todo]
-        for copy in range(copies)
-        for todo in ORDERS[name](k, micro_batches)
-    ]
-    title = f"data={copies},{name}={k}"
-    return compose(order, copies * micro_batches, network, name=title, algorithm=algorithm)
+    check_name("the plan to copy", name, COPIED)
+    check_whole("copies", copies)
+    one, steps = COPIED[name](k, micro_batches, network), []
+    for step in one.steps:
+        if step[0][0] == "update":  # before it, the devices of each column sum their gradients
+            columns = [(range(c.device, copies * k, k), c.grads, computed_with(one, c.device, c.stage)) for c in step]
+            steps += in_parallel(*(placed_allreduce(algorithm, *column) for column in columns))
+        steps.append([_in_copy(copy, action, one) for copy in range(copies) for action in step])
+    return Plan(f"data={copies},{name}={k}", network, one.stages, copies * micro_batches, one.layout * copies, steps)
+
+
+def _in_copy(copy, action, one):
+    """An action of the plan ``one`` as a copy does it, with the copy's devices and micro-batches."""
+    first, first_micro_batch = copy * one.k, copy * one.micro_batches
+    if isinstance(action, Compute):
+        m = None if action.micro_batch is None else first_micro_batch + action.micro_batch
+        return Compute(action.what, first + action.device, action.stage, m)
+    source, destination, start, stop, op, (kind, s, m), _ = action
+    return Transfer(first + source, first + destination, start, stop, op, (kind, s, first_micro_batch + m))

@@ -24,12 +24,8 @@ def layers(k, micro_batches=1, network=LENET):
     Source: Zhang et al., Dive into Deep Learning, "Training on Multiple GPUs", "Splitting the Problem"; on where to
     cut, Mirhoseini et al. 2017, "Device Placement Optimization with Reinforcement Learning".
     """
-    return compose(layers_order(k, micro_batches), micro_batches, network, name="layers")
-
-
-def layers_order(k, micro_batches):
-    """For each device, its computations in order."""
-    return [[(what, s, m) for m in range(micro_batches) for what in "FB"] for s in range(k)]
+    order = [[(what, s, m) for m in range(micro_batches) for what in "FB"] for s in range(k)]
+    return compose(order, micro_batches, network, name="layers")
 
 
 def gpipe(k, micro_batches=4, network=LENET):
@@ -48,12 +44,8 @@ def gpipe(k, micro_batches=4, network=LENET):
 
     Source: Huang et al. 2019, "GPipe: efficient training of giant neural networks using pipeline parallelism".
     """
-    return compose(gpipe_order(k, micro_batches), micro_batches, network, name="gpipe")
-
-
-def gpipe_order(k, micro_batches):
-    """For each device, its computations in order."""
-    return [[(what, s, m) for what in "FB" for m in range(micro_batches)] for s in range(k)]
+    order = [[(what, s, m) for what in "FB" for m in range(micro_batches)] for s in range(k)]
+    return compose(order, micro_batches, network, name="gpipe")
 
 
 def one_f_one_b(k, micro_batches=4, network=LENET):
@@ -78,7 +70,7 @@ def one_f_one_b(k, micro_batches=4, network=LENET):
 
 @plain_numbers
 def one_f_one_b_order(k, micro_batches):
-    """For each device, its computations in order."""
+    """The computations of `one_f_one_b`: for each device a list of (what, stage, micro-batch), in order."""
     orders = []
     for s in range(k):
         ahead = min(k - s, micro_batches)
@@ -108,11 +100,6 @@ def zero_bubble(k, micro_batches=4, network=LENET):
 
     Source: ZB-H1 in Qi et al. 2023, "Zero bubble pipeline parallelism".
     """
-    return compose(zero_bubble_order(k, micro_batches), micro_batches, network, name="zero-bubble")
-
-
-def zero_bubble_order(k, micro_batches):
-    """For each device, its computations in order."""
     orders = []
     for s, pairs in enumerate(one_f_one_b_order(k, micro_batches)):
         order, late = [], []
@@ -123,8 +110,4 @@ def zero_bubble_order(k, micro_batches):
             if len(late) > s:
                 order.append(late.pop(0))
         orders.append(order + late)
-    return orders
-
-
-ORDERS = {"layers": layers_order, "gpipe": gpipe_order, "1f1b": one_f_one_b_order, "zero-bubble": zero_bubble_order}
-"""The pipelines by name: functions of k and the number of micro-batches, which list each device's computations."""
+    return compose(orders, micro_batches, network, name="zero-bubble")
