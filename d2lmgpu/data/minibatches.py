@@ -9,9 +9,6 @@ from ..base.foreign import as_numpy
 from ..base.text import several
 from ..devices import array_module
 
-LARGE = 10
-"""Images as networks see them, and targets, usually have smaller numbers, even if they are not from 0 to 1."""
-
 
 def minibatches(X, y, batch_size, seed, epoch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """An iterator over the minibatches (X, y) of an epoch, with images as float32 in 0..1.
@@ -57,26 +54,6 @@ def check_parts(data, least=4):
     if len(data) == 5:
         data[4] = check_names("data: the names of the classes", data[4])
     return data
-
-
-def oddities(data):
-    """In words, what may keep a network from learning a data set in `train`'s form; "" if nothing is odd.
-
-    This reads all numbers, so it is for a run that has already gone wrong.
-    """
-    found = []
-    for name, array in zip(("X_train", "y_train", "X_test", "y_test"), data, strict=False):
-        if len(array) == 0 or (name[0] == "y" and array.dtype.kind != "f"):  # labels were checked
-            continue
-        rows = np.reshape(array, (len(array), -1))
-        finite = np.isfinite(rows).all(axis=1)
-        if not finite.all():
-            found.append(f"{name} has numbers that are not finite in {(~finite).sum():,} of {len(rows):,} examples")
-        unit, numbers = 255 if array.dtype == np.uint8 else 1, rows[finite]
-        low, high = (float(bound) / unit for bound in (numbers.min(initial=0), numbers.max(initial=0)))
-        if max(-low, high) > LARGE or (name[0] == "X" and high - low < 1 / LARGE):
-            found.append(f"in {name} the network sees numbers from {low:.3g} to {high:.3g}; 0 to 1 is usual")
-    return ", and ".join(found)
 
 
 def check_limit(limit):

@@ -117,7 +117,6 @@ def train(
 
     Raises TypeError for an unknown argument, ValueError for settings that make no sense, DataError if the data set
     cannot be loaded, CheckpointError for a file that is not a complete checkpoint of this run, or whose run was given
-    up
     up, or OSError for a file that cannot be read or written.
     """
     given = locals()  # all arguments, by name

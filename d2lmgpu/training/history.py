@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ..base.text import FEW, REACHED, format_seconds, listed, several
-from ..data.minibatches import oddities
 from ..networks import CROSS_ENTROPY, find_loss
 from .checks import cli_name, kind_in_files, of_kind
 from .settings import RECORDED
@@ -19,7 +18,7 @@ UNLEARNED_EPOCHS = 3
 DIVERGED_AT_FIRST, DIVERGED = 5, 1.5
 """Multiples of the loss of guessing above which training has diverged: in the first epoch, and in later ones."""
 
-TRY = "try a smaller learning rate, or a warm-up"
+TRY = "try a smaller learning rate, or a warm-up; are the data finite, and about 0 to 1?"
 
 
 @dataclass(repr=False)
@@ -160,11 +159,11 @@ HISTORY |= {cli_name(about): kind_in_files(about) for about in RECORDED}
 """The kind of each value in a file's dict from `History.as_dict`, as `of_kind` takes it."""
 
 
-def why_diverged(losses, network, loss="cross_entropy", data=()):
+def why_diverged(losses, network, loss="cross_entropy"):
     """A line that says why training should be given up, or None. ``losses``: the training losses, one per epoch.
 
     The loss of guessing is known only for cross_entropy; with another ``loss``, training is given up only if a value is
-    not finite. If the ``data`` are odd, the line says so.
+    not finite.
     """
     losses, guessing, known = list(losses), math.inf, ""  # the loss of a network that knows nothing
     if find_loss(loss) is CROSS_ENTROPY:
@@ -179,8 +178,7 @@ def why_diverged(losses, network, loss="cross_entropy", data=()):
         what = f"nothing was learned in {UNLEARNED_EPOCHS} epochs"
     else:
         return None
-    odd = oddities(data)
-    return f"{what}: the training loss is {losses[-1]:.3g}{known}; {f'look at the data first: {odd}' if odd else TRY}"
+    return f"{what}: the training loss is {losses[-1]:.3g}{known}; {TRY}"
 
 
 def sha256(arrays):

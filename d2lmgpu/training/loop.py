@@ -83,8 +83,7 @@ class Run:
         complete = position.steps == self.runner.steps
         if complete:
             self.history.add_epoch(reached, position.seconds, self.bar.num_examples)
-            about = self.network, self.settings.loss, self.data
-            self.history.diverged = why_diverged(self.history.train_loss, *about)
+            self.history.diverged = why_diverged(self.history.train_loss, self.network, self.settings.loss)
         after = Position(position.epoch + 1) if complete else position
         save(self, after, complete)  # before printing anything, which may fail
         if complete:
