@@ -48,7 +48,7 @@ NETWORKS = {
         (1, 16, 15), Conv2d(8, 3), RELU, Conv2d(8, 3), RELU, Conv2d(7, 1), RELU, MAX, FLATTEN, Dense(4)
     ),
     "a kernel too large for Winograd": sequential((9, 12, 12), Conv2d(9, 9), *END),
-    "pooling and ReLU by themselves": sequential((3, 9, 8), RELU, MAX, AVERAGE, RELU, FLATTEN, Dense(6), RELU, RELU),
+    "pooling and ReLU by themselves": sequential((3, 9, 8), RELU, MAX, AVERAGE, RELU, FLATTEN, Dense(6), RELU),
     "batch norm": sequential(  # not right after a bias, whose gradient would be rounding alone
         *((2, 11, 12), Conv2d(6, 3), RELU, AVERAGE, NORM, Conv2d(30, 2), RELU, NORM, FLATTEN, Dense(9), RELU, NORM)
     ),

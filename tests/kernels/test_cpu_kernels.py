@@ -39,9 +39,12 @@ def clear_of_zero(X, params, network):
     return clear
 
 
-SIZES = [(7, np.float32), (33, np.float32), (1, np.float32), (3, np.float64), (70, np.float64)]
+SIZES = [(7, np.float32), (33, np.float32), (1, np.float32), (3, np.float64), (71, np.float64)]
 CASES = [(name, *size) for name in NETWORKS for size in SIZES]
 SHORT = [case for case in CASES if case[1:] == SIZES[0] and case[0] != "many tiles"]
+SHORT += [
+    (name, *SIZES[-1]) for name in ("dense only", "batch norm and a layer without a fast body")
+]  # in unequal parts
 
 
 @pytest.mark.parametrize("name, N, dtype", few(CASES, *SHORT))
@@ -76,7 +79,7 @@ def test_layers_before_the_last_forward_and_later_back(rng, N, norm):
     X, dy = rng.random((N, 2, 9, 8)), rng.random((N, 6))
     there = cpu.Pass(network, params, X.shape[1:], X.dtype, N, True, False, None, {})
     grads = [np.empty_like(param) for param in params]
-    y, dx = there.forward(X, params), there.backward(params, grads, dy)
+    y, dx = there.forward(X, params), there.backward(params, grads, dy, scale=4)  # of a loss, which is not here
     expected, caches = forward(network, X, params, moments=there.moments)
     expected_dx, values = backward(network, dy, caches, input_grad=True)
     for found, value in zip((y.T, np.moveaxis(dx, -1, 0), *grads), (expected, expected_dx, *values), strict=True):

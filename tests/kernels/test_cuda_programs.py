@@ -170,6 +170,7 @@ def test_winograds_method_is_in_use(make_gpus):  # noqa: F811
     for precision in PRECISIONS:
         program = device.submit(Program, LENET, params, (1, 28, 28), 96, precision).result()
         assert [type(stage) for stage in program.stages[:2]] == [Convolution, WinogradConvolution]
+    assert not has_kernels(ON_GPUS["layers without a kernel"][:1])  # a convolution's kernel of 33 × 3
 
 
 def test_a_program_with_which_work_failed_is_not_used_again(make_gpus):  # noqa: F811

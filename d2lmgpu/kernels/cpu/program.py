@@ -194,7 +194,7 @@ class Program(Stages):
         self.logits, self.cross_entropy = self.stages[-1].y, None
 
     def load(self, params):
-        """Take a step's parameters and begin new sums of gradients."""
+        """Take a step's parameters, of which stages may keep views until `unload`, and begin new sums of gradients."""
         for stage, owned in zip(self.stages, self.owners, strict=True):
             if owned.start < owned.stop:
                 stage.load(params[owned])

@@ -11,7 +11,7 @@ import numpy as np
 from .launch import SHARED_BYTES, Launch, ceil_div, empty, evenly, macros, rounding, run
 
 _TILES = (32, 64, 32), (32, 32, 32), (16, 16, 64)
-"""The rows and columns of a tile, and the steps of the sum at a time: large tiles need fewer loads."""
+"""Sizes of tiles: rows, columns, and the steps of the sum at a time. Large tiles need fewer loads."""
 
 _TILES_OF_TENSOR_CORES = (64, 32, 32), (32, 32, 32), (16, 32, 64)
 """The same numbers, on tensor cores."""
