@@ -89,7 +89,7 @@ def train(
     outputs.
 
     ``init``: what training starts from. This is the name of a way to draw initial weights, or your own parameters, a
-    `Model`, a `Result`, or a model's file; see start.py.
+    `Model`, a `Result`, or a model's file; see options.py.
 
     ``checkpoint``: a file that is written after every epoch, after every ``checkpoint_steps`` steps if this is given,
     and when training is stopped. The file must not exist yet, unless the run resumes from it. ``keep_best``: a file
