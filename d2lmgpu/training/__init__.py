@@ -1,4 +1,9 @@
-"""Training and evaluation."""
+"""Training and evaluation.
+
+`train` (begin.py) checks its arguments (settings.py, options.py), prepares a `Run` and lets it run (loop.py). The run's
+steps are done by a `Runner` (runner.py), which make_runner.py chooses: the textbook's steps, those of a plan, or CUDA
+graphs. After each epoch, the test set is evaluated (evaluation.py), and a checkpoint is written (resume.py).
+"""
 
 from .accuracy import confusion_matrix as confusion_matrix, evaluate as evaluate, predict as predict
 from .begin import train as train

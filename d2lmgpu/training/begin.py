@@ -89,7 +89,7 @@ def train(
     outputs.
 
     ``init``: what training starts from. This is the name of a way to draw initial weights, or your own parameters, a
-    `Model`, a `Result`, or a model's file; see `start_from`.
+    `Model`, a `Result`, or a model's file; see options.py.
 
     ``checkpoint``: a file that is written after every epoch, after every ``checkpoint_steps`` steps if this is given,
     and when training is stopped. The file must not exist yet, unless the run resumes from it. ``keep_best``: a file
@@ -117,7 +117,7 @@ def train(
 
     Raises TypeError for an unknown argument, ValueError for settings that make no sense, DataError if the data set
     cannot be loaded, CheckpointError for a file that is not a complete checkpoint of this run, or whose run was given
-    up, OSError for a file that cannot be read or written.
+    up, or OSError for a file that cannot be read or written.
     """
     given = locals()  # all arguments, by name
     check_arguments("train", given.pop("unknown"), given)

@@ -74,7 +74,7 @@ def as_init(init):
 
 
 def check_init(name, init):
-    """Raise ValueError unless training can start from ``init``; `start.first_params` compares it with the network."""
+    """Raise ValueError unless training can start from ``init``; `options.first_params` compares it with the network."""
     if isinstance(init, str):
         if init not in INITS and not Path(init).is_file():
             check_name(name, init, INITS, also=", or give a model or its file (there is none of this name)")

@@ -57,7 +57,7 @@ class Run:
 
     def run(self, position):
         """Train from ``position`` on until all epochs are done, a stop is requested, or nothing more can be learned."""
-        history, seconds = self.history, 0.0
+        history, seconds = self.history, 0.0  # of all epochs
         try:
             with stop_on_interrupt(self.stop), self.timeline:
                 self.tell("on_start", history, self.runner.steps)

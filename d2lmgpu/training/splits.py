@@ -182,18 +182,14 @@ def limits_of(group):
     return [int(limit) or None for (limit,) in gather(group, mine)]
 
 
-def splits_for(k):
-    """All possible splits for k devices, as names and products."""
-    products = [f"data={c},layers={k // c}" for c in range(2, k) if k % c == 0]
-    return [*SPLITS, *products]
-
-
 def _that_fit(network, limits, settings, batch_size, target_bytes):
-    found = []
-    for split in splits_for(len(limits)):
+    """Those of the splits and products for so many devices that fit, each with the most bytes on a device."""
+    found, k = [], len(limits)
+    products = [f"data={c},layers={k // c}" for c in range(2, k) if k % c == 0]
+    for split in (*SPLITS, *products):
         pipeline = settings.pipeline if "layers" in split else None
         try:
-            plan = plan_of(replace(settings, split=split, pipeline=pipeline), len(limits), network)
+            plan = plan_of(replace(settings, split=split, pipeline=pipeline), k, network)
         except ValueError:  # too few layers, or it does not fit other settings
             continue
         peaks = prove(plan, batch_size, settings.optimizer, target_bytes=target_bytes).peak

@@ -1,4 +1,4 @@
-"""Training without a split: the steps of parallel/step.py, one ahead, and the run's state on the devices."""
+"""Training without a split: the steps of parallel/step.py, and the run's state on the devices."""
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class TextbookSteps(StepsAhead):
             _set(replica.computation.statistics, statistics)
 
     def state(self):
-        """All devices have the same, but for statistics."""
+        """The first device's state, with the statistics of all: only these differ between devices."""
         first = self.replicas[0]
         arrays = {"params": first.params, "kept": first.optimizer.flat_state}
         arrays = {name: list(map(to_host, own)) for name, own in arrays.items()}

@@ -22,7 +22,7 @@ from d2lmgpu.plans import PLANS, copies_of, estimate_costs, prove, simulate
 from d2lmgpu.training import load_run
 from d2lmgpu.training.evaluation import SplitTestSet
 from d2lmgpu.training.plan_step import PlanStep
-from d2lmgpu.training.splits import PIPELINES, SPLITS, plan_of, splits_for
+from d2lmgpu.training.splits import PIPELINES, SPLITS, plan_of
 
 OTHER = sequential(SMOOTH.input_shape, Flatten(), Dense(6), Dense(4))
 WAYS = [  # split, pipeline, micro-batches, devices
@@ -228,7 +228,6 @@ def test_every_plan_can_be_chosen():
     assert sorted(chosen) == sorted(PLANS)
     assert plan(split="layers", micro_batches=2) == PLANS["1f1b"](2, 2)
     assert plan(4, split="data=2,layers=2") == copies_of("layers", 2, 2)
-    assert splits_for(4) == [*SPLITS, "data=2,layers=2"] and splits_for(1) == [*SPLITS]
 
 
 def test_an_allreduce_of_ones_own_in_a_product(data):
