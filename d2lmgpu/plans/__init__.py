@@ -1,4 +1,14 @@
-"""Plans, which describe a whole training step as data: a file for each way to split it, and modules that use plans."""
+"""Plans: a plan is a whole training step of several devices, written down as data, and can be proved right.
+
+In the order in which to read them:
+
+    plan.py       what a plan is: stages, micro-batches, and lists of transfers and computations
+    splits/       the known plans, in `PLANS`; `compose` makes your own from lists of computations
+    stages.py     how a network is cut into stages, and how a stage is split among devices
+    proof/        `prove` replays a plan without computing: is it right, how much memory and traffic does it need?
+    simulate.py   `simulate`: how long does a step take, and which devices wait?
+    execution/    `execute` and `Execution` carry out a plan with real arrays on real devices
+"""
 
 from ..base.packages import looked_up
 from .execution.execute import Execution as Execution, execute as execute

@@ -98,19 +98,20 @@ class Compute(NamedTuple):
 class Stage(NamedTuple):
     """The network's layers ``first`` to ``stop`` - 1, whose parameters have ``params`` elements.
 
-    ``split``: None or "columns".
+    ``split``: "columns" if each device has only some of the units, None if a device computes the stage as a whole.
     """
 
     first: int
     stop: int
     params: int
-    split: str = None
+    split: str | None = None
 
 
 class Part(NamedTuple):
-    """The part of a stage that a device holds between steps: elements (start, stop) of parameters and optimiser state.
+    """The part of a stage that a device holds between steps.
 
-    A device that holds the state must update those elements, even if the optimiser has no state.
+    ``params``: the elements (start, stop) of the parameters. ``state``: those of them that the device updates, so it
+    also holds the optimiser's state for them, if the optimiser has any.
     """
 
     stage: int
@@ -163,13 +164,6 @@ def computed_with(plan, device, s):
     if plan.stages[s].split is None:
         return full_range(plan.stages[s])
     return next((part.params for part in plan.layout[device] if part.stage == s), None)
-
-
-def part_updated(plan, compute):
-    """The fraction of its stage's elements that an update updates; 1 for any other computation."""
-    n = plan.stages[compute.stage].params if compute.what == "update" else 0
-    held = sum(part.state[1] - part.state[0] for part in plan.layout[compute.device] if part.stage == compute.stage)
-    return held / n if n else 1
 
 
 def norms_of(stage, network):

@@ -17,7 +17,7 @@ from ..collectives.columns import sent_by
 from ..collectives.simulate import Clock
 from ..networks import layer_rows
 from ..networks.optimizers import OPTIMIZERS
-from .plan import Compute, part_updated
+from .plan import Compute
 from .proof.memory import held_in_steps, joined_values, unit_bytes
 from .proof.prove import check_minibatch, replayed
 
@@ -44,6 +44,9 @@ class PlanSimulation:
     each link, or None without a network. ``events``: the computations with their times. ``memory``: for each device, a
     list of (time, bytes held from then on), which begins at time 0. ``peak``: the largest number of bytes that each
     device holds. ``sent``: the number of bytes that each device sends.
+
+    For pictures, ``moved`` lists all transfers: the step, `TransferColumns`, the bytes of an element, and two arrays
+    with the times when the transfers begin and end. ``joined``: the y and dy that are sent as parts or shares.
     """
 
     seconds: float
@@ -55,7 +58,7 @@ class PlanSimulation:
     peak: list
     sent: list
     moved: list = field(repr=False)
-    joined: set = field(repr=False)  # y and dy that are sent as parts or shares
+    joined: set = field(repr=False)
 
     @functools.cached_property
     def messages(self):
@@ -83,7 +86,7 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
     costs, bytes_of = check_costs(costs, plan), unit_bytes(plan, batch_size, dtype)
     clock, events, moved = Clock(plan.k, network, bytes_of), [], []
     for number, (computes, moves) in enumerate(columns, 1):
-        each = [costs[c.stage].get(c.what, 0) * part_updated(plan, c) for c in computes]
+        each = [costs[c.stage].get(c.what, 0) * _fraction(plan, c) for c in computes]
         times, computed = clock.step(moves, computes, each)
         events += [Event(number, compute, *pair) for compute, pair in zip(computes, computed, strict=True)]
         moved += [(number, each, bytes_of(each.value), *pair) for each, pair in zip(moves, times, strict=True)]
@@ -104,6 +107,13 @@ def simulate(plan, network=None, costs=None, batch_size=256, optimizer="sgd", dt
         moved,
         joined_values(plan, columns),
     )
+
+
+def _fraction(plan, compute):
+    """Of its stage's elements, the fraction that an update updates; 1 for any other computation."""
+    n = plan.stages[compute.stage].params if compute.what == "update" else 0
+    held = sum(part.state[1] - part.state[0] for part in plan.layout[compute.device] if part.stage == compute.stage)
+    return held / n if n else 1
 
 
 def check_costs(costs, plan):

@@ -93,7 +93,7 @@ def _from_the_end(network, begins):
     return (stage_of(network, 0, stop), *reversed(found))
 
 
-# A stage that is split by its units:
+# A stage's parameters in one flat array, in the order of its units if it is split by them:
 
 
 class Split(NamedTuple):

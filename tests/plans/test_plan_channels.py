@@ -3,7 +3,7 @@
 import pytest
 from conftest import long
 from one_device import DEEP, ONE_UNIT, PLAIN
-from test_plans import check_mutants, told, with_steps
+from test_plans import check_mutants, with_part, with_steps
 
 from d2lmgpu.collectives import Transfer
 from d2lmgpu.networks import LENET, Dense, Flatten, ReLU, sequential
@@ -32,12 +32,6 @@ def exchanged_by(plan, value, *schedule):
     return plan._replace(steps=[*plan.steps[: about[0]], *schedule, *plan.steps[about[-1] + 1 :]])
 
 
-def with_part(plan, device, stage, **fields):
-    """The plan with another part of a stage in a device's layout."""
-    own = tuple(part._replace(**fields) if part.stage == stage else part for part in plan.layout[device])
-    return plan._replace(layout=(*plan.layout[:device], own, *plan.layout[device + 1 :]))
-
-
 def wrong_plans():
     """What is said, and the plan."""
     parts = PLANS["channels"](2)
@@ -49,6 +43,8 @@ def wrong_plans():
     yield "device 0, stage 1: params .* should be whole", with_part(parts, 0, 1, params=(0, 7), state=(0, 7))
     empty = dict.fromkeys(("params", "state"), (25050, 25050))
     yield "element 12525 of the parameters of stage 1 is held by no device", with_part(parts, 1, 1, **empty)
+    idle = with_steps(parts._replace(layout=(*parts.layout, ())), 0, [*parts.steps[0], Compute("F", 2, 0, 0)])
+    yield "device 2, F of stage 0, micro-batch 0: the layout gives this device no part of this stage", idle
     first = parts.stages[0]._replace(split="rows")
     yield "split is 'rows'; choose from", parts._replace(stages=(first, *parts.stages[1:]))
     both = parts.stages[0]._replace(stop=parts.stages[1].stop, params=200 + 25050)
@@ -59,11 +55,3 @@ def wrong_plans():
 def test_wrong_plans(said, plan):
     with pytest.raises(ValueError, match=said):
         prove(plan)
-
-
-def test_a_device_without_a_part_does_not_compute():
-    plan = PLANS["channels"](2, network=TINY)
-    third = plan._replace(layout=(*plan.layout, ()))
-    assert "device 2, F of stage 0, micro-batch 0: the layout gives this device no part of this stage" in told(
-        with_steps(third, 0, [*plan.steps[0], Compute("F", 2, 0, 0)])
-    )

@@ -150,10 +150,8 @@ def mutated(plan, rng):
     """How the plan is changed, and the other plan."""
     steps = [list(step) for step in plan.steps]
     number = rng.randrange(len(steps))
-    step, change = (
-        steps[number],
-        rng.choice(["removed", "doubled", "changed", "changed", "moved", "swapped", "cut", "part"]),
-    )
+    step = steps[number]
+    change = rng.choice(["removed", "doubled", "changed", "changed", "moved", "swapped", "cut", "part"])
     place = rng.randrange(len(step))
     action = step[place]
     if change == "removed":

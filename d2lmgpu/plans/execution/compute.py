@@ -57,23 +57,26 @@ def there_and_back(store, action, final=()):
     stages, x, y = range(s, len(store.layers)), store.x(s, m), store.minibatch.y[m]
     params = [param for i in stages for param in contiguous_params(store, i)]
     layers = with_shapes(sum((store.layers[i] for i in stages), ()), params)
-    grads, more = places_for(store, store.runs[s, m])
+    grads, later = places_for(store, store.runs[s, m])
     moments = [store.new_moments(i) for i in stages]
     dx = None
     if s:
         dx = store.values["dy", s - 1, m] = store.new((*x.shape[1:], len(x)))
         dx = array_module(dx).moveaxis(dx, -1, 0)
     options = {"scale": store.precision.scale, "draws": store.draws(s, m), "loss": store.loss.for_kernels(y), "dx": dx}
-    options["ready"] = _teller(store, stages, final) if final and not more else None
+    options["ready"] = _teller(store, stages, final) if final and not later else None
     found = store.kernels.loss_and_grads(x, y, params, layers, grads, moments=sum(moments, []), **options)
     for i, own in zip(stages, moments, strict=True):
         add_moments(store, i, own)
-    add_to_each(more)
+    add_to_each(later)
     store.minibatch.sums[m] = found.astype(store.dtype)
 
 
 def _teller(store, stages, final):
-    """A function to be called with n when the gradients of these stages are final from number n on."""
+    """A function that the kernels call with n when all gradients from number n on, counted in the stages, are final.
+
+    Kernels go from the last gradient to the first, so stages become final from the last to the first.
+    """
     firsts = itertools.accumulate((len(store.shapes[i]) for i in stages), initial=0)
     left = list(zip(firsts, final, strict=False))
 
@@ -110,10 +113,10 @@ def forward_by_kernels(store, action):
 def backward_by_kernels(store, action):
     """B."""
     s, m = action.stage, action.micro_batch
-    places, more = places_for(store, [action.target])
+    places, later = places_for(store, [action.target])
     params, scale = contiguous_params(store, s), store.precision.scale
     dx = store.values["cache", s, m].backward(params, places, store.dy(s, m), scale)
-    add_to_each(more)
+    add_to_each(later)
     hand_back(store, action, dx)
 
 
@@ -126,11 +129,11 @@ def contiguous_params(store, s):
 
 
 def places_for(store, values):
-    """Arrays to which kernels write gradients, and pairs (gradient, array to be added to it afterwards).
+    """Arrays to which kernels write gradients, and pairs (gradient, array to be added to it later).
 
-    The first result is written directly, so nothing need be added.
+    The first result is written directly into the gradients; each further one needs an array of its own.
     """
-    places, more = [], []
+    places, later = [], []
     for value in values:
         views = store.views(store.room_for(value), value[1])
         if value in store.unwritten and all(view.flags.c_contiguous for view in views):
@@ -141,8 +144,8 @@ def places_for(store, values):
         size = sum(view.size for view in views)
         terms = parts_of(array_module(store.flat).empty(size, store.dtype), views)  # not the device's memory
         places += terms
-        more += zip(views, terms, strict=True)
-    return places, more
+        later += zip(views, terms, strict=True)
+    return places, later
 
 
 # Without examples or units:

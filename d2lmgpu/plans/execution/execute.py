@@ -50,7 +50,13 @@ class Execution:
     devices.
 
     On a `Cluster`, every process has an execution with the same plan and parameters, and all processes call the same
-    methods. An execution's ``stores`` are those of its process's own devices. ``errors``: those of its devices.
+    methods.
+
+    ``store``: by device number, the `Store` of each of this process's devices; ``stores``: the same as a list.
+    ``actions``: pairs (number, `Action`) of those that involve these devices; the first ``before_updates`` of them come
+    before all updates. ``begins`` and ``ends``: the (device, micro-batch) that take images, and that take targets.
+    ``holder``: by micro-batch, the first device that computes its loss. ``begun``: how many steps have begun.
+    ``errors``: those of the devices.
 
     ``mixed``: use mixed precision (see `Store`), for plans in which all updates come after all gradients. ``overlap``:
     exchange gradients while others are still being computed (queues.py). ``library``: "nccl" or an `Across`, which then
@@ -96,23 +102,24 @@ class Execution:
         self.across = AcrossProcesses(plan, group, actions, host) if group.size > 1 else None
         self.errors = Errors(self.across and self.across.progress)
 
-    def step(self, X, y, lr, draws=None, examples=None, tell=0.0):
+    def step(self, X, y, lr, draws=None, examples=None):
         """Train for a step on ``X`` (N, C, H, W), in the parameters' dtype, and ``y`` (N, ...); return the summed loss.
 
-        Afterwards, ``correct`` is the number of examples whose label had the largest logit, and ``told`` is a list of
-        the numbers that the devices' processes gave as ``tell``, one for each device. ``draws``: for a network with
-        dropout. ``examples``: a tuple with the sizes of the micro-batches; by default they are as even as possible.
+        Afterwards, ``correct`` is the number of examples whose label had the largest logit. ``draws``: for a network
+        with dropout. ``examples``: a tuple with the sizes of the micro-batches; by default as even as possible.
 
         If a device fails, its error is raised, and this object cannot be used any more. Raises ValueError for examples
         that do not fit the network, and for a network with dropout if there are no ``draws``.
         """
         with isolated_errors(self.devices):
-            return self.finish(self.submit(X, y, lr, draws, examples, tell))
+            return self.finish(self.submit(X, y, lr, draws, examples))
 
     def submit(self, X, y, lr, draws=None, examples=None, tell=0.0):
         """Begin a `step`. Pass the result to `finish` to wait until the step is done.
 
         You may begin the next step before then.
+
+        ``tell``: a number of this process. After `finish`, ``told`` lists the numbers of all devices' processes.
         """
         X, y = self._check_examples(X, y)
         check_drawing(self.plan.network, draws)
@@ -120,7 +127,7 @@ class Execution:
         return self.submit_placed(self.place_examples(X, y, draws, examples), lr, tell)
 
     def submit_placed(self, minibatch, lr, tell=0.0):
-        """Like `submit`, for data that are on the devices already: a `Minibatch` for each of this process's devices."""
+        """Begin a step as `submit` does, with data on the devices: a `Minibatch` for each of this process's devices."""
         if self.has_failed:
             raise ValueError("a step of this execution has failed; create a new execution")
         self._raise_error()  # if a step that is still running has failed

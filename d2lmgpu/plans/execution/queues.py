@@ -87,7 +87,10 @@ class Errors(list):
         self.let_go()
 
     def let_go(self):
-        """If there is an error, end all waiting. Called for each error, and when a batch with events is submitted."""
+        """If there is an error, end all waiting.
+
+        Called with each error, and again after a step is submitted: its events may have been made after the error.
+        """
         if self and self.progress is not None:
             self.progress.give_up(self[0])
         for event in list(self._events) if self else ():

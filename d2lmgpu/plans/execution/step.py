@@ -36,15 +36,16 @@ class StepOfPlan:
     """A step of an `Execution`. The constructor makes its ``batch``; ``minibatch``: a `Minibatch` for each device.
 
     ``number``: how many steps came before. ``ends``: for each device, an event that happens when the device has
-    finished the step.
+    finished the step. ``received``: by (value, sender), pairs: an event, when the value has been copied, and the device
+    that takes it if that belongs to another process, else None. ``gathered``: the rows of all devices, if these belong
+    to several processes. ``first_tags``: see `AcrossProcesses`.
     """
 
     def __init__(self, execution, minibatch, lr, tell):
         self.execution, self.minibatch, self.lr, self.number = execution, minibatch, lr, execution.begun
         self.tell, self.examples = tell, next(iter(minibatch.values())).examples
         self.batch = Chains(execution.errors)
-        self.received = {}  # for each (value, source): the events of copies
-        self.across, self.told = execution.across, None
+        self.received, self.across, self.gathered = {}, execution.across, None
         self.first_tags = self.across.first_tags if self.across else {}
         self.overlap = Overlap(self) if execution.overlap else None
         for i, own in minibatch.items():
@@ -72,8 +73,8 @@ class StepOfPlan:
         The last number is the one that the device's process gave as ``tell``. If several devices computed a
         micro-batch, each of them has its own numbers.
         """
-        if self.told is not None:
-            return rows_gathered(self.told, self.execution.group).tolist()
+        if self.gathered is not None:
+            return rows_gathered(self.gathered, self.execution.group).tolist()
         return [self._row(i, result_to_host) for i in self.minibatch]
 
     def _row(self, i, on_host):
@@ -88,7 +89,7 @@ class StepOfPlan:
     def _tell_others(self):
         """Let all processes know the rows of all devices: losses are known, and nothing has been updated."""
         makers = [functools.partial(self._row, i, _on_host) for i in self.minibatch]
-        self.told = add_gather(self.batch, self.execution.group, 2 * len(self.examples) + 1, makers)
+        self.gathered = add_gather(self.batch, self.execution.group, 2 * len(self.examples) + 1, makers)
 
     def _agree(self):
         """In mixed precision, find out whether all gradients are finite."""

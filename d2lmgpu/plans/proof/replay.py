@@ -29,7 +29,12 @@ from .rules import NEW, OLD, Rules
 
 
 class PlanReplay(Rules, Replay):
-    """The replay of a ``plan``; ``columns``: its steps as `check_plan` returns them."""
+    """The replay of a ``plan``; ``columns``: its steps as `check_plan` returns them.
+
+    `Replay` (collectives/prove.py) has the tables ``held`` and ``fresh``, and replays transfers; `Rules` has what each
+    computation reads and makes. This class adds what plans have beside schedules: parameters that stay, arrays that
+    are made again, and the end of each value.
+    """
 
     def __init__(self, plan, columns):
         self.plan, self.columns, self.splits = plan, columns, splits_of(plan.network, plan.stages)
@@ -111,11 +116,12 @@ class PlanReplay(Rules, Replay):
         for each, what in arriving:
             self.write(each, *what)
         for made in making:
-            self._keep(*made)
+            self._put(*made)
         for value in self.held.keys() & self.ends[self.number - 1]:
-            self._end(value)
+            self._drop(value)
 
-    def _keep(self, compute, value, some, sums):
+    def _put(self, compute, value, some, sums):
+        """Enter what a computation has made."""
         table, fresh, device = self.sums(value), self.fresh[value], compute.device
         if value[0] in ("y", "dy"):
             if fresh[device, some].any():
@@ -123,8 +129,8 @@ class PlanReplay(Rules, Replay):
             self._forget(value, device)  # the computation makes a new array
         table[device, some], fresh[device, some] = sums, -self.number
 
-    def _end(self, value):
-        """Note what is wasted of a value, since no later step is about it."""
+    def _drop(self, value):
+        """Forget a value that no later step is about, and note what nobody has used of it."""
         unread = self.fresh[value] != 0
         if value[0] == "params":
             unread &= ~self.persistent[value[1]]

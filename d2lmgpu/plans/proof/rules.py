@@ -83,7 +83,11 @@ class Rules:
         return (1 << last) - (1 << first)
 
     def _set_aside(self, kind, device, s, m, alone):
-        """Note that a cache or delta is made, ``alone`` or with a y, for which forward may be computed again."""
+        """Note that a cache or delta is made.
+
+        To make it a second time before its use is a waste if it is made ``alone``: nobody may want it for the y that
+        comes with it.
+        """
         if alone and (kind, device, s, m) in self.kept_on_device:
             self.waste(f"device {device}: {kind} of stage {s}, micro-batch {m}, is made again, and nobody has used it")
         self.kept_on_device.add((kind, device, s, m))

@@ -160,12 +160,13 @@ def _padded(x, padding=0, stride=1):
 def _written(layers, shapes, itemsize, is_last, is_first):
     """What layers keep as they are written: cache, cache_has_x, delta and delta_has_dy of `StageSizes`."""
     numbers, once, has_x, deltas = 0, 0, False, []
-    holder, is_plain = "stage", is_first  # who has x already, and whether it lies in memory as flatten needs it
+    # Who keeps x already: "stage" (it is the stage's input), "cache" or None; whether flatten need not copy x.
+    holder, is_plain = "stage", is_first
     for i, layer in enumerate(layers):
         function, options = functions.function_of(layer)
         x, y = map(math.prod, shapes[i : i + 2])
         if function is conv2d and i and layers[i - 1].shapes:
-            deltas[-1] = _padded(shapes[i], **options)  # the gradient that arrives there
+            deltas[-1] = _padded(shapes[i], **options)  # a view of the convolution's padded gradient
         is_own = function not in functions.EACH_BY_ITSELF and function is not batch_norm
         keeps_x, keeps_y = is_own or function in KEEP_X, is_own or function in KEEP_Y
         has_x = has_x or (keeps_x and holder == "stage")

@@ -1,4 +1,7 @@
-"""Ways to split a training step. Each is a function that makes the `Plan` for k devices."""
+"""Ways to split a training step. Each is a function that makes the `Plan` for k devices.
+
+The easiest is data.py; pipelines.py shows what `compose` can do; zero.py and channels.py list their steps themselves.
+"""
 
 from collections.abc import Callable
 

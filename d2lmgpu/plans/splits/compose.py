@@ -40,6 +40,7 @@ def compose(computations, micro_batches, network=LENET, stages=None, name="compo
     if stages is None:
         stages = cut(network, 1 + max((c.stage for todo in devices for c in todo), default=0))
     stages = check_stages(stages, network)
+    # A computation of a stage that does not exist goes into the plan, and `prove` names it.
     held = [sorted({c.stage for c in todo if c.stage < len(stages)}) for todo in devices]
     layout = tuple(tuple(Part(s, full_range(stages[s]), full_range(stages[s])) for s in own) for own in held)
     steps = _in_steps(devices, units_of_outputs(network, stages))
@@ -81,8 +82,9 @@ def _in_steps(devices, units):
             for compute, value, source in ready
             if value is not None
         ]
-        steps += [moves] * bool(moves) + [[compute for compute, *_ in ready]]
-        for compute, *_ in ready:
+        computes = [compute for compute, *_ in ready]
+        steps += [moves, computes] if moves else [computes]
+        for compute in computes:
             todo[compute.device].pop()
             done.update(compute.uses[1])
     return steps

@@ -1,5 +1,7 @@
 """Data parallelism as a plan: each device has the whole network and a part of the examples.
 
+For 2 devices with m = 2 micro-batches each:
+
     device 0    F0 B0 F1 B1 allreduce update
     device 1    F2 B2 F3 B3 allreduce update
 

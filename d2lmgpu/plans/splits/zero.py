@@ -42,7 +42,7 @@ def zero1(k, micro_batches=1, network=LENET, buckets=False):
         zero.collective(reduce_scatter, ("grads", s))
         zero.update(s)
         zero.collective(all_gather, ("params", s))
-    return zero.plan("zero1", network, lambda whole, own: (whole, own))
+    return zero.plan("zero1", network)
 
 
 def zero2(k, micro_batches=1, network=LENET):
@@ -57,7 +57,7 @@ def zero2(k, micro_batches=1, network=LENET):
         zero.update(s)
     for s in zero.each:
         zero.collective(all_gather, ("params", s))
-    return zero.plan("zero2", network, lambda whole, own: (whole, own))
+    return zero.plan("zero2", network)
 
 
 def zero3(k, micro_batches=1, network=LENET):
@@ -72,7 +72,7 @@ def zero3(k, micro_batches=1, network=LENET):
             zero.backward_and_reduce(s, j)
     for s in zero.each:
         zero.update(s)
-    return zero.plan("zero3", network, lambda whole, own: (own, own))
+    return zero.plan("zero3", network, whole=False)
 
 
 class _Zero:
@@ -111,10 +111,12 @@ class _Zero:
         owners = [i for i in range(self.k) if self.own(s, i)[0] < self.own(s, i)[1]]
         self.steps.append([Compute("update", i, s) for i in owners])
 
-    def plan(self, name, network, held):
-        """The finished plan; ``held(whole, own)``: the params and state that a device holds between steps."""
-        layout = tuple(
-            tuple(Part(s, *held(full_range(stage), self.own(s, i))) for s, stage in enumerate(self.stages))
-            for i in range(self.k)
-        )
+    def plan(self, name, network, whole=True):
+        """The finished plan; ``whole``: a device holds all parameters between steps, and not only its own."""
+
+        def part(s, device):
+            own = self.own(s, device)
+            return Part(s, full_range(self.stages[s]) if whole else own, own)
+
+        layout = tuple(tuple(part(s, i) for s in self.each) for i in range(self.k))
         return Plan(name, network, self.stages, self.k * self.micro_batches, layout, self.steps)
