@@ -1,4 +1,4 @@
-"""Plans: a plan is a whole training step of several devices, written down as data, and can be proved right.
+"""Plans: a whole training step of several devices as data, which can be proved right, simulated and carried out.
 
 In the order in which to read them:
 

@@ -33,12 +33,13 @@ from .compose import drop_empty
 @plain_numbers
 def channels(k, micro_batches=1, network=LENET):
     """The plan for k devices, each with some channels of every layer."""
-    stages = columns(network)
-    units, last = units_of_outputs(network, stages), len(stages) - 1  # the last stage is the loss
-    parts = [
-        [full_range(stage) if split is None else split.part(k, i) for i in range(k)]
-        for stage, split in zip(stages, splits_of(network, stages), strict=True)
-    ]
+    # A stage begins with a layer that has weights; the loss is a stage of its own.
+    edges = itertools.pairwise([*blocks(network, has_weights), len(network)])
+    split = [stage_of(network, start, stop, "columns") for start, stop in edges]
+    stages = *split, stage_of(network, len(network), len(network))
+    units, last = units_of_outputs(network, stages), len(stages) - 1
+    parts = [[each.part(k, i) for i in range(k)] for each in splits_of(network, stages)[:last]]
+    parts.append([full_range(stages[last])] * k)
     layout = tuple(tuple(Part(s, own[i], own[i]) for s, own in enumerate(parts)) for i in range(k))
     steps = []
     for m in range(micro_batches):
@@ -54,13 +55,6 @@ def channels(k, micro_batches=1, network=LENET):
     for s in reversed(range(len(stages))):
         steps.append([Compute("update", i, s) for i, (start, stop) in enumerate(parts[s]) if start < stop])
     return Plan("channels", network, stages, micro_batches, layout, [step for step in steps if step])
-
-
-def columns(network):
-    """The stages of `channels`: each begins with a layer that has weights. The loss is a stage of its own."""
-    edges = itertools.pairwise([*blocks(network, has_weights), len(network)])
-    stages = [stage_of(network, a, b, "columns") for a, b in edges]
-    return *stages, stage_of(network, len(network), len(network))
 
 
 def _gathered(k, units):
