@@ -97,10 +97,10 @@ def test_a_public_name_is_defined_in_one_file():
     assert {name for name, count in defined.items() if count > 1} <= OF_TWO_KINDS
 
 
-MAX_LINES, MAX_FILES = 16_425, 222
+MAX_LINES, MAX_FILES = 16_170, 219
 """Of code in the package. Whoever adds takes away in the same commit; whoever takes away lowers this."""
 
-MAX_FOLLOWED = {"parallel/step.py": (31, 1_610), "training/begin.py": (133, 10_550)}
+MAX_FOLLOWED = {"parallel/step.py": (30, 1_585), "training/begin.py": (132, 10_402)}
 """How many files and code lines one must open to follow a file."""
 
 
