@@ -38,6 +38,8 @@ def wrong_plans():
     y, dy = ("y", 0, 0), ("dy", 2, 0)
     yield "F of stage 1, .*: y of stage 0, .*, units 10 to 20, is not there", exchanged_by(parts, y)
     yield "B of stage 2, .*: dy of stage 2, .*, units 0 to 64: a share is missing", exchanged_by(parts, dy)
+    again = [*parts.steps[:3], parts.steps[1], *parts.steps[3:]]
+    yield "step 4: .* device 0 has computed with y of stage 0", parts._replace(steps=again)
     both = Transfer(1, 0, 0, 128, "add"), Transfer(0, 1, 0, 128, "add")
     yield "B of stage 2, .*: dy of stage 2.*: a share was added twice", exchanged_by(parts, dy, both, both)
     yield "device 0, stage 1: params .* should be whole", with_part(parts, 0, 1, params=(0, 7), state=(0, 7))

@@ -182,12 +182,12 @@ def beginning(plan, *actions):
     return plan._replace(steps=[list(actions), *plan.steps])
 
 
-GRADS = ("grads", 0)
+GRADS, BOTH = ("grads", 0), [("F", 0, 0), ("B", 0, 0)]
 
 
 def updated_between():
     """One device, one stage, which is updated between forward and backward of a micro-batch that counts already."""
-    plan = compose([[("F", 0, 0), ("B", 0, 0)]], 1)
+    plan = compose([BOTH], 1)
     forward, backward, update = plan.steps
     return plan._replace(steps=[forward, backward, forward, update, backward])
 
@@ -217,6 +217,7 @@ WRONG = {
     "device 1, elements 0 to 17 of .* not upd": lambda _: gradients_for_nothing(copied=False),
     "update .*: the layout gives this device nothing of this stage": lambda _: updated_without_a_part(),
     "step 5: device 0, B .*: params .* are updated already": lambda _: updated_between(),
+    "B of .*: the gradients contain this micro-batch's contribution": lambda _: compose([[*BOTH, *BOTH]], 1),
     "step 2: device 1, F of .* 0: y of .* 0 is not there": lambda plan: with_steps(plan, 1),
     "step 1: device 1, B .* 0: cache .* is not there": lambda plan: beginning(plan, Compute("B", 1, 1, 0)),
     "steps: .* should be a list": lambda plan: plan._replace(steps=7),
@@ -263,7 +264,7 @@ def gathered_at_the_end():
 
 def gradients_for_nothing(copied=True):
     """Device 1 computes them, too, and gets the new parameters from device 0, or keeps old ones."""
-    plan = compose([[("F", 0, 0), ("B", 0, 0)]], 1, SMALL)
+    plan = compose([BOTH], 1, SMALL)
     n, (forward, backward, update) = plan.stages[0].params, plan.steps
     both = [[*step, step[0]._replace(device=1)] for step in (forward, backward)]
     copy = [[Transfer(0, 1, 0, n, "copy", ("params", 0))]] * copied
@@ -273,6 +274,10 @@ def gradients_for_nothing(copied=True):
 @pytest.mark.parametrize(
     "make, said",
     [
+        (
+            lambda: compose([[*BOTH, ("F", 0, 0)]], 1, SMALL),
+            "step 5: cache of stage 0, micro-batch 0, of device 0: no",
+        ),
         (gathered_at_the_end, "step 15: params of stage 0 of device 0: nobody uses it"),
         (gradients_for_nothing, "step 2: grads of stage 0 of device 1: nobody uses it"),
     ],

@@ -45,10 +45,11 @@ class ExecutionModes:
         # By device, a run that may go on: its F's without a B so far, (stage, micro-batch, step), and its B's so far,
         # (B, step of its F, step).
         self._runs = {}
-        for number, (each, moves) in enumerate(columns, 1):
-            for one in moves:
-                self._cut(one)
-            for compute in each:
+        for number, (computes, moves) in enumerate(columns, 1):
+            for each in moves if self._runs else ():
+                for device in np.unique((each.source, each.destination)).tolist():
+                    self._runs.pop(device, None)  # a transfer ends its devices' runs
+            for compute in computes:
                 self._compute(compute, number)
 
     def is_nothing(self, device, value):
@@ -58,19 +59,11 @@ class ExecutionModes:
             return self.of[(device, s, *m)] in (FUSED, IN_FUSED)
         return kind in ("y", "dy") and self.of.get((device, s + 1, *m)) == IN_FUSED
 
-    def _cut(self, moves):
-        """End the runs of devices that take part in the transfers, unless these are of another micro-batch."""
-        kind, *numbers = moves.value
-        for device in np.unique((moves.source, moves.destination)).tolist() if self._runs else ():
-            forward, _ = self._runs.get(device, ((), ()))
-            if forward and (kind not in ("y", "dy") or numbers[1] == forward[-1][1]):
-                del self._runs[device]
-
     def _compute(self, compute, number):
         what, device, s, m, _ = compute
         forward, back = self._runs.pop(device, ([], []))
         if what == "F":
-            follows = forward and not back and forward[-1][:2] == (s - 1, m)
+            follows = forward and forward[-1][:2] == (s - 1, m)
             self._runs[device] = [*(forward if follows else ()), (s, m, number)], []
             return
         goes_back = forward and forward[-1][:2] == (s, m) and (back or s == len(self.plan.stages) - 1)
