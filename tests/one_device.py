@@ -167,7 +167,7 @@ def learned_alone(
                         total += grad
             _track(statistics, moments)
         means = [grad / len(y) + weight_decay * param for grad, param in zip(found, params, strict=True)]
-        _update(optimizer, params, means, state, number + 1, lr)
+        update_by_formula(optimizer, params, means, state, number + 1, lr)
     return Learned(losses, correct, params, running)
 
 
@@ -202,7 +202,7 @@ def _track(statistics, moments):
             running += 0.1 * (value - running)
 
 
-def _update(optimizer, params, grads, state, step, lr):
+def update_by_formula(optimizer, params, grads, state, step, lr):
     """By the formulas of Polyak, and of Kingma and Ba."""
     for param, grad, first, second in zip(params, grads, *state, strict=True):
         if optimizer == "sgd":
@@ -210,10 +210,12 @@ def _update(optimizer, params, grads, state, step, lr):
         elif optimizer == "momentum":
             first[...] = 0.9 * first + grad
             param -= lr * first
-        else:
+        elif optimizer == "adam":
             first[...] = 0.9 * first + 0.1 * grad
             second[...] = 0.999 * second + 0.001 * grad**2
             param -= lr * first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+        else:
+            raise NotImplementedError(f"write the formula of {optimizer} here, from its paper")
 
 
 def without_gradient(network):

@@ -97,8 +97,8 @@ def test_a_public_name_is_defined_in_one_file():
     assert {name for name, count in defined.items() if count > 1} <= OF_TWO_KINDS
 
 
-MAX_LINES, MAX_FILES = 16_170, 219
-"""Of code in the package. Whoever adds takes away in the same commit; whoever takes away lowers this."""
+MAX_LINES, MAX_FILES, MAX_TESTS = 16_165, 219, 18_500
+"""Of code in the package, and in its tests. Whoever adds takes away in the same commit; whoever takes away lowers this."""
 
 MAX_FOLLOWED = {"parallel/step.py": (30, 1_585), "training/begin.py": (132, 10_402)}
 """How many files and code lines one must open to follow a file."""
@@ -107,6 +107,7 @@ MAX_FOLLOWED = {"parallel/step.py": (30, 1_585), "training/begin.py": (132, 10_4
 def test_the_house_stays_small():
     files = [*PACKAGE.rglob("*.py")]
     assert sum(map(code_lines, files)) <= MAX_LINES and len(files) <= MAX_FILES
+    assert sum(map(code_lines, Path(__file__).parent.rglob("*.py"))) <= MAX_TESTS
 
 
 @pytest.mark.parametrize("file", MAX_FOLLOWED)

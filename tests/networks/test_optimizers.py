@@ -1,31 +1,13 @@
-"""Optimisers, against their definitions one number at a time."""
-
-import math
+"""Optimisers, against their definitions in float64."""
 
 import numpy as np
 import pytest
 from conftest import TOLERANCE, assert_close
+from one_device import update_by_formula
 
 import d2lmgpu as d2l
 from d2lmgpu.networks import optimizers
 from d2lmgpu.networks.optimizers import OPTIMIZERS, make_optimizer
-
-
-def by_hand(name, value, grads, lr, batch_size, decay=0.0):
-    """One parameter, a float, through the steps of ``grads``."""
-    v = m = s = 0.0
-    for step, grad in enumerate(grads, start=1):
-        g = grad / batch_size + decay * value
-        if name == "sgd":
-            value -= lr * g
-        elif name == "momentum":
-            v = 0.9 * v + g
-            value -= lr * v
-        else:
-            m = 0.9 * m + 0.1 * g
-            s = 0.999 * s + 0.001 * g * g
-            value -= lr * (m / (1 - 0.9**step)) / (math.sqrt(s / (1 - 0.999**step)) + 1e-8)
-    return value
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])
@@ -43,11 +25,13 @@ def test_against_the_definition(make_devices, rng, monkeypatch, name, decay):
         state = [d2l.get_params([np.zeros_like(a) for a in start], device) for _ in range(optimizer.states)]
         for step, grad in enumerate(grads, start=1):
             device.run(optimizer.update, params, d2l.get_params(grad, device), *state, step, 0.1, 32).result()
-        for i, (param, array) in enumerate(zip(params, start, strict=True)):
-            expected = np.empty(array.shape)
-            for j in np.ndindex(array.shape):
-                expected[j] = by_hand(name, float(array[j]), [float(grad[i][j]) for grad in grads], 0.1, 32, decay)
-            assert_close(param, expected, (10 if decay else 1) * TOLERANCE[np.dtype(dtype)])
+        expected = [array.astype(float) for array in start]
+        moments = [[np.zeros_like(array) for array in expected] for _ in range(2)]
+        for step, grad in enumerate(grads, start=1):
+            means = [g.astype(float) / 32 + decay * param for g, param in zip(grad, expected, strict=True)]
+            update_by_formula(name, expected, means, moments, step, 0.1)
+        for param, wanted in zip(params, expected, strict=True):
+            assert_close(param, wanted, (10 if decay else 1) * TOLERANCE[np.dtype(dtype)])
 
 
 @pytest.mark.parametrize("layout", [np.asfortranarray, lambda array: np.repeat(array, 2, axis=1)[:, ::2]])
