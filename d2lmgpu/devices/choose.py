@@ -178,9 +178,11 @@ def are_asked_for(devices):
 def synchronize(devices=None):
     """Wait until every device has done all its work; raise the first error not yet raised, and forget the others.
 
-    ``devices``: by default all devices that the program has used. Raises the errors of `check_devices`, too.
+    ``devices``: by default all devices that the program has used. Raises the errors of `check_devices`, too, but for an
+    empty list.
     """
-    wait_and_raise(list(_devices.values()) if devices is None else check_devices(devices))
+    devices = list(_devices.values()) if devices is None else devices
+    wait_and_raise([] if isinstance(devices, list) and not devices else check_devices(devices))
 
 
 def _indices(devices):
