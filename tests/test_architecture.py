@@ -98,7 +98,7 @@ def test_a_public_name_is_defined_in_one_file():
 
 
 MAX_LINES, MAX_FILES, MAX_TESTS = 16_166, 219, 18_500
-"""Of code in the package, and in its tests. Whoever adds takes away in the same commit; whoever takes away lowers this."""
+"""Of code in the package, and in its tests. Whoever adds takes away in the same commit; who takes away lowers this."""
 
 MAX_FOLLOWED = {"parallel/step.py": (30, 1_585), "training/begin.py": (132, 10_402)}
 """How many files and code lines one must open to follow a file."""

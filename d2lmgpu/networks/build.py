@@ -6,7 +6,8 @@ You list what the layers do; their shapes follow from the images:
 
 Each of these layers is given as a `Recipe`: a function from the shape of its input without N, here (1, 28, 28), to a
 `Layer`. Invalid arguments raise ValueError. Since a recipe is a name with its arguments, a network made from recipes
-can be written to a file and rebuilt from it; see `described` and `restored`.
+can be written to a file and rebuilt from it; see `described` and `restored`. What else should know of a new layer is
+in docs/design.md.
 """
 
 import functools

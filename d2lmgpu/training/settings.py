@@ -2,7 +2,7 @@
 
 The fields of `Settings` define the arguments of `train`, the options of the command line, what a sweep can vary, what
 a history and a checkpoint record, what must match when a run is resumed, and the table in the documents. To add a
-setting, declare it here and use it where it matters.
+setting, declare it here and in `train`'s signature, and use it where it matters.
 """
 
 from collections.abc import Callable, Sequence

@@ -290,6 +290,7 @@ def test_each_split_is_tried_with_each_optimiser_and_number_of_devices():
     numbers = {split: COLUMNS["k"][: 3 if split in PRODUCTS else 5] for split in SPLITS}
     assert tried >= {(split, value) for split in SPLITS for value in (*COLUMNS["optimizer"], *numbers[split])}
     assert 120 <= len(ROWS) <= 160
+    assert {*d2l.plans.PLANS, *d2l.networks.optimizers.OPTIMIZERS} <= {*SPLITS, *COLUMNS["optimizer"]}
 
 
 @pytest.mark.parametrize("seed", [*long(1), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 8))])

@@ -1,4 +1,4 @@
-"""The allreduces of this package by name."""
+"""The allreduces of this package by name: `train`, the command and the tests find in `ALGORITHMS` what there is."""
 
 from .bidirectional_ring import bidirectional_ring
 from .halving_doubling import halving_doubling
