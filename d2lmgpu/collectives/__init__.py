@@ -22,7 +22,6 @@ from .allreduce import (
     check_algorithm as check_algorithm,
     execute as execute,
     find_algorithm as find_algorithm,
-    schedules_of as schedules_of,
 )
 from .benchmark import measure_allreduce as measure_allreduce
 from .bounds import bound as bound

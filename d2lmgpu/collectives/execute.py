@@ -12,6 +12,7 @@ directly from the other card; otherwise messages are copied to a staging buffer 
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -20,7 +21,6 @@ from ..devices import array_module
 from ..devices.peers import ADDERS, connect
 from ..devices.records import note_transfer, span
 from ..devices.transfer import copy_between
-from .algorithms import ALGORITHMS
 from .phases import compile_algorithm
 
 SHORT = 2**21
@@ -33,7 +33,12 @@ Synchronising in every step takes longer than copying such arrays on one core
 
 @runtime_checkable
 class Collective(Protocol):
-    """An allreduce that is no schedule of this process's devices: a library's, or one over the devices of a cluster."""
+    """An allreduce that a library carries out, or one over the devices of a cluster.
+
+    ``schedules``: the function of k and n that makes its schedules; None for a library, which does not show them.
+    """
+
+    schedules: Callable | None
 
     def add_to(self, batch, data):
         """Add to a `Batch`: sum the arrays ``data``, one on each device, in place."""
@@ -42,14 +47,13 @@ class Collective(Protocol):
 def add_allreduce(batch, arrays, algorithm):
     """Add to a `Batch`: sum the arrays, one a device, in place.
 
-    ``algorithm``: a name in `ALGORITHMS`, a function like those there, or a `Collective`.
+    ``algorithm``: a function like those in `ALGORITHMS`, or a `Collective`; `find_algorithm` returns one for a name.
     """
     if isinstance(algorithm, Collective):
         algorithm.add_to(batch, arrays)
         return
-    schedules = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
     staged = needs_staging([array.device for array in arrays], arrays[0].dtype)
-    add_program(batch, compile_algorithm(schedules, len(arrays), arrays[0].size, staged), arrays)
+    add_program(batch, compile_algorithm(algorithm, len(arrays), arrays[0].size, staged), arrays)
 
 
 def add_program(batch, program, arrays):

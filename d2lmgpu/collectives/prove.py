@@ -87,11 +87,12 @@ class Replay:
         before, unread = table[devices, pieces], fresh[devices, pieces]
         after = sums if moves.op == "copy" else self._added(moves, number, before, sums)
         table[devices, pieces], fresh[devices, pieces] = after, self.number
-        known = np.equal(before, after).astype(bool)
-        if known.any():
-            self._note(moves, number[known], "what is there already")
-        if moves.op == "copy" and unread.any():
-            self._note(moves, number[unread != 0], "over what nobody has used")
+        for wasted, what in (
+            (np.equal(before, after).astype(bool), "what is there already"),
+            ((moves.op == "copy") & (unread != 0), "over what nobody has used"),
+        ):
+            for i in np.unique(number[wasted]):
+                self.waste(f"{moves.transfer(i)}: {what}")
 
     def _added(self, moves, number, there, more):
         missing = np.equal(there, None).astype(bool)
@@ -104,10 +105,6 @@ class Replay:
         total = there | more
         total[twice] = TWICE
         return total
-
-    def _note(self, moves, numbers, what):
-        for i in np.unique(numbers):
-            self.waste(f"{moves.transfer(i)}: {what}")
 
     def waste(self, text, number=None):
         """Note something unnecessary in the step with this ``number``, by default the current one."""
