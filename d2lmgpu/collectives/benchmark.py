@@ -14,7 +14,7 @@ Source: NCCL-tests, "Performance reported by NCCL tests".
 import re
 import statistics
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -146,9 +146,8 @@ def virtual_devices(constants, cores):
     """A function of k that returns the network of k virtual devices with these ``constants``, a dict by `CONSTANTS`."""
 
     def network(k):
-        beta = max(constants["beta"], 1e-30)
-        of_cores = shared_cores(k, cores, 1 / beta, constants["occupancy"], constants["gamma"])
-        return replace(of_cores, startup=k * constants["startup"])
+        bandwidth, startup = 1 / max(constants["beta"], 1e-30), k * constants["startup"]
+        return shared_cores(k, cores, bandwidth, constants["occupancy"], constants["gamma"], startup)
 
     return network
 

@@ -36,7 +36,7 @@ class Cuts:
     def __init__(self, network):
         self.network, self.k = network, network.k
         self.sources, self.destinations = np.nonzero(network.direct)
-        self.ways = network.route(self.sources, self.destinations) if len(self.sources) else np.full((0, 1), NO_LINK)
+        self.ways = network.route(self.sources, self.destinations)
         self.is_there = self.ways != NO_LINK
         self.slowest = np.where(self.is_there, network.bandwidth[self.ways], np.inf).min(axis=1)
         back = np.argsort(~self.is_there[:, ::-1], axis=1, kind="stable")  # the last links go into one column

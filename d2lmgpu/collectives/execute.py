@@ -135,21 +135,22 @@ def are_connected(cards):
 
 
 def do_action(action, i, devices, flat, stage):
-    """Do an `PhaseAction` of device i's program on the devices' flat plain arrays. Runs where device i is current.
+    """Do a `PhaseAction` of device i's program on the devices' flat plain arrays. Runs where device i is current.
 
     ``stage``: the device's plain staging buffer, or None if the program needs none.
     """
-    kind, source, start, stop, op, place, _ = action
-    staged, target = slice(place, place + stop - start), flat[i][start:stop]
-    if kind == "apply":  # the array of the message's source may be gone
+    part, source = slice(action.start, action.stop), action.source
+    staged = slice(action.stage, action.stage + action.stop - action.start)
+    if action.kind == "apply":  # the array of the message's source may be gone
         source, message = i, stage[staged]
     else:
-        message = flat[source][start:stop]
-    if kind != "fetch" and op == "add":
-        _add(target, message, devices[i], devices[source])
+        message = flat[source][part]
+    if action.kind == "fetch":
+        copy_between(stage[staged], devices[i], message, devices[source])
+    elif action.op == "add":
+        _add(flat[i][part], message, devices[i], devices[source])
     else:
-        target = stage[staged] if kind == "fetch" else target
-        copy_between(target, devices[i], message, devices[source])
+        copy_between(flat[i][part], devices[i], message, devices[source])
 
 
 def _add(target, message, device, source):

@@ -59,7 +59,7 @@ def pcie_bus(k, bandwidth, latency=0.0):
 
 
 @plain_numbers
-def shared_cores(k, cores, bandwidth, occupancy=0.0, reduce_seconds_per_byte=0.0):
+def shared_cores(k, cores, bandwidth, occupancy=0.0, reduce_seconds_per_byte=0.0, startup=0.0):
     """Virtual devices on one computer: a message is a copy, made by one core at ``bandwidth`` bytes/s.
 
     At most ``cores`` copies run at the same time, however many devices there are. Messages are issued one after the
@@ -67,7 +67,7 @@ def shared_cores(k, cores, bandwidth, occupancy=0.0, reduce_seconds_per_byte=0.0
     """
     name, together, bus = f"{cores} cores, {k} virtual devices", min(k, cores), pcie_bus(k, bandwidth)
     reduce = reduce_seconds_per_byte / together
-    return Topology(name, k, bus.links, bandwidth * together, bus.route, 0.0, occupancy, reduce)
+    return Topology(name, k, bus.links, bandwidth * together, bus.route, 0.0, occupancy, reduce, startup)
 
 
 @plain_numbers

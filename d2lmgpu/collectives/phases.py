@@ -35,8 +35,8 @@ from typing import NamedTuple
 class PhaseAction(NamedTuple):
     """A part of a device's work: "direct" and "fetch" read from ``source``; "direct" and "apply" write to its array.
 
-    ``stage`` is where the message begins in the staging buffer, in elements; ``number`` is the transfer's number in the
-    schedule.
+    ``stage`` is where the message begins in the staging buffer, in elements. ``number`` and ``step`` are the numbers of
+    the transfer, from 0, and of its step, from 1; clusters use them as a message's tag and in errors.
     """
 
     kind: str
@@ -46,6 +46,7 @@ class PhaseAction(NamedTuple):
     op: str
     stage: int
     number: int
+    step: int
 
 
 class Phase(NamedTuple):
@@ -83,10 +84,10 @@ def compile_schedule(schedule, k, stage_all=False):
     """The `Phases` of a schedule; with ``stage_all`` every message goes through a staging buffer."""
     steps = [[t for t in step if t.size] for step in schedule]  # an empty chunk need not be sent
     phases, stage_sizes, numbers = _Phases(k), [0] * k, itertools.count()
-    for step in steps:
+    for number, step in enumerate(steps, 1):
         fetches, writes, filled = {}, {}, [0] * k
         for t, staged in zip(step, _overwritten(step), strict=True):
-            action = PhaseAction("direct", t.source, t.start, t.stop, t.op, 0, next(numbers))
+            action = PhaseAction("direct", t.source, t.start, t.stop, t.op, 0, next(numbers), number)
             if staged or stage_all:  # rule 3
                 fetch = action._replace(kind="fetch", stage=filled[t.destination])
                 fetches.setdefault(t.destination, []).append(fetch)
