@@ -1,7 +1,7 @@
 """The language for collectives and training steps: plain data with two kinds of actions.
 
     Transfer    elements of a value go from one device to another, and are added or copied there
-    Compute     a device computes: forward or backward of a stage for a micro-batch, or the update of a stage
+    Compute     a device computes a part of a training step (plans/plan.py)
 
 Everything that devices do is a list of *steps*; a step is a list of actions that happen at the same time. All transfers
 of a step read what their sources held when the step began, as if the messages were already on a wire, so two devices

@@ -5,8 +5,9 @@ S is the size of the array on each device, and t the time of one allreduce:
     algbw = S / t                      what the user sees
     busbw = algbw · 2(k-1)/k           what the wires see: comparable for any number of devices
 
-The simulated time of a schedule is a sum of four terms, each proportional to one constant of the network. So the
-constants are fitted by least squares, and judged by how well they predict the times of other allreduces.
+The simulated time of a schedule on virtual devices is a sum of four terms, each proportional to one of the `CONSTANTS`:
+the seconds to start, per message, per byte copied and per byte added. So the constants are fitted by least squares, and
+judged by how well they predict the times of other allreduces.
 
 Source: NCCL-tests, "Performance reported by NCCL tests".
 """

@@ -57,26 +57,27 @@ def add_allreduce(batch, arrays, algorithm):
 
 
 def add_program(batch, program, arrays):
-    """Add the `Phases` of a collective to a `Batch`: one thread does it all, or each device does its own part."""
+    """Add the `Phases` of a collective over arrays that exist, one a device, to a `Batch`."""
     flat = [array.raw.reshape(-1) for array in arrays]  # views, since the arrays are contiguous
     add_exchange(batch, program, [array.device for array in arrays], flat, arrays[0].size, arrays[0].dtype.itemsize)
 
 
 def add_exchange(batch, program, devices, flat, size, itemsize):
-    """Like `add_program`, for flat arrays of ``size`` elements; ``flat[i]`` is looked up when device i does its work.
+    """Add the `Phases` of a collective over flat arrays of ``size`` elements to a `Batch`.
 
-    So ``flat`` need not be a list, and the arrays may be made by work that is submitted earlier.
+    ``flat[i]`` is looked up when device i does its work, so work that is submitted earlier may make the array, as a
+    plan's computations do. ``flat`` may be any object with such a lookup.
     """
     for t in itertools.chain.from_iterable(program.steps):
         note_transfer(devices[t.source], devices[t.destination], t.size * itemsize)
     if size * itemsize <= SHORT and all(device.kind == "cpu" for device in devices):
-        batch.submit_to_all(devices, _do_all, program, devices, flat)
+        batch.submit_to_all(devices, _do_all_phases, program, devices, flat)
     else:
         add_phases(batch, program, devices, flat)
 
 
-def _do_all(program, devices, flat):
-    """Do all phases in their order; runs on one of the virtual devices."""
+def _do_all_phases(program, devices, flat):
+    """Do all devices' phases in their order; runs on one of the virtual devices."""
     with span("allreduce", devices), np.errstate(invalid="ignore"):  # infinities may cancel: networks/mixed.py
         for i, phase in program.order:
             _do_phase(phase, i, devices, flat, program)
@@ -89,14 +90,14 @@ def add_phases(batch, program, devices, flat):
         for other, count in phase.waits:
             batch.wait(devices[i], done[other][count])
         before = [done[other][count] for other, count in phase.waits if count]
-        done[i].append(batch.submit(devices[i], _do_next, before, phase, i, devices, flat, program))
+        done[i].append(batch.submit(devices[i], _do_own_phase, before, phase, i, devices, flat, program))
     for device, readers in zip(devices, program.readers, strict=True):
         for reader in readers:  # work that overwrites the array comes after what still reads it
             batch.wait(device, done[reader][-1])
 
 
-def _do_next(before, phase, i, devices, *what):
-    """Do a phase; runs on device i. The result marks the end of the phase, so other devices can wait for this task.
+def _do_own_phase(before, phase, i, devices, *what):
+    """Do one of device i's own phases; runs on it. The result is a mark on which other devices can wait.
 
     ``before``: the phases of other devices that this phase has waited for. If one of them failed, this phase fails,
     too, and so do all phases that wait for it.

@@ -1,7 +1,6 @@
 """Networks on which to time a schedule; topology.py defines what a network is.
 
-There are wired networks (see wirings/wires.py; `read_wires` reads your own from a string) and the following:
-
+    wired and others     wires from device to device, yours or known ones (wirings/wires.py)
     full_switch          every device has one wire in and one out of a switch
     pcie_bus             all devices share one bus
     machines             servers of several devices, joined by Ethernet or InfiniBand

@@ -83,7 +83,7 @@ def compile_algorithm(algorithm, k, n, stage_all):
 def compile_schedule(schedule, k, stage_all=False):
     """The `Phases` of a schedule; with ``stage_all`` every message goes through a staging buffer."""
     steps = [[t for t in step if t.size] for step in schedule]  # an empty chunk need not be sent
-    phases, stage_sizes, numbers = _Phases(k), [0] * k, itertools.count()
+    compiler, stage_sizes, numbers = _Compiler(k), [0] * k, itertools.count()
     for number, step in enumerate(steps, 1):
         fetches, writes, filled = {}, {}, [0] * k
         for t, staged in zip(step, _overwritten(step), strict=True):
@@ -95,9 +95,9 @@ def compile_schedule(schedule, k, stage_all=False):
                 filled[t.destination] += t.size
             writes.setdefault(t.destination, []).append(action)
         stage_sizes = list(map(max, stage_sizes, filled))
-        phases.add(fetches, writing=False)  # rule 3: all reads come first
-        phases.add(writes, writing=True)
-    return Phases(steps, phases.order, list(map(list, phases.readers)), stage_sizes)
+        compiler.add(fetches, writing=False)  # rule 3: all reads come first
+        compiler.add(writes, writing=True)
+    return Phases(steps, compiler.order, list(map(list, compiler.readers)), stage_sizes)
 
 
 def _overwritten(step):
@@ -108,10 +108,12 @@ def _overwritten(step):
     return [any(t.start < other.stop and other.start < t.stop for other in written[t.source]) for t in step]
 
 
-class _Phases:
+class _Compiler:
+    """What is known while the phases of k devices are listed."""
+
     def __init__(self, k):
         self.order = []
-        self.phases = [0] * k  # how many each device has so far
+        self.counts = [0] * k  # how many phases each device has so far
         self.written = [0] * k  # the number of phases of each device after which its array is up to date
         self.readers = [{} for _ in range(k)]  # for each device: which devices have read from it since, in which phase
 
@@ -123,13 +125,13 @@ class _Phases:
                 for reader, count in self.readers[device].items():
                     waits[reader] = max(count, waits.get(reader, 0))
             self.order.append((device, Phase(tuple(waits.items()), tuple(todo))))
-            self.phases[device] += 1
+            self.counts[device] += 1
         for device in actions if writing else ():  # for rule 1
-            self.written[device] = self.phases[device]
+            self.written[device] = self.counts[device]
             self.readers[device].clear()
         for device, todo in actions.items():  # for rule 2
             for source in _read(todo):
-                self.readers[source][device] = self.phases[device]
+                self.readers[source][device] = self.counts[device]
 
 
 def _read(actions):

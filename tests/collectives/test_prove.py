@@ -66,6 +66,11 @@ def broadcast_with_add(k, n):
     return reduce_only(k, n) + [[Transfer(0, i, 0, n, "add")] for i in range(1, k)]
 
 
+def copied_after_that(k, n):
+    """And device 0 copies what is wrong."""
+    return broadcast_with_add(k, n) + [[Transfer(1, 0, 0, n, "copy")]]
+
+
 def right_for_two_only(k, n):
     """Neighbours exchange what they have, once."""
     return [[Transfer(i, i ^ 1, 0, n, "add") for i in range(k)]]
@@ -82,6 +87,10 @@ def reduce_with_copy(k, n):
         (reduce_only, "device 1, elements 0 to 10: .* devices 0, 2 and 3 are missing. No step sends"),
         (reduce_of_too_few, "device 0, .* device 3 is missing. No step brings it; .* device 2 in step 2"),
         (broadcast_with_add, "device 1, .*: the share of device 1 is counted 2 times .* Step 4 adds what"),
+        (
+            copied_after_that,
+            "device 0, .*: the share of device 1 is counted 2 times .* It came so from device 1 in step 7",
+        ),
         (right_for_two_only, "device 0, .* 2 and 3 are missing. No step brings .* device 1 in step 1"),
         (reduce_with_copy, "missing. Step 3 replaces it by a copy from device 3 .* should it add?"),
     ],
