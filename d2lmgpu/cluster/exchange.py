@@ -12,7 +12,6 @@ the following:
     wait until 0:2 has left
 """
 
-import bisect
 import functools
 import itertools
 import time
@@ -70,11 +69,6 @@ class ProcessPart:
                 if action.kind != "apply" and not self.is_remote(action.source):
                     sends.setdefault((action.source, counts[action.source]), []).append((device, action))
         return sends
-
-    def step_of(self, number):
-        """The step, from 1, to which a transfer belongs."""
-        ends = itertools.accumulate(map(len, self.program.steps))
-        return 1 + bisect.bisect(list(ends), number)
 
     def note(self, places, itemsize):
         """Note this process's transfers.
@@ -177,7 +171,7 @@ class Exchange:
 
     def _missing(self, device, peer, action, taking):
         """What a device waits for, in words, and the rank at the other end; ``taking``: the words for a send."""
-        step, steps = self.part.step_of(action.number), len(self.part.program.steps)
         what = f"{taking}elements {action.start} to {action.stop}" + ("" if taking else f" of {self.places[peer]}")
-        where = f"{self.places[device]} waits in {self.where(device)}, step {step} of {steps}"
+        steps = len(self.part.program.steps)
+        where = f"{self.places[device]} waits in {self.where(device)}, step {action.step} of {steps}"
         return f"{where}, for {what}", self.part.owners[peer]

@@ -12,7 +12,7 @@ import functools
 
 import numpy as np
 
-from ..collectives import add_allreduce, allreduce
+from ..collectives import add_allreduce, allreduce, find_algorithm
 from ..devices import DeviceArray, to_host
 from ..devices.records import nothing_noted
 from ..devices.transfer import result_to_host
@@ -61,7 +61,7 @@ def add_gather(batch, cluster, m, makers):
             batch.wait(array.device, made)
             make = functools.partial(getattr, made, "value")
         batch.submit(array.device, _enter, array.raw[number * m : (number + 1) * m], make)
-    add_allreduce(batch, arrays, cluster.across("recursive_doubling"))
+    add_allreduce(batch, arrays, find_algorithm(cluster.across("recursive_doubling")))
     for device, array in zip(cluster.mine, arrays, strict=True):
         if array.device is not device:
             batch.wait(device, batch.record(array.device))  # the GPU's later work waits for the rows

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.arguments import MAX_DEVICES, check_number, check_whole, is_number
 from ..base.text import listed, name_of
-from ..collectives import Collective, check_algorithm, hierarchical, schedules_of
+from ..collectives import Collective, check_algorithm, find_algorithm, hierarchical
 from ..collectives.phases import compile_algorithm
 from ..devices import DeviceError, Group, check_devices, try_gpu
 from .communicator import Communicator, ProgressThread
@@ -105,7 +105,7 @@ class Cluster(Group):
     def schedules(self, algorithm):
         """The function of k and n that makes an algorithm's schedules; ``algorithm`` is a name or such a function."""
         if algorithm != "hierarchical" or self.size == 1:
-            return schedules_of(algorithm)
+            return find_algorithm(algorithm)
         numbers = range(len(self))
         groups = [[i for i in numbers if self.owners[i] == rank] for rank in range(self.size)]
         return functools.partial(hierarchical, groups=groups)

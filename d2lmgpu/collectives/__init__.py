@@ -1,4 +1,17 @@
-"""Collectives as schedules: one file for each algorithm, and the modules that read schedules."""
+"""Sums over devices, written as schedules: lists of steps, each a list of transfers that happen at the same time.
+
+Read the modules in this order; all but the first two need only what actions.py says:
+
+    actions.py       what a transfer and a schedule are
+    algorithms/      the allreduces, one file each: functions of the number of devices and elements to a schedule
+    prove.py         is a schedule right? columns.py holds its transfers as arrays, diagnosis.py says what is wrong
+    phases.py        what each device does, and what it waits for
+    execute.py       the devices do it; allreduce.py checks what users give, and nccl.py calls NVIDIA's library instead
+    simulate.py      how long a schedule takes on a network, which topology.py defines and network.py makes
+    bounds.py        how long any schedule takes at least
+    benchmark.py     how long an allreduce really takes, and networks fitted to such times
+    wirings/         networks of wires, and a search for schedules that suit them
+"""
 
 from ..base.packages import looked_up
 from .actions import Transfer as Transfer, chunk_bounds as chunk_bounds, in_parallel as in_parallel, place as place
@@ -22,7 +35,6 @@ from .allreduce import (
     check_algorithm as check_algorithm,
     execute as execute,
     find_algorithm as find_algorithm,
-    schedules_of as schedules_of,
 )
 from .benchmark import measure_allreduce as measure_allreduce
 from .bounds import bound as bound

@@ -1,7 +1,7 @@
 """The language for collectives and training steps: plain data with two kinds of actions.
 
     Transfer    elements of a value go from one device to another, and are added or copied there
-    Compute     a device computes: forward or backward of a stage for a micro-batch, or the update of a stage
+    Compute     a device computes a part of a training step (plans/plan.py)
 
 Everything that devices do is a list of *steps*; a step is a list of actions that happen at the same time. All transfers
 of a step read what their sources held when the step began, as if the messages were already on a wire, so two devices
@@ -58,13 +58,9 @@ class Transfer(NamedTuple):
     def __str__(self):
         """In words: "device 0 sends device 1 units 0 to 20 of y of stage 0, micro-batch 3"."""
         what = f"{'units' if self.value[0] in ('y', 'dy') else 'elements'} {self.start} to {self.stop}"
-        to = (
-            f", to be added to {value_name(self.target)}"
-            if self.target
-            else ", to be added"
-            if self.op == "add"
-            else ""
-        )
+        to = ", to be added" if self.op == "add" else ""
+        if self.target:
+            to += f" to {value_name(self.target)}"
         of = "" if self.value == ALONE else f" of {value_name(self.value)}"
         return f"device {self.source} sends device {self.destination} {what}{of}{to}"
 
@@ -118,9 +114,9 @@ def place(schedule, members, start=0, value=ALONE):
     ]
 
 
-def reversed_copies(schedule):
-    """The steps in reverse: a device that received elements sends them back, to replace the originals."""
-    return [[Transfer(t.destination, t.source, t.start, t.stop, "copy") for t in step] for step in reversed(schedule)]
+def sent_back(steps):
+    """The way back: in each of the ``steps``, whoever received elements now sends them, to replace the originals."""
+    return [[Transfer(t.destination, t.source, t.start, t.stop, "copy") for t in step] for step in steps]
 
 
 def in_parallel(*schedules):

@@ -37,18 +37,13 @@ def check_algorithm(name, training=False):
 
 
 def find_algorithm(algorithm):
-    """What `add_allreduce` takes, for an ``algorithm`` that is checked: your own function's schedules are proved."""
-    if callable(algorithm):
-        return _proved(algorithm)
-    return LIBRARIES.get(algorithm, algorithm) if isinstance(algorithm, str) else algorithm
+    """What carries out an ``algorithm`` that `check_algorithm` accepts: a function of k and n, or a `Collective`.
 
-
-def schedules_of(algorithm):
-    """The function of k and n that makes an algorithm's schedules; ``algorithm`` is a name or your own function.
-
-    If ``algorithm`` is your own function, its schedules are proved first, which may raise `ScheduleError`.
+    If ``algorithm`` is your own function, the one returned also proves each schedule, which may raise `ScheduleError`.
     """
-    return _proved(algorithm) if callable(algorithm) else ALGORITHMS[algorithm]
+    if isinstance(algorithm, str):
+        return LIBRARIES.get(algorithm) or ALGORITHMS[algorithm]
+    return _proved(algorithm) if callable(algorithm) else algorithm
 
 
 @functools.lru_cache

@@ -5,8 +5,9 @@ S is the size of the array on each device, and t the time of one allreduce:
     algbw = S / t                      what the user sees
     busbw = algbw · 2(k-1)/k           what the wires see: comparable for any number of devices
 
-The simulated time of a schedule is a sum of four terms, each proportional to one constant of the network. So the
-constants are fitted by least squares, and judged by how well they predict the times of other allreduces.
+The simulated time of a schedule on virtual devices is a sum of four terms, each proportional to one of the `CONSTANTS`:
+the seconds to start, per message, per byte copied and per byte added. So the constants are fitted by least squares, and
+judged by how well they predict the times of other allreduces.
 
 Source: NCCL-tests, "Performance reported by NCCL tests".
 """
@@ -14,7 +15,7 @@ Source: NCCL-tests, "Performance reported by NCCL tests".
 import re
 import statistics
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -23,9 +24,8 @@ from ..base.measuring import fit, repeated, repeats_in, seconds_of
 from ..base.text import name_of
 from ..devices import Group, check_devices, isolated_errors, put, synchronize, to_host
 from ..devices.device import MAX_BYTES
-from .allreduce import allreduce, check_algorithm, schedules_of
+from .allreduce import allreduce, check_algorithm, find_algorithm
 from .execute import Collective
-from .nccl import LIBRARIES
 from .network import shared_cores
 from .simulate import simulate
 
@@ -63,14 +63,16 @@ def measure_allreduce(devices, algorithms, sizes):
     algorithms = check_list("algorithms", algorithms, of="names, or functions of k and n", one=(str, Callable))
     sizes = check_list("sizes", sizes, of="numbers of bytes", one=(int, float, np.number))
     sizes = [check_whole("size", nbytes, least=4, most=MAX_BYTES) for nbytes in sizes]
-    across = [(algorithm, group.across(algorithm)) for algorithm in algorithms]
-    for _, ours in across:
-        check_algorithm(ours)
-    return (_measure(group, *pair, nbytes) for nbytes in sizes for pair in across)
+    names = [name_of(algorithm) if callable(algorithm) else algorithm for algorithm in algorithms]
+    algorithms = [group.across(algorithm) for algorithm in algorithms]
+    for algorithm in algorithms:
+        check_algorithm(algorithm)
+    pairs = list(zip(names, algorithms, strict=True))
+    return (_measure(group, *pair, nbytes) for nbytes in sizes for pair in pairs)
 
 
-def _measure(group, algorithm, across, nbytes, budget=0.3):
-    """Time the allreduce ``across`` the devices of a `Group` for float32 arrays of ``nbytes`` bytes: a `Measurement`.
+def _measure(group, name, algorithm, nbytes, budget=0.3):
+    """Time an allreduce over the devices of a `Group` for float32 arrays of ``nbytes`` bytes: a `Measurement`.
 
     All devices are synchronised before and after each repeat. The first repeat is a warm-up: it does not count, but its
     result is checked against the exact sum. Then as many repeats follow as fit into ``budget`` seconds, at least 5 and
@@ -82,31 +84,29 @@ def _measure(group, algorithm, across, nbytes, budget=0.3):
 
     def once():
         group.mean([0])  # all processes begin at the same time
-        return seconds_of(lambda: allreduce(data, across), lambda: synchronize(group.mine))
+        return seconds_of(lambda: allreduce(data, algorithm), lambda: synchronize(group.mine))
 
     with isolated_errors(group.mine):
         data = [put(value_of(i, n), device) for i, device in enumerate(group.mine, group.first)]
         once()
-        if algorithm != "none":
+        if name != "none":
             total = np.sum([value_of(i, n) for i in range(k)], axis=0)
             if group.mean([sum(not np.array_equal(to_host(array), total) for array in data)])[0]:
-                raise RuntimeError(f"allreduce {algorithm!r} of {nbytes} bytes on {k} devices gave a wrong sum")
+                raise RuntimeError(f"allreduce {name!r} of {nbytes} bytes on {k} devices gave a wrong sum")
         for array in data:
             array.fill(0)  # otherwise repeated sums would overflow
         seconds = group.mean(repeated(once, repeats_in(budget, *group.mean([once()]))))
     median = statistics.median(seconds)
     algbw = nbytes / median / 1e9
-    steps = sent = schedules = None
-    if isinstance(across, Collective):
-        schedules = across.schedules
-    elif across not in LIBRARIES:
-        schedules = schedules_of(across)
+    steps = sent = None
+    found = find_algorithm(algorithm)
+    schedules = found.schedules if isinstance(found, Collective) else found
     if schedules is not None:
         schedule = schedules(k, n)
         steps = len(schedule)
         sent = [sum(4 * t.size for step in schedule for t in step if t.source == i) for i in range(k)]
     return Measurement(
-        algorithm=name_of(algorithm) if callable(algorithm) else algorithm,
+        algorithm=name,
         devices=k,
         bytes=nbytes,
         seconds=median,
@@ -114,7 +114,7 @@ def _measure(group, algorithm, across, nbytes, budget=0.3):
         busbw=algbw * 2 * (k - 1) / k,
         bytes_sent_per_device=sent,
         steps=steps,
-        correct=None if algorithm == "none" else True,
+        correct=None if name == "none" else True,
     )
 
 
@@ -147,9 +147,8 @@ def virtual_devices(constants, cores):
     """A function of k that returns the network of k virtual devices with these ``constants``, a dict by `CONSTANTS`."""
 
     def network(k):
-        beta = max(constants["beta"], 1e-30)
-        of_cores = shared_cores(k, cores, 1 / beta, constants["occupancy"], 0.0, constants["gamma"])
-        return replace(of_cores, startup=k * constants["startup"])
+        bandwidth, startup = 1 / max(constants["beta"], 1e-30), k * constants["startup"]
+        return shared_cores(k, cores, bandwidth, constants["occupancy"], constants["gamma"], startup)
 
     return network
 
@@ -168,8 +167,6 @@ def fit_virtual_devices(measurements, algorithms, cores):
 
 def predicted_times(measurements, algorithms, network):
     """The simulated seconds of each row's allreduce; ``network`` is a function of k."""
-    seconds = []
-    for row in measurements:
-        schedule = algorithms[row.algorithm](row.devices, row.bytes // 4)
-        seconds.append(simulate(schedule, network(row.devices)).seconds)
-    return np.array(seconds)
+    schedules = [algorithms[row.algorithm](row.devices, row.bytes // 4) for row in measurements]
+    networks = [network(row.devices) for row in measurements]
+    return np.array([simulate(*pair).seconds for pair in zip(schedules, networks, strict=True)])

@@ -26,7 +26,7 @@ from .topology import NO_LINK, check_topology
 
 
 class Cuts:
-    """The ``network`` as schedules may use it: the pairs of devices that exchange messages without a device in between.
+    """Which pairs of devices a ``network`` joins without a device in between, and how to cut it into groups of devices.
 
     ``sources``, ``destinations``: the devices of each pair. ``ways``: the links between them, an array (pairs, hops).
     ``tree``: groups of devices, from single devices up to the group of all devices; each is a mask (k,). ``joins``: for
@@ -36,10 +36,12 @@ class Cuts:
     def __init__(self, network):
         self.network, self.k = network, network.k
         self.sources, self.destinations = np.nonzero(network.direct)
-        self.ways = network.route(self.sources, self.destinations) if len(self.sources) else np.full((0, 1), NO_LINK)
+        self.ways = network.route(self.sources, self.destinations)
         self.is_there = self.ways != NO_LINK
         self.slowest = np.where(self.is_there, network.bandwidth[self.ways], np.inf).min(axis=1)
-        back = np.argsort(~self.is_there[:, ::-1], axis=1, kind="stable")  # the last links go into one column
+        back = np.argsort(
+            ~self.is_there[:, ::-1], axis=1, kind="stable"
+        )  # so the last links of all routes stand in one column
         self._from_end = np.take_along_axis(self.ways[:, ::-1], back, axis=1)
         self._join()
 
@@ -96,7 +98,7 @@ class Cuts:
         return self.capacity(~group[self.sources] & group[self.destinations])
 
     def far(self, seconds):
-        """The least seconds from each device to every device, an array (k, k), if each pair takes ``seconds``."""
+        """The least seconds from each device to each, over any pairs: (k, k). ``seconds``: those of each pair."""
         far = np.full((self.k, self.k), np.inf)
         far[self.sources, self.destinations] = seconds
         np.fill_diagonal(far, 0)

@@ -1,4 +1,8 @@
-"""Follow one element and count every share in it, for pictures and to find the step in which something went wrong."""
+"""Follow one element of a schedule or plan: which shares are in it after each step, and which step did harm.
+
+A share is what one device, or one micro-batch of a plan, has to add to a sum. `diagnosis` words what is wrong for the
+errors of proofs, and `counted` counts all shares for pictures.
+"""
 
 from collections import Counter
 from typing import NamedTuple
@@ -25,7 +29,8 @@ def follow(steps, held, element, is_about=lambda action: True):
     """Follow one element through the steps: yield what is held, and its writes, at the start and after each step.
 
     ``held``: what is held at the start, a dict from (device, value) to a `Counter` of shares; each state is a new dict.
-    ``is_about(action)`` says which transfers and computations to follow; a computation adds its micro-batch.
+    ``is_about(action)`` says which transfers and computations to follow. A computation, of a plan, adds a
+    share: the gradients of its micro-batch.
     """
     yield held, []
     for number, step in enumerate(steps, 1):

@@ -12,6 +12,7 @@ directly from the other card; otherwise messages are copied to a staging buffer 
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -20,7 +21,6 @@ from ..devices import array_module
 from ..devices.peers import ADDERS, connect
 from ..devices.records import note_transfer, span
 from ..devices.transfer import copy_between
-from .algorithms import ALGORITHMS
 from .phases import compile_algorithm
 
 SHORT = 2**21
@@ -33,7 +33,12 @@ Synchronising in every step takes longer than copying such arrays on one core
 
 @runtime_checkable
 class Collective(Protocol):
-    """An allreduce that is no schedule of this process's devices: a library's, or one over the devices of a cluster."""
+    """An allreduce that a library carries out, or one over the devices of a cluster.
+
+    ``schedules``: the function of k and n that makes its schedules; None for a library, which does not show them.
+    """
+
+    schedules: Callable | None
 
     def add_to(self, batch, data):
         """Add to a `Batch`: sum the arrays ``data``, one on each device, in place."""
@@ -42,37 +47,37 @@ class Collective(Protocol):
 def add_allreduce(batch, arrays, algorithm):
     """Add to a `Batch`: sum the arrays, one a device, in place.
 
-    ``algorithm``: a name in `ALGORITHMS`, a function like those there, or a `Collective`.
+    ``algorithm``: a function like those in `ALGORITHMS`, or a `Collective`; `find_algorithm` returns one for a name.
     """
     if isinstance(algorithm, Collective):
         algorithm.add_to(batch, arrays)
         return
-    schedules = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
     staged = needs_staging([array.device for array in arrays], arrays[0].dtype)
-    add_program(batch, compile_algorithm(schedules, len(arrays), arrays[0].size, staged), arrays)
+    add_program(batch, compile_algorithm(algorithm, len(arrays), arrays[0].size, staged), arrays)
 
 
 def add_program(batch, program, arrays):
-    """Add the `Phases` of a collective to a `Batch`: one thread does it all, or each device does its own part."""
+    """Add the `Phases` of a collective over arrays that exist, one a device, to a `Batch`."""
     flat = [array.raw.reshape(-1) for array in arrays]  # views, since the arrays are contiguous
     add_exchange(batch, program, [array.device for array in arrays], flat, arrays[0].size, arrays[0].dtype.itemsize)
 
 
 def add_exchange(batch, program, devices, flat, size, itemsize):
-    """Like `add_program`, for flat arrays of ``size`` elements; ``flat[i]`` is looked up when device i does its work.
+    """Add the `Phases` of a collective over flat arrays of ``size`` elements to a `Batch`.
 
-    So ``flat`` need not be a list, and the arrays may be made by work that is submitted earlier.
+    ``flat[i]`` is looked up when device i does its work, so work that is submitted earlier may make the array, as a
+    plan's computations do. ``flat`` may be any object with such a lookup.
     """
     for t in itertools.chain.from_iterable(program.steps):
         note_transfer(devices[t.source], devices[t.destination], t.size * itemsize)
     if size * itemsize <= SHORT and all(device.kind == "cpu" for device in devices):
-        batch.submit_to_all(devices, _do_all, program, devices, flat)
+        batch.submit_to_all(devices, _do_all_phases, program, devices, flat)
     else:
         add_phases(batch, program, devices, flat)
 
 
-def _do_all(program, devices, flat):
-    """Do all phases in their order; runs on one of the virtual devices."""
+def _do_all_phases(program, devices, flat):
+    """Do all devices' phases in their order; runs on one of the virtual devices."""
     with span("allreduce", devices), np.errstate(invalid="ignore"):  # infinities may cancel: networks/mixed.py
         for i, phase in program.order:
             _do_phase(phase, i, devices, flat, program)
@@ -85,14 +90,14 @@ def add_phases(batch, program, devices, flat):
         for other, count in phase.waits:
             batch.wait(devices[i], done[other][count])
         before = [done[other][count] for other, count in phase.waits if count]
-        done[i].append(batch.submit(devices[i], _do_next, before, phase, i, devices, flat, program))
+        done[i].append(batch.submit(devices[i], _do_own_phase, before, phase, i, devices, flat, program))
     for device, readers in zip(devices, program.readers, strict=True):
         for reader in readers:  # work that overwrites the array comes after what still reads it
             batch.wait(device, done[reader][-1])
 
 
-def _do_next(before, phase, i, devices, *what):
-    """Do a phase; runs on device i. The result marks the end of the phase, so other devices can wait for this task.
+def _do_own_phase(before, phase, i, devices, *what):
+    """Do one of device i's own phases; runs on it. The result is a mark on which other devices can wait.
 
     ``before``: the phases of other devices that this phase has waited for. If one of them failed, this phase fails,
     too, and so do all phases that wait for it.
@@ -131,21 +136,22 @@ def are_connected(cards):
 
 
 def do_action(action, i, devices, flat, stage):
-    """Do an `PhaseAction` of device i's program on the devices' flat plain arrays. Runs where device i is current.
+    """Do a `PhaseAction` of device i's program on the devices' flat plain arrays. Runs where device i is current.
 
     ``stage``: the device's plain staging buffer, or None if the program needs none.
     """
-    kind, source, start, stop, op, place, _ = action
-    staged, target = slice(place, place + stop - start), flat[i][start:stop]
-    if kind == "apply":  # the array of the message's source may be gone
+    part, source = slice(action.start, action.stop), action.source
+    staged = slice(action.stage, action.stage + action.stop - action.start)
+    if action.kind == "apply":  # the array of the message's source may be gone
         source, message = i, stage[staged]
     else:
-        message = flat[source][start:stop]
-    if kind != "fetch" and op == "add":
-        _add(target, message, devices[i], devices[source])
+        message = flat[source][part]
+    if action.kind == "fetch":
+        copy_between(stage[staged], devices[i], message, devices[source])
+    elif action.op == "add":
+        _add(flat[i][part], message, devices[i], devices[source])
     else:
-        target = stage[staged] if kind == "fetch" else target
-        copy_between(target, devices[i], message, devices[source])
+        copy_between(flat[i][part], devices[i], message, devices[source])
 
 
 def _add(target, message, device, source):

@@ -29,7 +29,9 @@ from ..devices.gpu import mark_of
 
 
 class Nccl:
-    """NCCL's allreduce over the devices of this process."""
+    """NCCL's allreduce over the devices of this process: a `Collective`."""
+
+    schedules = None
 
     def add_to(self, batch, data):
         """Add to a batch the sum of arrays over GPU devices, in place.

@@ -1,7 +1,6 @@
 """Networks on which to time a schedule; topology.py defines what a network is.
 
-There are wired networks (see wirings/wires.py; `read_wires` reads your own from a string) and the following:
-
+    wired and others     wires from device to device, yours or known ones (wirings/wires.py)
     full_switch          every device has one wire in and one out of a switch
     pcie_bus             all devices share one bus
     machines             servers of several devices, joined by Ethernet or InfiniBand
@@ -59,7 +58,7 @@ def pcie_bus(k, bandwidth, latency=0.0):
 
 
 @plain_numbers
-def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds_per_byte=0.0):
+def shared_cores(k, cores, bandwidth, occupancy=0.0, reduce_seconds_per_byte=0.0, startup=0.0):
     """Virtual devices on one computer: a message is a copy, made by one core at ``bandwidth`` bytes/s.
 
     At most ``cores`` copies run at the same time, however many devices there are. Messages are issued one after the
@@ -67,7 +66,7 @@ def shared_cores(k, cores, bandwidth, occupancy=0.0, latency=0.0, reduce_seconds
     """
     name, together, bus = f"{cores} cores, {k} virtual devices", min(k, cores), pcie_bus(k, bandwidth)
     reduce = reduce_seconds_per_byte / together
-    return Topology(name, k, bus.links, bandwidth * together, bus.route, latency, occupancy, reduce)
+    return Topology(name, k, bus.links, bandwidth * together, bus.route, 0.0, occupancy, reduce, startup)
 
 
 @plain_numbers
@@ -99,10 +98,10 @@ TOPOLOGIES = {
     "pcie_bus": lambda k: pcie_bus(k, 16e9, 5e-6),
     "nvlink_ring": lambda k: nvlink_ring(k, 50e9, 2e-6),
     "nvlink_mesh": lambda k: nvlink_mesh(25e9, 2e-6),
-    "machines": lambda k: machines(k, 8, 150e9, 12.5e9, 2e-6, 10e-6),
+    "machines": machines,
     "torus": lambda k: torus(*_sides(k)),
     "hypercube": lambda k: hypercube((int(k) - 1).bit_length()),
-    "ethernet": lambda k: machines(k, 8, 150e9, 1.25e9, 2e-6, 50e-6),
+    "ethernet": lambda k: machines(k, between=1.25e9, latency_between=50e-6),
 }
 """Functions of k that make a `Topology` of at least k devices."""
 

@@ -35,8 +35,8 @@ from typing import NamedTuple
 class PhaseAction(NamedTuple):
     """A part of a device's work: "direct" and "fetch" read from ``source``; "direct" and "apply" write to its array.
 
-    ``stage`` is where the message begins in the staging buffer, in elements; ``number`` is the transfer's number in the
-    schedule.
+    ``stage`` is where the message begins in the staging buffer, in elements. ``number`` and ``step`` are the numbers of
+    the transfer, from 0, and of its step, from 1; clusters use them as a message's tag and in errors.
     """
 
     kind: str
@@ -46,6 +46,7 @@ class PhaseAction(NamedTuple):
     op: str
     stage: int
     number: int
+    step: int
 
 
 class Phase(NamedTuple):
@@ -82,11 +83,11 @@ def compile_algorithm(algorithm, k, n, stage_all):
 def compile_schedule(schedule, k, stage_all=False):
     """The `Phases` of a schedule; with ``stage_all`` every message goes through a staging buffer."""
     steps = [[t for t in step if t.size] for step in schedule]  # an empty chunk need not be sent
-    phases, stage_sizes, numbers = _Phases(k), [0] * k, itertools.count()
-    for step in steps:
+    compiler, stage_sizes, numbers = _Compiler(k), [0] * k, itertools.count()
+    for number, step in enumerate(steps, 1):
         fetches, writes, filled = {}, {}, [0] * k
         for t, staged in zip(step, _overwritten(step), strict=True):
-            action = PhaseAction("direct", t.source, t.start, t.stop, t.op, 0, next(numbers))
+            action = PhaseAction("direct", t.source, t.start, t.stop, t.op, 0, next(numbers), number)
             if staged or stage_all:  # rule 3
                 fetch = action._replace(kind="fetch", stage=filled[t.destination])
                 fetches.setdefault(t.destination, []).append(fetch)
@@ -94,9 +95,9 @@ def compile_schedule(schedule, k, stage_all=False):
                 filled[t.destination] += t.size
             writes.setdefault(t.destination, []).append(action)
         stage_sizes = list(map(max, stage_sizes, filled))
-        phases.add(fetches, writing=False)  # rule 3: all reads come first
-        phases.add(writes, writing=True)
-    return Phases(steps, phases.order, list(map(list, phases.readers)), stage_sizes)
+        compiler.add(fetches, writing=False)  # rule 3: all reads come first
+        compiler.add(writes, writing=True)
+    return Phases(steps, compiler.order, list(map(list, compiler.readers)), stage_sizes)
 
 
 def _overwritten(step):
@@ -107,10 +108,12 @@ def _overwritten(step):
     return [any(t.start < other.stop and other.start < t.stop for other in written[t.source]) for t in step]
 
 
-class _Phases:
+class _Compiler:
+    """What is known while the phases of k devices are listed."""
+
     def __init__(self, k):
         self.order = []
-        self.phases = [0] * k  # how many each device has so far
+        self.counts = [0] * k  # how many phases each device has so far
         self.written = [0] * k  # the number of phases of each device after which its array is up to date
         self.readers = [{} for _ in range(k)]  # for each device: which devices have read from it since, in which phase
 
@@ -122,13 +125,13 @@ class _Phases:
                 for reader, count in self.readers[device].items():
                     waits[reader] = max(count, waits.get(reader, 0))
             self.order.append((device, Phase(tuple(waits.items()), tuple(todo))))
-            self.phases[device] += 1
+            self.counts[device] += 1
         for device in actions if writing else ():  # for rule 1
-            self.written[device] = self.phases[device]
+            self.written[device] = self.counts[device]
             self.readers[device].clear()
         for device, todo in actions.items():  # for rule 2
             for source in _read(todo):
-                self.readers[source][device] = self.phases[device]
+                self.readers[source][device] = self.counts[device]
 
 
 def _read(actions):

@@ -38,8 +38,8 @@ class Replay:
     """The state of ``k`` devices. ``cuts(value)``: where a value is cut, an ascending array of elements with both ends.
 
     ``held[value]``, (k, pieces): the sums, as above. ``fresh[value]``, (k, pieces): for pieces that have not been read
-    yet, the number of the step that wrote them, negative if that was a computation; otherwise 0. ``wasted``: sentences
-    about unnecessary actions. ``number``: the number of the step, from 1.
+    yet, the number of the step that wrote them, negative if that was a plan's computation; otherwise 0. ``wasted``:
+    sentences about unnecessary actions. ``number``: the number of the step, from 1.
     """
 
     def __init__(self, k, cuts):
@@ -58,56 +58,53 @@ class Replay:
         for each, what in [(each, self.read(each)) for each in moves]:
             self.write(each, *what)
 
-    def read(self, moves):
+    def read(self, transfers):
         """Three arrays of what `TransferColumns` read: the transfers' numbers, the pieces' numbers, and the sums."""
-        cuts, table = self.cuts(moves.value), self.sums(moves.value)
-        first, last = np.searchsorted(cuts, moves.start), np.searchsorted(cuts, moves.stop)
+        cuts, table = self.cuts(transfers.value), self.sums(transfers.value)
+        first, last = np.searchsorted(cuts, transfers.start), np.searchsorted(cuts, transfers.stop)
         number = np.repeat(np.arange(len(first)), last - first)
         pieces = np.arange(len(number)) - (np.cumsum(last - first) - last)[number]
-        devices = moves.source[number]
+        devices = transfers.source[number]
         sums = table[devices, pieces]
         missing = np.equal(sums, None).astype(bool)
         if missing.any():
-            t = moves.transfer(number[np.argmax(missing)])
+            t = transfers.transfer(number[np.argmax(missing)])
             raise InvalidStep(
                 f"device {t.source} does not have {value_name(t.value)}, elements {t.start} to {t.stop}, to send"
             )
-        self.fresh[moves.value][devices, pieces] = 0
+        self.fresh[transfers.value][devices, pieces] = 0
         return number, pieces, sums
 
-    def write(self, moves, number, pieces, sums):
+    def write(self, transfers, number, pieces, sums):
         """Write what `TransferColumns` have read; the other arguments are what `read` returned."""
-        table, fresh = self.sums(moves.target), self.fresh[moves.target]
-        devices = moves.destination[number]
+        table, fresh = self.sums(transfers.target), self.fresh[transfers.target]
+        devices = transfers.destination[number]
         _, first = np.unique(devices * table.shape[1] + pieces, return_index=True)
         if len(first) < len(pieces):  # several arrive in the same place: one after the other
             for some in np.sort(first), np.delete(np.arange(len(pieces)), first):
-                self.write(moves, number[some], pieces[some], sums[some])
+                self.write(transfers, number[some], pieces[some], sums[some])
             return
         before, unread = table[devices, pieces], fresh[devices, pieces]
-        after = sums if moves.op == "copy" else self._added(moves, number, before, sums)
+        after = sums if transfers.op == "copy" else self._added(transfers, number, before, sums)
         table[devices, pieces], fresh[devices, pieces] = after, self.number
-        known = np.equal(before, after).astype(bool)
-        if known.any():
-            self._note(moves, number[known], "what is there already")
-        if moves.op == "copy" and unread.any():
-            self._note(moves, number[unread != 0], "over what nobody has used")
+        for wasted, what in (
+            (np.equal(before, after).astype(bool), "what is there already"),
+            ((transfers.op == "copy") & (unread != 0), "over what nobody has used"),
+        ):
+            for i in np.unique(number[wasted]):
+                self.waste(f"{transfers.transfer(i)}: {what}")
 
-    def _added(self, moves, number, there, more):
+    def _added(self, transfers, number, there, more):
         missing = np.equal(there, None).astype(bool)
         if missing.any():
-            if moves.target[0] not in SUMMED:
-                t = moves.transfer(number[np.argmax(missing)])
+            if transfers.target[0] not in SUMMED:
+                t = transfers.transfer(number[np.argmax(missing)])
                 raise InvalidStep(f"{t}: device {t.destination} has no such elements, to which they could be added")
             there = np.where(missing, 0, there)
         twice = (there & more).astype(bool)
         total = there | more
         total[twice] = TWICE
         return total
-
-    def _note(self, moves, numbers, what):
-        for i in np.unique(numbers):
-            self.waste(f"{moves.transfer(i)}: {what}")
 
     def waste(self, text, number=None):
         """Note something unnecessary in the step with this ``number``, by default the current one."""

@@ -108,7 +108,7 @@ class Clock:
         load = np.bincount(ways[used], of_each[used], links)
         self.link_bytes += load
         busy = load / network.bandwidth + np.bincount(ways[used], minlength=links) * network.occupancy
-        free = np.where(used, self.free[ways], begin[:, None]).max(axis=1, initial=0)
+        links_free = np.where(used, self.free[ways], begin[:, None]).max(axis=1, initial=0)
         through = self.free.copy()
         np.maximum.at(through, ways[used], np.broadcast_to(begin[:, None], ways.shape)[used])
         through[busy > 0] += busy[busy > 0]
@@ -117,7 +117,7 @@ class Clock:
         arrived = np.maximum(begin, arrived) + np.where(travels, network.latency(sources, destinations), 0.0)
         adds = np.concatenate([np.full(len(each.start), each.op == "add") for each in moves])
         added = np.bincount(destinations, nbytes * adds * travels, k) * network.reduce_seconds_per_byte
-        return np.maximum(begin, free), arrived + added[destinations]
+        return np.maximum(begin, links_free), arrived + added[destinations]
 
 
 @dataclass
@@ -147,7 +147,7 @@ def simulate(schedule, network, itemsize=4):
     ``schedule`` may be any iterable of steps. Raises ValueError if it names a device that the network does not have.
     """
     check_topology(network)
-    first, last, named = np.inf, 0, 0
+    first, last, named = np.inf, 0, 0  # the range of the elements, and how many devices the schedule names
     clock, ends, times = Clock(network.k, network, lambda value: plain(itemsize)), [network.startup], []
     for _, moves in check_steps(schedule):
         ends_of_ways = [end for each in moves for end in (each.source, each.destination)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.arguments import MAX_DEVICES, check_whole, plain, shown
+from ..base.arguments import MAX_DEVICES, check_whole, shown
 
 NO_LINK = -1
 """The number that fills up routes with fewer links than the longest."""
@@ -42,8 +42,6 @@ class Topology:
 
     def __post_init__(self):
         self.k = check_whole(f"{self.name}: the number of devices", self.k, most=MAX_DEVICES)
-        for name in ("links", "reduce_seconds_per_byte", "startup"):
-            setattr(self, name, plain(getattr(self, name)))
         for name in ("bandwidth", "occupancy"):
             setattr(self, name, np.full(len(self.links), getattr(self, name), float))
         if not callable(self.latency):

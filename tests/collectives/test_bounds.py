@@ -76,8 +76,6 @@ def test_closed_forms_of_a_line_and_of_wider_elements():
     assert bound(line, 1) == pytest.approx(2 * ALPHA)
     switch = full_switch(4, 1e9, ALPHA)
     assert bound(switch, 1600, itemsize=8) == pytest.approx(2 * bound(switch, 1600) - ALPHA)
-    with pytest.raises(ValueError, match="network is 'torus'; give one of collectives.network"):
-        bound("torus", 5)
 
 
 def test_who_is_badly_connected_owns_much():

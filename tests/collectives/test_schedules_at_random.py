@@ -97,7 +97,7 @@ def networks(draw):
         "ring": nvlink_ring(k, 50e9, latency),
         "mesh": nvlink_mesh(),
         "machines": machines(k, 4),
-        "cores": shared_cores(k, 2, 1e10, latency),
+        "cores": shared_cores(k, 2, 1e10, occupancy=latency),
     }[name]
 
 

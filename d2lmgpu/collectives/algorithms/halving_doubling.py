@@ -19,7 +19,7 @@ Source: Rabenseifner 2004, "Optimization of Collective Reduction Operations".
 """
 
 from ...base.arguments import plain_numbers
-from ..actions import Transfer, chunk_bounds, reversed_copies
+from ..actions import Transfer, chunk_bounds, sent_back
 from .recursive_doubling import fold, largest_power_of_two, powers_of_two
 
 
@@ -32,7 +32,7 @@ def halving_doubling(k, n):
         [Transfer(i, i ^ distance, *_part(bounds, i ^ distance, distance), "add") for i in range(p)]
         for distance in reversed(powers_of_two(p))
     ]
-    return fold(k, p, n, halving + reversed_copies(halving))
+    return fold(k, p, n, halving + sent_back(halving[::-1]))
 
 
 def _part(bounds, device, count):

@@ -18,9 +18,9 @@ NCCL-based training at scale (Jia et al. 2018).
 import math
 
 from ...base.arguments import plain_numbers
-from ..actions import chunk_bounds, in_parallel, place
+from ..actions import chunk_bounds, in_parallel, place, sent_back
 from .ring import ring
-from .sharded import gather_at_hubs, spread_from_hubs
+from .sharded import gather_at_hubs
 
 
 @plain_numbers
@@ -47,5 +47,4 @@ def hierarchical(k, n, groups=None):
             for c, (start, stop) in enumerate(bounds)
         )
     )
-    back = in_parallel(*(spread_from_hubs(group, bounds, hub) for group, hub in zip(groups, hubs, strict=True)))
-    return within + between + back
+    return within + between + sent_back(within)

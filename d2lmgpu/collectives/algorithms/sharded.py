@@ -16,7 +16,7 @@ Source: Dive into Deep Learning, "Training on Multiple GPUs", exercise 3, and
 "Parameter Servers" (Li et al. 2014).
 """
 
-from ..actions import Transfer, chunk_bounds
+from ..actions import Transfer, chunk_bounds, sent_back
 
 
 def sharded(k, n):
@@ -28,21 +28,17 @@ def sharded(k, n):
 def gather_at_hubs(members, bounds, hubs):
     """Add up every member's share of chunk c on device ``hubs[c]``.
 
-    ``members``: device numbers, with those of all hubs. ``bounds``: (start, stop) of each chunk. In each step, a
-    member sends to at most one hub.
+    ``members``: device numbers, with those of all hubs. ``bounds``: (start, stop) of each chunk. In step s, a member
+    sends to the device that comes s positions after it, if that is a hub.
     """
-    return [[Transfer(member, hub, *bounds[c], "add") for member, hub, c in pairs] for pairs in _rounds(members, hubs)]
+    members, steps = list(members), []
+    chunk_of = dict(zip(hubs, bounds, strict=True))
+    for s in range(1, len(members)):
+        pairs = zip(members, members[s:] + members[:s], strict=True)
+        steps.append([Transfer(member, hub, *chunk_of[hub], "add") for member, hub in pairs if hub in chunk_of])
+    return steps
 
 
 def spread_from_hubs(members, bounds, hubs):
     """Send chunk c from device ``hubs[c]`` to every member: the way back of `gather_at_hubs`."""
-    return [[Transfer(hub, member, *bounds[c], "copy") for member, hub, c in pairs] for pairs in _rounds(members, hubs)]
-
-
-def _rounds(members, hubs):
-    """For s = 1, 2, …: triples (member, hub, number of the hub) for all hubs that come s positions after a member."""
-    members = list(members)
-    place = {hub: c for c, hub in enumerate(hubs)}
-    for s in range(1, len(members)):
-        partners = [(member, members[(i + s) % len(members)]) for i, member in enumerate(members)]
-        yield [(member, partner, place[partner]) for member, partner in partners if partner in place]
+    return sent_back(gather_at_hubs(members, bounds, hubs))

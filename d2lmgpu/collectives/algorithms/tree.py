@@ -16,7 +16,7 @@ Communication Operations in MPICH" (binomial tree).
 """
 
 from ...base.arguments import plain_numbers
-from ..actions import Transfer, reversed_copies
+from ..actions import Transfer, sent_back
 from .recursive_doubling import powers_of_two
 
 
@@ -24,4 +24,4 @@ from .recursive_doubling import powers_of_two
 def tree(k, n):
     """The schedule for k devices and n elements."""
     reduction = [[Transfer(i, i - d, 0, n, "add") for i in range(d, k, 2 * d)] for d in powers_of_two(k)]
-    return reduction + reversed_copies(reduction)
+    return reduction + sent_back(reduction[::-1])

@@ -115,7 +115,7 @@ def _found(cuts, n, itemsize):
 
 
 def _first(search, left):
-    """Search with every window: the best seconds and steps, how to search again, and the number of messages in all.
+    """Search once with every window: the best (seconds, steps, function to search so again), and all messages found.
 
     Searches that might find more than ``left`` messages in all are left out.
     """
@@ -130,7 +130,7 @@ def _first(search, left):
 
 
 def _again(seconds, steps, run, _):
-    """The best steps after some more searches in the same way."""
+    """The best steps after some more searches in the same way; the arguments are the four results of `_first`."""
     for seed in range(1, min(_TRIES, _MESSAGES // 10 // max(1, sum(map(len, steps))))):
         again, less = run(seed=seed)
         if less < seconds:
@@ -139,9 +139,9 @@ def _again(seconds, steps, run, _):
 
 
 def _cut(cuts, n):
-    """The ways to cut the array: for each, a list of versions with more and more chunks.
+    """For each choice of owners (see above), a list of ways to cut the array into more and more chunks.
 
-    A version consists of the owners and the (start, stop) of its chunks.
+    Each way is a pair of lists: the chunks' owners, and their (start, stop).
     """
     k = cuts.k
     far = cuts.far(cuts.network.latency(cuts.sources, cuts.destinations))
@@ -153,7 +153,7 @@ def _cut(cuts, n):
 
 
 def _chunks(share, n, parts):
-    """A version with ``parts`` chunks per owner, on average; ``share``: the fraction that each device owns."""
+    """One way to cut, with ``parts`` chunks per owner on average; ``share``: the fraction that each device owns."""
     k = len(share)
     counts = apportioned(share, parts * (1 if share.max() == 1 else k))
     bounds = chunk_bounds(n, sum(counts))

@@ -1,10 +1,10 @@
 """Search for a schedule that spreads chunks over a network: links carry rare chunks to devices that lack them.
 
-A step has a *window* of time in which a link can carry some chunks. Devices take turns, those that lack the most chunks
-first, until no link has time for another chunk. When its turn comes, a device looks at the devices with wires to it,
-and takes from the one with the least to offer the chunk that the fewest devices have. Ties are broken at random, so
-several searches find different schedules, and the best one is used. A schedule that spreads chunks becomes one that
-reduces them when it is run backwards with additions.
+A step lasts for a *window*, some seconds in which a link can carry some chunks. Devices take turns, those that lack the
+most chunks first, until no link has time for another chunk. When its turn comes, a device looks at the devices with
+wires to it, and takes from the one with the least to offer the chunk that the fewest devices have. Ties are broken at
+random, so several searches find different schedules, and the best one is used. A schedule that spreads chunks becomes
+one that reduces them when it is run backwards with additions.
 
 Sources: Won et al. 2024, "TACOS: topology-aware collective algorithm synthesizer", for matching links with chunks; Cai
 et al. 2021, "Synthesizing optimal collective algorithms" (SCCL), for the idea of steps and of what fits into one.

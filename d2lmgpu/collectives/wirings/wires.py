@@ -51,10 +51,10 @@ def wired(wires, latency=0.0, name=None):
     both = {(b, a): bandwidth for (a, b), bandwidth in wires.items()} | wires
     nodes = [*range(k), *sorted(ends - numbers)]
     pairs = sorted((nodes.index(a), nodes.index(b)) for (a, b), bandwidth in both.items() if bandwidth)
-    named = [(nodes[a], nodes[b]) for a, b in pairs]
     latency = check_number("latency", latency, least=0)
     ways, legs = _ways(pairs, k, len(nodes))
-    links, bandwidths = [f"{a} to {b}" for a, b in named], [both[pair] for pair in named]
+    links = [f"{nodes[a]} to {nodes[b]}" for a, b in pairs]
+    bandwidths = [both[nodes[a], nodes[b]] for a, b in pairs]
     more = {"latency": _by(legs * float(latency)), "direct": legs == 1, "wired": (both, latency)}
     return Topology(name or f"{k} devices", k, links, bandwidths, _by(ways), **more)
 

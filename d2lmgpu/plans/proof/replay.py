@@ -62,15 +62,15 @@ class PlanReplay(Rules, Replay):
                 element = self.cuts(("params", s))[np.argmax(missing)]
                 raise PlanError(f"the layout: element {element} of the parameters of stage {s} is held by no device")
 
-    def write(self, moves, number, pieces, sums):
-        used = self.used[moves.target][moves.destination[number]]
-        if used.any() and moves.target in self.joined:  # caches share this array
-            t = moves.transfer(number[np.argmax(used)])
+    def write(self, transfers, number, pieces, sums):
+        used = self.used[transfers.target][transfers.destination[number]]
+        if used.any() and transfers.target in self.joined:  # caches share this array
+            t = transfers.transfer(number[np.argmax(used)])
             raise InvalidStep(f"{t}: device {t.destination} has computed with {value_name(t.target or t.value)}")
-        if moves.op == "copy":
-            for device in np.unique(moves.destination[number[used]]).tolist():
-                self._forget(moves.target, device)
-        super().write(moves, number, pieces, sums)
+        if transfers.op == "copy":
+            for device in np.unique(transfers.destination[number[used]]).tolist():
+                self._forget(transfers.target, device)
+        super().write(transfers, number, pieces, sums)
 
     def _forget(self, value, device):
         """Drop a value with which a device has computed, since it is brought or made again (live_ranges.py)."""

@@ -12,7 +12,7 @@ Each device does the next item on its list as soon as it can. Items that are don
 import itertools
 
 from ...base.arguments import as_whole, check_list, check_name, check_whole, shown
-from ...collectives import ALGORITHMS, schedules_of
+from ...collectives import ALGORITHMS, find_algorithm
 from ...collectives.actions import Transfer, place
 from ...networks import LENET
 from ..plan import COMPUTES, MAX_MICRO_BATCHES, Compute, Part, Plan, PlanError, full_range
@@ -56,7 +56,7 @@ def placed_allreduce(algorithm, group, value, bounds):
     if not callable(algorithm):
         check_name("algorithm", algorithm, ALGORITHMS)
     start, stop = bounds
-    return drop_empty(place(schedules_of(algorithm)(len(group), stop - start), group, start, value))
+    return drop_empty(place(find_algorithm(algorithm)(len(group), stop - start), group, start, value))
 
 
 def drop_empty(schedule):
