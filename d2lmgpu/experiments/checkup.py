@@ -57,8 +57,8 @@ def _try_card(card):
 
 def _try_kernels(device):
     """Try the kernels in each precision that the device has, and a graph of them; runs in the device's queue."""
-    for precision, kind in PRECISIONS.items():
-        if kind is None or device.compute_capability >= TENSOR_CORES:
+    for precision, mixed in PRECISIONS.items():
+        if not mixed or device.compute_capability >= TENSOR_CORES:
             kernels_work("gpu", precision)
     graphs_work()
 

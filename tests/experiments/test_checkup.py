@@ -125,7 +125,7 @@ def test_what_does_not_work_is_named_and_something_slower_used(machine, check, a
 
 @pytest.mark.long
 def test_kernels_that_compute_something_else_are_found(machine, check, monkeypatch):
-    machine(1)
+    machine(1, capability=(6, 1), version=12090)  # too old for mixed precision
     right = standin_cupy.RawModule.get_function
     wrong = {"dense_forward": lambda *args: None}
     monkeypatch.setattr(standin_cupy.RawModule, "get_function", lambda *args: wrong.get(args[1]) or right(*args))
