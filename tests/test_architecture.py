@@ -97,7 +97,7 @@ def test_a_public_name_is_defined_in_one_file():
     assert {name for name, count in defined.items() if count > 1} <= OF_TWO_KINDS
 
 
-MAX_LINES, MAX_FILES, MAX_TESTS = 16_150, 219, 18_469
+MAX_LINES, MAX_FILES, MAX_TESTS = 16_145, 219, 18_469
 """Of code in the package, and in its tests. Whoever adds takes away in the same commit; who takes away lowers this."""
 
 MAX_FOLLOWED = {"parallel/step.py": (21, 1_458), "training/begin.py": (132, 10_387)}

@@ -39,9 +39,8 @@ class Cuts:
         self.ways = network.route(self.sources, self.destinations)
         self.is_there = self.ways != NO_LINK
         self.slowest = np.where(self.is_there, network.bandwidth[self.ways], np.inf).min(axis=1)
-        back = np.argsort(
-            ~self.is_there[:, ::-1], axis=1, kind="stable"
-        )  # so the last links of all routes stand in one column
+        # so the last links of all routes stand in one column
+        back = np.argsort(~self.is_there[:, ::-1], axis=1, kind="stable")
         self._from_end = np.take_along_axis(self.ways[:, ::-1], back, axis=1)
         self._join()
 

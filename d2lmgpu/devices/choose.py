@@ -156,15 +156,15 @@ def kinds_of(devices):
     return "+".join(sorted({device.kind for device in devices}, reverse=True))
 
 
-def check_devices(devices):
+def check_devices(devices, least=1):
     """``devices`` as a checked list; a number, names or indices go to `choose_devices`; one device becomes a list.
 
-    A string is read as on the command line. Raises ValueError if the list is empty, has a device twice, or contains
-    anything but devices, and whatever `choose_devices` raises.
+    A string is read as on the command line. Raises ValueError if the list has fewer than ``least`` (0 or 1), has a
+    device twice, or contains anything but devices, and whatever `choose_devices` raises.
     """
     if are_asked_for(devices):
         return choose_devices(devices=devices)[1]
-    return different_devices(devices)
+    return different_devices(devices, least)
 
 
 def are_asked_for(devices):
@@ -178,11 +178,9 @@ def are_asked_for(devices):
 def synchronize(devices=None):
     """Wait until every device has done all its work; raise the first error not yet raised, and forget the others.
 
-    ``devices``: by default all devices that the program has used. Raises the errors of `check_devices`, too, but for an
-    empty list.
+    ``devices``: by default all devices that the program has used. Raises the errors of `check_devices`, too.
     """
-    devices = list(_devices.values()) if devices is None else devices
-    wait_and_raise([] if isinstance(devices, list) and not devices else check_devices(devices))
+    wait_and_raise(check_devices(list(_devices.values()) if devices is None else devices, least=0))
 
 
 def _indices(devices):

@@ -167,13 +167,13 @@ def as_group(devices):
     return devices if isinstance(devices, Group) else Group(different_devices(devices))
 
 
-def different_devices(devices):
-    """``devices`` as a list. Raises ValueError if it is empty, has a device twice, or contains anything else."""
+def different_devices(devices, least=1):
+    """``devices`` as a list. Raises ValueError unless it has ``least`` (0 or 1) devices, each once, and no others."""
     devices = check_list("devices", devices, of="devices, such as [cpu(0), cpu(1)]", one=Device)
     strangers = [device for device in devices if not isinstance(device, Device)]
     if strangers:
         raise ValueError(f"devices: {shown(strangers[0])} is not a device; make one with cpu(i), gpu(i) or try_gpu(i)")
-    if not devices:
+    if len(devices) < least:
         raise ValueError("devices: the list is empty; at least one device is needed")
     if len(set(devices)) < len(devices):
         raise ValueError(f"devices: {shown(devices)} names a device twice; each device holds one shard")

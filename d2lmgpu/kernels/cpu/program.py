@@ -122,9 +122,8 @@ def backward_together(assigned, moments, scale, grads, ready=None, add=False, dy
         for i in reversed(range(len(moments) + 1)):
             for program, part in assigned:
                 if i == len(moments):
-                    program.begin_backward(
-                        scale, None if dy is None else dy[part]
-                    )  # only now: programs may share scratch arrays
+                    # only now: programs may share scratch arrays
+                    program.begin_backward(scale, None if dy is None else dy[part])
                 is_last = program is assigned[-1][0]
                 program.backward(i, grads, add or program is not assigned[0][0], ready if is_last else None)
                 if i == 0 and dx is not None:
